@@ -1,1 +1,52 @@
-//! encke-io
+//! Operations in, completions out: everything Encke asks of an operating system, and the only crate that does.
+//!
+//! The entry is [`Reactor`]: a worker submits an [`Op`] on a [`Token`] and takes [`Event`]s, one at a time.
+//!
+//! ```text
+//!            Op: Accept Recv Send Close …                 Event: Accepted Received Sent Closed …
+//!  worker ───────────────────────────────►  Reactor  ───────────────────────────────────────►  worker
+//!                                          │  │  │  │
+//!                                     poll epoll uring sim           chosen at run time, see [`Backend`]
+//! ```
+//!
+//! In scope: reactors, sockets, files beneath a root, change notices, timers, tables with stable places, the
+//! pool for blocking work, facts about the host. Out of scope: any protocol, any policy.
+//!
+//! `unsafe` is allowed here, block by block with its reason; `cfg(target_os)` is nowhere else.
+#![allow(unsafe_code)]
+
+pub mod clock;
+pub mod fault;
+pub mod files;
+pub mod host;
+pub mod offload;
+pub mod op;
+pub mod reactor;
+pub mod slab;
+pub mod socket;
+pub mod wake;
+pub mod wheel;
+
+#[cfg(target_os = "linux")]
+pub mod changes;
+#[cfg(unix)]
+mod poller;
+#[cfg(unix)]
+mod readiness;
+
+pub use clock::Now;
+pub use fault::Fault;
+pub use op::{Done, Event, Job, Op, OpKind, Peer, Segment, Send, Token};
+pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
+pub use socket::{Address, Listener};
+pub use wake::Waker;
+
+/// The reactor over poll(2).
+#[cfg(unix)]
+pub type PollReactor = readiness::Readiness<poller::poll::Poll>;
+/// The reactor over level-triggered epoll(7).
+#[cfg(target_os = "linux")]
+pub type EpollLevelReactor = readiness::Readiness<poller::epoll::EpollLevel>;
+/// The reactor over edge-triggered epoll(7).
+#[cfg(target_os = "linux")]
+pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;

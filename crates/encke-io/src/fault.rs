@@ -1,0 +1,70 @@
+//! Why an operation of the system failed, reduced to what a caller acts upon.
+
+use std::fmt;
+use std::io;
+
+/// A failed operation. The kinds are those on which the layers above act differently; the rest keep the
+/// system's own number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The peer reset the connection, or it is gone (ECONNRESET, EPIPE, ENOTCONN).
+    Reset,
+    /// The network gave up (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH).
+    Unreachable,
+    /// Nobody listens there (ECONNREFUSED).
+    Refused,
+    /// No descriptor left, in the process or in the system (EMFILE, ENFILE).
+    Descriptors,
+    /// No memory left in the kernel (ENOMEM, ENOBUFS).
+    Memory,
+    /// A file ended before the range that was promised.
+    FileShrunk,
+    /// The operation was given up by [`crate::Op::Cancel`].
+    Canceled,
+    /// Anything else, with the system's error number.
+    System(i32),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reset => f.write_str("the peer reset the connection"),
+            Self::Unreachable => f.write_str("the peer cannot be reached any more"),
+            Self::Refused => f.write_str("the connection was refused"),
+            Self::Descriptors => f.write_str("out of file descriptors"),
+            Self::Memory => f.write_str("the kernel is out of memory for sockets"),
+            Self::FileShrunk => f.write_str("the file became shorter while it was sent"),
+            Self::Canceled => f.write_str("given up"),
+            Self::System(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[cfg(unix)]
+impl From<rustix::io::Errno> for Fault {
+    fn from(errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        match errno {
+            Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN | Errno::CONNABORTED => Self::Reset,
+            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN => Self::Unreachable,
+            Errno::CONNREFUSED => Self::Refused,
+            Errno::MFILE | Errno::NFILE => Self::Descriptors,
+            Errno::NOMEM | Errno::NOBUFS => Self::Memory,
+            Errno::CANCELED => Self::Canceled,
+            other => Self::System(other.raw_os_error()),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        #[cfg(unix)]
+        if let Some(errno) = rustix::io::Errno::from_io_error(&error) {
+            return Self::from(errno);
+        }
+        Self::System(error.raw_os_error().unwrap_or(0))
+    }
+}

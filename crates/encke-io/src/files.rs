@@ -1,0 +1,459 @@
+//! Files beneath a root, opened so that no name can lead outside it.
+//!
+//! [`Root::open`] resolves in the kernel with openat2(2) and `RESOLVE_BENEATH`: dots, links and races cannot
+//! escape. Where openat2 is missing (before Linux 5.6, a seccomp filter, another system) each component is
+//! opened by itself without following links, which is as safe and refuses every symbolic link.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a symbolic link below the root may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Links {
+    /// No link is followed.
+    Deny,
+    /// A link is followed if it leads to a place below the root, by a relative path.
+    #[default]
+    Beneath,
+    /// A link is followed wherever it leads: whoever can write below the root can publish any readable file.
+    Follow,
+}
+
+/// Whether opening may wait for a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// Only what the kernel has in its caches; else [`OpenError::NotCached`].
+    Cached,
+    /// Wait as long as it takes: for the offload pool.
+    Patient,
+}
+
+/// What kind of thing a name led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A device, a socket, a pipe: never served.
+    Other,
+}
+
+/// What is known of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Kind of thing.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of the contents, ns since 1970; earlier moments read as 1970.
+    pub modified_ns: u64,
+    /// The file's number on its device.
+    pub inode: u64,
+    /// The device.
+    pub device: u64,
+}
+
+/// Why a name could not be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// Nothing has that name.
+    NotFound,
+    /// It is there but may not be read: permissions, or a link that the policy forbids.
+    Forbidden,
+    /// The answer needs the disk ([`Patience::Cached`]).
+    NotCached,
+    /// Out of descriptors.
+    Descriptors,
+    /// The system's error number.
+    System(i32),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no such file"),
+            Self::Forbidden => f.write_str("not permitted"),
+            Self::NotCached => f.write_str("needs the disk"),
+            Self::Descriptors => f.write_str("out of file descriptors"),
+            Self::System(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A folder whose files are served.
+#[derive(Debug)]
+pub struct Root {
+    #[cfg(unix)]
+    descriptor: rustix::fd::OwnedFd,
+    path: PathBuf,
+}
+
+/// An open file or folder and what was known of it when it was opened.
+#[derive(Debug)]
+pub struct OpenFile {
+    #[cfg(unix)]
+    pub(crate) descriptor: rustix::fd::OwnedFd,
+    /// As of opening.
+    pub metadata: Metadata,
+}
+
+/// One entry of a folder.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// File name, raw bytes.
+    pub name: Vec<u8>,
+    /// Kind, length and time; of the link's target where it is a link.
+    pub metadata: Metadata,
+}
+
+impl Root {
+    /// The path it was opened by, made absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(unix)]
+pub use unix::FileId;
+
+#[cfg(unix)]
+mod unix {
+    use super::*;
+    use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+    use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
+    use rustix::io::Errno;
+
+    /// Non-blocking, so that opening a named pipe never hangs; it is refused afterwards by its kind.
+    const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+    /// Device and inode: two names of one file have the same.
+    pub type FileId = (u64, u64);
+
+    impl Root {
+        /// Opens a folder to serve from.
+        ///
+        /// # Errors
+        /// It is not there, is no folder, or may not be read.
+        pub fn new(path: &Path) -> io::Result<Self> {
+            let path = path.canonicalize()?;
+            let descriptor = sys::open(&path, READ | OFlags::DIRECTORY, Mode::empty())?;
+            Ok(Self { descriptor, path })
+        }
+
+        /// Opens `name`, a path relative to the root without a leading slash; `""` is the root itself.
+        ///
+        /// # Errors
+        /// See [`OpenError`].
+        pub fn open(&self, name: &[u8], links: Links, patience: Patience) -> Result<OpenFile, OpenError> {
+            let name = if name.is_empty() { b".".as_slice() } else { name };
+            let descriptor = match links {
+                Links::Follow if patience == Patience::Patient => {
+                    sys::openat(&self.descriptor, name, READ, Mode::empty())
+                }
+                _ => self.open_beneath(name, links, patience),
+            }
+            .map_err(OpenError::from)?;
+            OpenFile::of(descriptor).map_err(OpenError::from)
+        }
+
+        #[cfg(target_os = "linux")]
+        fn open_beneath(&self, name: &[u8], links: Links, patience: Patience) -> Result<OwnedFd, Errno> {
+            use rustix::fs::ResolveFlags;
+            let mut resolve = match links {
+                Links::Deny => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+                Links::Beneath => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+                Links::Follow => ResolveFlags::empty(),
+            };
+            if patience == Patience::Cached {
+                resolve |= ResolveFlags::CACHED;
+            }
+            match sys::openat2(&self.descriptor, name, READ, Mode::empty(), resolve) {
+                // ENOSYS: before Linux 5.6. EPERM: a seccomp filter. EINVAL: RESOLVE_CACHED, before 5.12.
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) if patience == Patience::Cached => {
+                    Err(Errno::AGAIN)
+                }
+                Err(Errno::NOSYS | Errno::PERM) => self.open_by_components(name),
+                other => other,
+            }
+        }
+
+        #[cfg(not(target_os = "linux"))]
+        fn open_beneath(&self, name: &[u8], _: Links, patience: Patience) -> Result<OwnedFd, Errno> {
+            if patience == Patience::Cached {
+                return Err(Errno::AGAIN);
+            }
+            self.open_by_components(name)
+        }
+
+        /// The portable way: one openat(2) a component, none of which may be a link.
+        pub(super) fn open_by_components(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+            let mut folder: Option<OwnedFd> = None;
+            let mut components = name.split(|&byte| byte == b'/').filter(|part| *part != b".").peekable();
+            while let Some(component) = components.next() {
+                if component == b".." || component.is_empty() && components.peek().is_some() {
+                    return Err(Errno::XDEV);
+                }
+                if component.is_empty() {
+                    break;
+                }
+                let at: BorrowedFd<'_> = folder.as_ref().unwrap_or(&self.descriptor).as_fd();
+                let kind = if components.peek().is_some() { OFlags::DIRECTORY } else { OFlags::empty() };
+                folder = Some(sys::openat(at, component, READ | OFlags::NOFOLLOW | kind, Mode::empty())?);
+            }
+            match folder {
+                Some(last) => Ok(last),
+                None => sys::openat(&self.descriptor, c".", READ, Mode::empty()),
+            }
+        }
+    }
+
+    impl OpenFile {
+        fn of(descriptor: OwnedFd) -> Result<Self, Errno> {
+            let metadata = Metadata::from(&sys::fstat(&descriptor)?);
+            Ok(Self { descriptor, metadata })
+        }
+
+        /// What is known of the file now.
+        ///
+        /// # Errors
+        /// The file system's.
+        pub fn stat(&self) -> io::Result<Metadata> {
+            Ok(Metadata::from(&sys::fstat(&self.descriptor)?))
+        }
+
+        /// Which file this is, whatever it was opened by.
+        pub fn id(&self) -> FileId {
+            (self.metadata.device, self.metadata.inode)
+        }
+
+        /// Reads at `offset` until `into` is full or the file ends; returns the bytes read. May wait for a disk.
+        ///
+        /// # Errors
+        /// The file system's.
+        pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            let mut filled = 0;
+            while filled < into.len() {
+                match rustix::io::pread(&self.descriptor, &mut into[filled..], offset + filled as u64) {
+                    Ok(0) => break,
+                    Ok(read) => filled += read,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Ok(filled)
+        }
+
+        /// The entries of a folder but `.` and `..`, unsorted, at most `limit`; and whether there are more.
+        /// Those whose kind cannot be learnt are left out.
+        ///
+        /// # Errors
+        /// It is no folder, or the file system's.
+        pub fn entries(&self, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+            let mut entries = Vec::new();
+            for entry in sys::Dir::read_from(&self.descriptor)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes();
+                if name == b"." || name == b".." {
+                    continue;
+                }
+                if entries.len() == limit {
+                    return Ok((entries, true));
+                }
+                if let Ok(stat) = sys::statat(&self.descriptor, entry.file_name(), AtFlags::empty()) {
+                    entries.push(Entry { name: name.to_vec(), metadata: Metadata::from(&stat) });
+                }
+            }
+            Ok((entries, false))
+        }
+    }
+
+    impl AsFd for OpenFile {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.descriptor.as_fd()
+        }
+    }
+
+    impl From<&sys::Stat> for Metadata {
+        // The fields of struct stat have other widths on other systems.
+        #[allow(clippy::unnecessary_cast)]
+        fn from(stat: &sys::Stat) -> Self {
+            let kind = match FileType::from_raw_mode(stat.st_mode as _) {
+                FileType::RegularFile => Kind::File,
+                FileType::Directory => Kind::Folder,
+                _ => Kind::Other,
+            };
+            let seconds = u64::try_from(stat.st_mtime as i64).unwrap_or(0);
+            let nanoseconds = u64::try_from(stat.st_mtime_nsec as i64).unwrap_or(0);
+            Self {
+                kind,
+                len: u64::try_from(stat.st_size as i64).unwrap_or(0),
+                modified_ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
+                inode: stat.st_ino as u64,
+                device: stat.st_dev as u64,
+            }
+        }
+    }
+
+    impl From<Errno> for OpenError {
+        fn from(errno: Errno) -> Self {
+            match errno {
+                Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Self::NotFound,
+                Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO => Self::Forbidden,
+                Errno::AGAIN => Self::NotCached,
+                Errno::MFILE | Errno::NFILE => Self::Descriptors,
+                other => Self::System(other.raw_os_error()),
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Root {
+    /// Opens a folder to serve from.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn new(_path: &Path) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Opens a name beneath the root.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn open(&self, _name: &[u8], _links: Links, _patience: Patience) -> Result<OpenFile, OpenError> {
+        Err(OpenError::Forbidden)
+    }
+}
+
+#[cfg(not(unix))]
+impl OpenFile {
+    /// What is known of the file now.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn stat(&self) -> io::Result<Metadata> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Reads at an offset.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn read_at(&self, _offset: u64, _into: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The entries of a folder.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn entries(&self, _limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Which file this is.
+    pub fn id(&self) -> (u64, u64) {
+        (self.metadata.device, self.metadata.inode)
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A folder `site` with a secret beside it, removed at the end.
+    struct Scene(PathBuf);
+
+    impl Scene {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("encke-files-{name}-{}", std::process::id()));
+            let _left = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(path.join("site/sub")).expect("a writable temporary folder");
+            std::fs::write(path.join("secret"), "secret").expect("written");
+            std::fs::write(path.join("site/a"), "aaaa").expect("written");
+            std::fs::write(path.join("site/sub/b"), "bb").expect("written");
+            symlink("../secret", path.join("site/out")).expect("linked");
+            symlink(path.join("secret"), path.join("site/absolute")).expect("linked");
+            symlink("sub/b", path.join("site/in")).expect("linked");
+            symlink("..", path.join("site/up")).expect("linked");
+            Self(path)
+        }
+
+        fn root(&self) -> Root {
+            Root::new(&self.0.join("site")).expect("opened")
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            let _gone = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_root_can_be_opened() {
+        let scene = Scene::new("escape");
+        let root = scene.root();
+        for name in ["../secret", "sub/../../secret", "out", "absolute", "up/secret", "/etc/passwd", ".."] {
+            for links in [Links::Deny, Links::Beneath] {
+                let opened = root.open(name.as_bytes(), links, Patience::Patient);
+                assert!(
+                    matches!(opened, Err(OpenError::Forbidden | OpenError::NotFound)),
+                    "{name} with {links:?}: {opened:?}"
+                );
+            }
+            assert!(root.open_by_components(name.as_bytes()).is_err(), "{name} by components");
+        }
+    }
+
+    #[test]
+    fn links_obey_the_policy() {
+        let scene = Scene::new("links");
+        let root = scene.root();
+        let open =
+            |name: &str, links| root.open(name.as_bytes(), links, Patience::Patient).map(|f| f.metadata.len);
+        assert_eq!(open("in", Links::Deny), Err(OpenError::Forbidden));
+        assert_eq!(open("in", Links::Beneath), Ok(2));
+        assert_eq!(open("out", Links::Follow), Ok(6));
+    }
+
+    #[test]
+    fn both_ways_open_the_same_files() {
+        let scene = Scene::new("same");
+        let root = scene.root();
+        for name in ["a", "sub/b", "sub", "sub/", "."] {
+            let kernel = root.open(name.as_bytes(), Links::Deny, Patience::Patient).expect("opened");
+            let portable = root.open_by_components(name.as_bytes()).expect("opened");
+            let stat = rustix::fs::fstat(&portable).expect("stat");
+            assert_eq!(Metadata::from(&stat).inode, kernel.metadata.inode, "{name}");
+        }
+        assert!(matches!(root.open(b"nothing", Links::Deny, Patience::Patient), Err(OpenError::NotFound)));
+        assert!(matches!(root.open(b"a/b", Links::Deny, Patience::Patient), Err(OpenError::NotFound)));
+    }
+
+    #[test]
+    fn a_named_pipe_does_not_hang_the_opener() {
+        let scene = Scene::new("pipe");
+        let path = scene.0.join("site/pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .expect("made");
+        let opened = scene.root().open(b"pipe", Links::Deny, Patience::Patient).expect("opened");
+        assert_eq!(opened.metadata.kind, Kind::Other);
+    }
+
+    #[test]
+    fn a_listing_is_bounded_and_says_so() {
+        let scene = Scene::new("list");
+        let root = scene.root().open(b"", Links::Deny, Patience::Patient).expect("opened");
+        let (all, more) = root.entries(100).expect("read");
+        assert_eq!((all.len(), more), (6, false));
+        let (some, more) = root.entries(3).expect("read");
+        assert_eq!((some.len(), more), (3, true));
+    }
+}

@@ -1,0 +1,203 @@
+//! Facts about this machine and process, and the few switches a server sets on them.
+
+use std::io;
+
+/// Processors this process may use: affinity, capped by the cgroup's CPU quota rounded up. At least 1.
+pub fn processors() -> usize {
+    // std obeys both sched_getaffinity(2) and the quota of cgroups v1 and v2.
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The kernel's cap on listen(2)'s backlog, if this system has one that can be read.
+pub fn backlog_limit() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
+}
+
+/// Resident memory of this process in bytes (/proc/self/statm).
+pub fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * page_bytes())
+}
+
+/// Descriptors this process holds (/proc/self/fd), this look itself not counted.
+pub fn open_descriptors() -> Option<usize> {
+    Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
+}
+
+#[cfg(unix)]
+mod unix {
+    use super::*;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    pub(super) fn page_bytes() -> u64 {
+        rustix::param::page_size() as u64
+    }
+
+    /// Raises the soft limit of open descriptors to the hard one; returns what holds then.
+    pub fn raise_descriptor_limit() -> u64 {
+        let limit = getrlimit(Resource::Nofile);
+        let Some(maximum) = limit.maximum else { return limit.current.unwrap_or(u64::MAX) };
+        if limit.current == Some(maximum) {
+            return maximum;
+        }
+        match setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), maximum: Some(maximum) }) {
+            Ok(()) => maximum,
+            Err(_) => limit.current.unwrap_or(maximum),
+        }
+    }
+
+    /// CPU time this process has used, user and system, in seconds (getrusage(2)).
+    pub fn cpu_seconds() -> f64 {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: getrusage writes a whole `rusage` into memory of that size; all zeros is a valid value, too.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    }
+
+    /// The signals that the program's main thread waits for.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Signal {
+        /// SIGTERM: drain, then stop.
+        Terminate,
+        /// SIGINT, ^C: the same.
+        Interrupt,
+        /// SIGHUP: read the settings again.
+        HangUp,
+        /// SIGUSR1: open the logs again.
+        User1,
+        /// SIGUSR2: hand over to a new process.
+        User2,
+    }
+
+    const SIGNALS: [(libc::c_int, Signal); 5] = [
+        (libc::SIGTERM, Signal::Terminate),
+        (libc::SIGINT, Signal::Interrupt),
+        (libc::SIGHUP, Signal::HangUp),
+        (libc::SIGUSR1, Signal::User1),
+        (libc::SIGUSR2, Signal::User2),
+    ];
+
+    /// The set of [`Signal`]s, blocked in every thread, so that one can wait for them.
+    pub struct Signals(libc::sigset_t);
+
+    impl Signals {
+        /// Blocks the signals in this thread and in those it will start; SIGPIPE is ignored. Call it before the
+        /// first thread starts.
+        pub fn block() -> Self {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            // SAFETY: sigemptyset initialises the set, which the other calls only read or change; SIG_IGN is a
+            // valid disposition (signal(2)).
+            unsafe {
+                libc::sigemptyset(set.as_mut_ptr());
+                for (number, _) in SIGNALS {
+                    libc::sigaddset(set.as_mut_ptr(), number);
+                }
+                libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                Self(set.assume_init())
+            }
+        }
+
+        /// Waits for the next of them.
+        pub fn wait(&self) -> Signal {
+            loop {
+                let mut number = 0;
+                // SAFETY: the set is initialised, and `number` is room for one signal number (sigwait(3)).
+                let result = unsafe { libc::sigwait(&raw const self.0, &raw mut number) };
+                if result == 0
+                    && let Some((_, signal)) = SIGNALS.iter().find(|(known, _)| *known == number)
+                {
+                    return *signal;
+                }
+            }
+        }
+    }
+
+    /// Sends a signal to a process.
+    ///
+    /// # Errors
+    /// No such process, or not ours.
+    pub fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
+        let number = SIGNALS.iter().find(|(_, known)| *known == signal).map_or(0, |(number, _)| *number);
+        // SAFETY: kill(2) touches no memory of this process.
+        if unsafe { libc::kill(pid as libc::pid_t, number) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Ends the process at once, without unwinding or flushing: for the second ^C.
+    pub fn exit_now(status: i32) -> ! {
+        // SAFETY: _exit(2) does not return and runs no code of this process.
+        unsafe { libc::_exit(status) }
+    }
+
+    /// Sockets handed over by the service manager (sd_listen_fds(3)): LISTEN_PID names this process, LISTEN_FDS
+    /// counts descriptors from 3 on. Call it once.
+    ///
+    /// # Errors
+    /// A descriptor is no listening socket.
+    pub fn inherited_listeners() -> io::Result<Vec<crate::Listener>> {
+        use std::os::fd::FromRawFd;
+        let variable = |name| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
+        if variable("LISTEN_PID") != Some(std::process::id()) {
+            return Ok(Vec::new());
+        }
+        (3..3 + variable("LISTEN_FDS").unwrap_or(0))
+            .map(|number| {
+                // SAFETY: the service manager gives these descriptors to this process (LISTEN_PID is ours), and
+                // nothing else in it knows of them.
+                let descriptor = unsafe { rustix::fd::OwnedFd::from_raw_fd(number as i32) };
+                crate::Listener::inherited(descriptor).map_err(|error| {
+                    io::Error::new(error.kind(), format!("descriptor {number} of LISTEN_FDS: {error}"))
+                })
+            })
+            .collect()
+    }
+
+    /// Whether standard error goes to the journal, which adds its own time stamps (sd-daemon(3)).
+    pub fn under_journal() -> bool {
+        let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+        rustix::fs::fstat(std::io::stderr())
+            .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    }
+}
+
+#[cfg(unix)]
+pub use unix::*;
+
+/// Has this thread run on one processor only.
+///
+/// # Errors
+/// It may not run there.
+#[cfg(target_os = "linux")]
+pub fn pin_thread(processor: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+#[cfg(not(unix))]
+fn page_bytes() -> u64 {
+    4096
+}
+#[cfg(unix)]
+use unix::page_bytes;
+
+/// Raises the limit of open descriptors; this system has none that is worth raising.
+#[cfg(not(unix))]
+pub fn raise_descriptor_limit() -> u64 {
+    8192
+}
+
+#[cfg(not(unix))]
+#[doc(hidden)]
+pub fn unsupported() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}

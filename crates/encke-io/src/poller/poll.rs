@@ -1,0 +1,117 @@
+//! poll(2), plain POSIX: the whole table goes to the kernel at every wait.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::io;
+use std::time::Duration;
+
+use super::{Interest, Poller, Ready};
+use crate::op::Token;
+use crate::reactor::Backend;
+
+/// The table, dense, and beside it the token of each row.
+///
+/// INVARIANT: `table` and `tokens` are equally long, and `rows[tokens[r].index] == r` for every row `r`.
+pub struct Poll {
+    table: Vec<PollFd<'static>>,
+    tokens: Vec<Token>,
+    /// Where a source's row is: an event finds its source, and a source its row, by index.
+    rows: Vec<u32>,
+}
+
+impl Poll {
+    fn row(&self, token: Token) -> Option<usize> {
+        let row = *self.rows.get(token.index as usize)? as usize;
+        (self.tokens.get(row) == Some(&token)).then_some(row)
+    }
+
+    fn entry(descriptor: BorrowedFd<'_>, interest: Interest) -> PollFd<'static> {
+        let mut flags = PollFlags::empty();
+        if interest.read {
+            flags |= PollFlags::IN;
+        }
+        #[cfg(target_os = "linux")]
+        if interest.read || interest.hangup {
+            flags |= PollFlags::RDHUP;
+        }
+        if interest.write {
+            flags |= PollFlags::OUT;
+        }
+        // SAFETY: the reactor calls `remove` before it closes a descriptor, so none outlives its row.
+        // WHY: the table would else have to be built anew from borrowed descriptors at every wait.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) };
+        PollFd::from_borrowed_fd(descriptor, flags)
+    }
+}
+
+impl Poller for Poll {
+    const BACKEND: Backend = Backend::Poll;
+    const EDGE: bool = false;
+
+    fn new() -> io::Result<Self> {
+        Ok(Self { table: Vec::new(), tokens: Vec::new(), rows: Vec::new() })
+    }
+
+    fn add(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        let index = token.index as usize;
+        if self.rows.len() <= index {
+            self.rows.resize(index + 1, u32::MAX);
+        }
+        self.rows[index] = self.table.len() as u32;
+        self.table.push(Self::entry(descriptor, interest));
+        self.tokens.push(token);
+        Ok(())
+    }
+
+    fn modify(&mut self, descriptor: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        if let Some(row) = self.row(token) {
+            self.table[row] = Self::entry(descriptor, interest);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, _: BorrowedFd<'_>, token: Token, _: bool) {
+        if let Some(row) = self.row(token) {
+            self.table.swap_remove(row);
+            self.tokens.swap_remove(row);
+            if let Some(moved) = self.tokens.get(row) {
+                self.rows[moved.index as usize] = row as u32;
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, mut report: impl FnMut(Token, Ready)) -> io::Result<()> {
+        let timeout = timeout.map(|limit| Timespec {
+            tv_sec: limit.as_secs().min(i64::MAX as u64) as _,
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        let mut left = match poll(&mut self.table, timeout.as_ref()) {
+            Err(io::Errno::INTR) => 0,
+            other => other?,
+        };
+        for (entry, token) in self.table.iter().zip(&self.tokens) {
+            if left == 0 {
+                break;
+            }
+            let flags = entry.revents();
+            if flags.is_empty() {
+                continue;
+            }
+            left -= 1;
+            #[cfg(target_os = "linux")]
+            let hangup = flags.intersects(PollFlags::HUP | PollFlags::RDHUP);
+            #[cfg(not(target_os = "linux"))]
+            let hangup = flags.contains(PollFlags::HUP);
+            report(
+                *token,
+                Ready {
+                    read: flags.contains(PollFlags::IN),
+                    write: flags.contains(PollFlags::OUT),
+                    hangup,
+                    error: flags.intersects(PollFlags::ERR | PollFlags::NVAL),
+                },
+            );
+        }
+        Ok(())
+    }
+}

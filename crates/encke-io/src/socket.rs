@@ -1,0 +1,324 @@
+//! Sockets before a reactor owns them: listeners, streams to be connected, descriptors to be watched.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+#[cfg(unix)]
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(unix)]
+use rustix::net::{self as sys, AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Where to listen or connect.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Address {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A Unix domain socket, by its path.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// How to listen.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// Connections that the kernel completes before they are accepted (listen(2)); the system's
+    /// net.core.somaxconn caps it silently, see [`crate::host::backlog_limit`].
+    pub backlog: u32,
+    /// Several listeners share the address and the kernel spreads connections over them (SO_REUSEPORT).
+    pub shared: bool,
+    /// Permission bits of a Unix socket's file.
+    pub mode: Option<u32>,
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    #[cfg(unix)]
+    pub(crate) descriptor: OwnedFd,
+    address: Address,
+}
+
+/// A stream socket that no reactor owns yet.
+#[derive(Debug)]
+pub struct Stream {
+    #[cfg(unix)]
+    pub(crate) descriptor: OwnedFd,
+}
+
+/// A descriptor that is told when readable.
+#[derive(Debug)]
+pub struct Watched {
+    #[cfg(unix)]
+    pub(crate) descriptor: OwnedFd,
+}
+
+#[cfg(unix)]
+impl Listener {
+    /// Binds and listens.
+    ///
+    /// A Unix socket's stale file is removed when nobody listens on it; a live one is an error.
+    ///
+    /// # Errors
+    /// The system's reason: the port is taken, not allowed, the address is not this machine's.
+    pub fn bind(address: &Address, options: ListenOptions) -> io::Result<Self> {
+        match address {
+            Address::Inet(inet) => Self::bind_inet(inet, options),
+            Address::Unix(path) => Self::bind_unix(path, options),
+        }
+    }
+
+    fn bind_inet(inet: &SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        let family = if inet.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+        let descriptor = stream_socket(family)?;
+        // A restarted server may bind while connections of its predecessor are in TIME-WAIT (socket(7)).
+        sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        if inet.is_ipv6() {
+            // [::]:80 and 0.0.0.0:80 are two listeners, so that a peer's address has one spelling.
+            sockopt::set_ipv6_v6only(&descriptor, true)?;
+        }
+        #[cfg(target_os = "linux")]
+        if options.shared {
+            sockopt::set_socket_reuseport(&descriptor, true)?;
+        }
+        // Inherited by accepted sockets on Linux: no system call per connection, no Nagle delay (tcp(7)).
+        sockopt::set_tcp_nodelay(&descriptor, true)?;
+        sys::bind(&descriptor, inet)?;
+        sys::listen(&descriptor, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        Self::inherited(descriptor)
+    }
+
+    fn bind_unix(path: &Path, options: ListenOptions) -> io::Result<Self> {
+        let address = sys::SocketAddrUnix::new(path)?;
+        let descriptor = stream_socket(AddressFamily::UNIX)?;
+        match sys::bind(&descriptor, &address) {
+            Err(rustix::io::Errno::ADDRINUSE) => {
+                let probe = stream_socket(AddressFamily::UNIX)?;
+                match sys::connect(&probe, &address) {
+                    Err(rustix::io::Errno::CONNREFUSED) => {
+                        std::fs::remove_file(path)?;
+                        sys::bind(&descriptor, &address)?;
+                    }
+                    _ => return Err(rustix::io::Errno::ADDRINUSE.into()),
+                }
+            }
+            other => other?,
+        }
+        if let Some(mode) = options.mode {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        }
+        sys::listen(&descriptor, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        Ok(Self { descriptor, address: Address::Unix(path.to_owned()) })
+    }
+
+    /// Takes over a socket that listens already (socket activation, sd_listen_fds(3)).
+    ///
+    /// # Errors
+    /// It is no socket, or its address is of another family.
+    pub fn inherited(descriptor: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
+        let name = sys::getsockname(&descriptor)?;
+        let address = match SocketAddr::try_from(name.clone()) {
+            Ok(inet) => {
+                sockopt::set_tcp_nodelay(&descriptor, true)?;
+                Address::Inet(inet)
+            }
+            Err(_) => {
+                let unix = sys::SocketAddrUnix::try_from(name)?;
+                let path = unix.path_bytes().unwrap_or_default();
+                use std::os::unix::ffi::OsStrExt;
+                Address::Unix(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+            }
+        };
+        Ok(Self { descriptor, address })
+    }
+
+    /// A second handle of the same queue, for the next worker, where the address cannot be bound twice.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self { descriptor: self.descriptor.try_clone()?, address: self.address.clone() })
+    }
+}
+
+#[cfg(not(unix))]
+impl Listener {
+    /// Binds and listens.
+    ///
+    /// # Errors
+    /// Always: there is no event back end for this system yet.
+    pub fn bind(_address: &Address, _options: ListenOptions) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// A second handle of the same queue.
+    ///
+    /// # Errors
+    /// Always: there is no event back end for this system yet.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Listener {
+    /// The address it is bound to, with the port that the system chose where 0 was asked for.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// A listener of the simulator.
+    pub(crate) fn simulated(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            descriptor: stream_socket(AddressFamily::INET)?,
+            address: Address::Inet(address),
+        })
+    }
+}
+
+#[cfg(unix)]
+impl Stream {
+    /// Takes over a connected stream socket.
+    ///
+    /// # Errors
+    /// The descriptor cannot be made non-blocking.
+    pub fn connected(descriptor: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        Ok(Self { descriptor })
+    }
+}
+
+#[cfg(unix)]
+impl Watched {
+    /// Takes over a descriptor that poll(2) can wait for.
+    pub fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+}
+
+/// A stream socket for [`crate::Op::Connect`] to `peer`, bound to `source` if given (port 0: any).
+///
+/// # Errors
+/// Out of descriptors, or `source` is not this machine's.
+#[cfg(unix)]
+pub fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::Result<Stream> {
+    let family = if peer.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let descriptor = stream_socket(family)?;
+    sockopt::set_tcp_nodelay(&descriptor, true)?;
+    if let Some(source) = source {
+        sys::bind(&descriptor, &source)?;
+    }
+    Ok(Stream { descriptor })
+}
+
+#[cfg(unix)]
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    {
+        sys::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = SocketFlags::empty();
+        let descriptor = sys::socket(family, SocketType::STREAM, None)?;
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(descriptor)
+    }
+}
+
+/// Takes one connection off a listener's queue, non-blocking and closed on exec.
+#[cfg(unix)]
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, crate::op::Peer)> {
+    #[cfg(target_os = "linux")]
+    let (descriptor, name) = sys::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    #[cfg(not(target_os = "linux"))]
+    let (descriptor, name) = {
+        let (descriptor, name) = sys::acceptfrom(listener)?;
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
+        (descriptor, name)
+    };
+    let peer = name
+        .and_then(|name| SocketAddr::try_from(name).ok())
+        .map_or(crate::op::Peer::Local, crate::op::Peer::Inet);
+    Ok((descriptor, peer))
+}
+
+/// Has the kernel ignore new connection attempts to `listener` while those under way complete.
+///
+/// A listener that is closed resets what waits in its queue, and between the last accept and the close more
+/// may arrive. With this filter the attempts after it find silence, try again after a second, and then meet
+/// the next listener, or a plain refusal: nobody who was connected is reset.
+#[cfg(target_os = "linux")]
+pub(crate) fn refuse_new(listener: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // Classic BPF over the TCP header (tcp(7) SO_ATTACH_FILTER, RFC 9293 §3.1): byte 13 holds the flags;
+    // SYN without ACK is dropped, everything else is taken whole.
+    let mut program = [
+        libc::sock_filter { code: 0x30, jt: 0, jf: 0, k: 13 }, // ldb [13]
+        libc::sock_filter { code: 0x54, jt: 0, jf: 0, k: 0x12 }, // and #SYN|ACK
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: 0x02 }, // jeq #SYN, drop, keep
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },  // drop: ret #0
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0xFFFF_FFFF }, // keep: ret #-1
+    ];
+    let filter = libc::sock_fprog { len: 5, filter: program.as_mut_ptr() };
+    // SAFETY: `filter` points to five instructions that live until the call returns; the kernel copies them.
+    // WHY: rustix has no wrapper for SO_ATTACH_FILTER.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Connections that `listener` lost because its queue was full: sk_drops of SO_MEMINFO (socket(7), Linux 4.12).
+#[cfg(target_os = "linux")]
+pub(crate) fn drops(listener: BorrowedFd<'_>) -> Option<u32> {
+    use std::os::fd::AsRawFd;
+    const SO_MEMINFO: libc::c_int = 55;
+    const SK_MEMINFO_DROPS: usize = 8;
+    let mut info = [0u32; 9];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
+    // WHY: rustix has no wrapper for SO_MEMINFO.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    (result == 0 && len as usize == size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
+}
+
+#[cfg(target_os = "linux")]
+fn last_errno() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}
+
+#[cfg(unix)]
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
