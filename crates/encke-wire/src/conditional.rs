@@ -1,0 +1,333 @@
+//! Conditional requests (RFC 9110 §13): should this answer be sent, or 304, or 412?
+//!
+//! ```text
+//!   If-Match there? ──── yes ─► no tag matches (strong) ──► 412
+//!        │ no
+//!   If-Unmodified-Since? yes ─► modified since ───────────► 412
+//!        ▼ passed
+//!   If-None-Match there? yes ─► a tag matches (weak) ─────► GET, HEAD: 304, else 412
+//!        │ no
+//!   If-Modified-Since? ─ yes ─► GET, HEAD, unmodified ────► 304
+//!        ▼ passed
+//!     Proceed ─► Range there? If-Range decides whether it counts: [`if_range_holds`]
+//! ```
+//!
+//! The validators are those of the **selected representation**: of the compressed one if that is what would be
+//! sent. A list may be spread over several lines, and a comma inside of a tag is part of it. What is malformed
+//! matches nothing: a malformed If-Match prevents, a malformed If-None-Match lets through. A date is compared
+//! with `≤` and not only for equality, and what is no date is ignored.
+
+use crate::date::parse_date;
+use crate::field;
+use crate::method::Method;
+
+/// What a representation can be recognised by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validators<'a> {
+    /// Its entity tag; `None` if it has none.
+    pub etag: Option<EntityTag<'a>>,
+    /// When it was last modified, in seconds since 1970; `None` if nobody knows.
+    pub last_modified: Option<u64>,
+}
+
+/// An entity tag (RFC 9110 §8.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntityTag<'a> {
+    /// Whether it stands for "as good as the same" instead of "the same bytes".
+    pub weak: bool,
+    /// What is between the quotes.
+    pub opaque: &'a [u8],
+}
+
+/// The conditions of a request. `L` yields the values of the lines of one field, none if it is absent.
+#[derive(Clone, Debug)]
+pub struct Conditions<'a, L> {
+    /// If-Match
+    pub if_match: L,
+    /// If-None-Match
+    pub if_none_match: L,
+    /// If-Modified-Since; `None` also if it is repeated, which makes it no valid date.
+    pub if_modified_since: Option<&'a [u8]>,
+    /// If-Unmodified-Since; as above.
+    pub if_unmodified_since: Option<&'a [u8]>,
+}
+
+/// What the conditions say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer as if there were no conditions.
+    Proceed,
+    /// Answer 304: the client has it.
+    NotModified,
+    /// Answer 412, and change nothing.
+    PreconditionFailed,
+}
+
+/// Weighs the conditions in the order of RFC 9110 §13.2.2 against a representation that exists.
+#[must_use]
+pub fn evaluate<'a, L>(conditions: &Conditions<'a, L>, method: Method, validators: &Validators<'_>) -> Verdict
+where
+    L: Iterator<Item = &'a [u8]> + Clone,
+{
+    if is_present(&conditions.if_match) {
+        let matches = |tag: EntityTag<'_>| validators.etag.is_some_and(|etag| etag.is_strongly(tag));
+        if !any_tag(&conditions.if_match, matches) {
+            return Verdict::PreconditionFailed;
+        }
+    } else if let (Some(since), Some(modified)) =
+        (conditions.if_unmodified_since.and_then(parse_date), validators.last_modified)
+        && modified > since
+    {
+        return Verdict::PreconditionFailed;
+    }
+
+    if is_present(&conditions.if_none_match) {
+        let matches = |tag: EntityTag<'_>| validators.etag.is_some_and(|etag| etag.is_weakly(tag));
+        if any_tag(&conditions.if_none_match, matches) {
+            return if method.reads() { Verdict::NotModified } else { Verdict::PreconditionFailed };
+        }
+    } else if method.reads()
+        && let (Some(since), Some(modified)) =
+            (conditions.if_modified_since.and_then(parse_date), validators.last_modified)
+        && modified <= since
+    {
+        return Verdict::NotModified;
+    }
+    Verdict::Proceed
+}
+
+/// Whether the range of a request with `If-Range: value` counts (RFC 9110 §13.1.5): only if the tag is exactly
+/// the strong one we have, or the date exactly our last modification. `now` (seconds since 1970) is needed
+/// because a date is a strong validator only once it is two seconds old: before that, the file may change again
+/// within the same second.
+#[must_use]
+pub fn if_range_holds(value: &[u8], validators: &Validators<'_>, now: u64) -> bool {
+    if let Some(tag) = EntityTag::parse(value) {
+        return validators.etag.is_some_and(|etag| etag.is_strongly(tag));
+    }
+    let is_settled = |modified: u64| modified.saturating_add(DATE_IS_STRONG_AFTER) <= now;
+    validators
+        .last_modified
+        .is_some_and(|modified| is_settled(modified) && parse_date(value) == Some(modified))
+}
+
+impl<'a> EntityTag<'a> {
+    /// Reads `"opaque"` or `W/"opaque"`; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        let (weak, quoted) = match text {
+            [b'W', b'/', quoted @ ..] => (true, quoted),
+            quoted => (false, quoted),
+        };
+        let [b'"', opaque @ .., b'"'] = quoted else { return None };
+        opaque.iter().all(|&byte| is_tag_byte(byte)).then_some(Self { weak, opaque })
+    }
+
+    /// Strong comparison: the same bytes. Two weak tags are never strongly equal.
+    #[must_use]
+    pub fn is_strongly(self, other: EntityTag<'_>) -> bool {
+        !self.weak && !other.weak && self.opaque == other.opaque
+    }
+
+    /// Weak comparison: as good as the same.
+    #[must_use]
+    pub fn is_weakly(self, other: EntityTag<'_>) -> bool {
+        self.opaque == other.opaque
+    }
+
+    /// Appends the tag as it stands in a field.
+    pub fn put(self, out: &mut Vec<u8>) {
+        debug_assert!(self.opaque.iter().all(|&byte| is_tag_byte(byte)), "an etag of ours is malformed");
+        out.extend_from_slice(if self.weak { b"W/\"" } else { b"\"" });
+        out.extend_from_slice(self.opaque);
+        out.push(b'"');
+    }
+}
+
+/// Whether a list field is there at all: an empty one is there, and matches nothing.
+fn is_present<'a>(lines: &(impl Iterator<Item = &'a [u8]> + Clone)) -> bool {
+    lines.clone().next().is_some()
+}
+
+/// Whether the list is `*` (what we have exists) or has a tag that matches. A list with anything malformed in
+/// it still counts for what is well-formed.
+fn any_tag<'a>(
+    lines: &(impl Iterator<Item = &'a [u8]> + Clone),
+    matches: impl Fn(EntityTag<'_>) -> bool,
+) -> bool {
+    lines
+        .clone()
+        .flat_map(tags)
+        .any(|element| element == b"*" || EntityTag::parse(element).is_some_and(&matches))
+}
+
+/// The elements of a list of entity tags. Unlike in a quoted string, a backslash in a tag is an ordinary
+/// character: [`field::list`] must not be used here.
+fn tags(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    line.split(move |&byte| {
+        quoted ^= byte == b'"';
+        byte == b',' && !quoted
+    })
+    .map(field::trimmed)
+}
+
+/// etagc (RFC 9110 §8.8.3).
+const fn is_tag_byte(byte: u8) -> bool {
+    matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
+}
+
+/// Seconds after which nobody can change a file within the second of its last modification any more, with one
+/// to spare for the file system's own clock (RFC 9110 §8.8.2.2 suggests up to 60 for caches; the clock that
+/// wrote the file and ours are the same here).
+const DATE_IS_STRONG_AFTER: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODIFIED: u64 = 1_700_000_000;
+    const SAME: &[u8] = b"Tue, 14 Nov 2023 22:13:20 GMT";
+    const EARLIER: &[u8] = b"Sat, 01 Jan 2000 00:00:00 GMT";
+    const LATER: &[u8] = b"Sat, 01 Jan 2028 00:00:00 GMT";
+
+    fn strong(opaque: &str) -> Validators<'_> {
+        let etag = EntityTag { weak: false, opaque: opaque.as_bytes() };
+        Validators { etag: Some(etag), last_modified: Some(MODIFIED) }
+    }
+
+    fn weak(opaque: &str) -> Validators<'_> {
+        let etag = EntityTag { weak: true, opaque: opaque.as_bytes() };
+        Validators { etag: Some(etag), last_modified: Some(MODIFIED) }
+    }
+
+    /// The verdict on a request with these field lines, by way of the real head parser.
+    fn verdict(method: &str, validators: Validators<'_>, lines: &[(&str, &[u8])]) -> Verdict {
+        let mut request = format!("{method} / HTTP/1.1\r\nHost: a\r\n").into_bytes();
+        for (name, value) in lines {
+            request.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
+        }
+        request.extend_from_slice(b"\r\n");
+        let mut head = crate::http1::Head::new();
+        let progress = head.feed(&request, &crate::limits::HeadLimits::default());
+        assert_eq!(progress, crate::http1::Progress::Done { head_bytes: request.len() });
+        evaluate(&head.conditions(&request), head.method(), &validators)
+    }
+
+    #[test]
+    fn without_conditions_the_answer_is_sent() {
+        assert_eq!(verdict("GET", strong("a"), &[]), Verdict::Proceed);
+        assert_eq!(verdict("PUT", Validators::default(), &[]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn if_none_match_finds_a_tag_in_lists_over_several_lines_with_commas_inside_of_tags() {
+        let value = |value: &'static str| verdict("GET", strong("a"), &[("If-None-Match", value.as_bytes())]);
+        assert_eq!(value(r#""a""#), Verdict::NotModified);
+        assert_eq!(value(r#""x", "y,z", "a""#), Verdict::NotModified);
+        assert_eq!(value(r#""x","a""#), Verdict::NotModified);
+        assert_eq!(value(r#"W/"a""#), Verdict::NotModified, "the comparison is weak");
+        assert_eq!(value("*"), Verdict::NotModified);
+        assert_eq!(value(r#""nope""#), Verdict::Proceed);
+        assert_eq!(value(r#""x,a,y""#), Verdict::Proceed);
+        assert_eq!(value(r#"a"#), Verdict::Proceed, "a tag has quotes");
+        assert_eq!(value(r#"w/"a""#), Verdict::Proceed, "W is a capital");
+        assert_eq!(value(""), Verdict::Proceed);
+        assert_eq!(value(r#""\", "a""#), Verdict::NotModified, "a backslash escapes nothing in a tag");
+        let lines: [(&str, &[u8]); 2] = [("If-None-Match", br#""x""#), ("if-none-match", br#""a""#)];
+        assert_eq!(verdict("GET", strong("a"), &lines), Verdict::NotModified);
+        assert_eq!(verdict("GET", weak("a"), &[("If-None-Match", br#""a""#)]), Verdict::NotModified);
+    }
+
+    #[test]
+    fn if_none_match_on_a_change_is_a_precondition() {
+        let lines: [(&str, &[u8]); 1] = [("If-None-Match", b"*")];
+        assert_eq!(verdict("HEAD", strong("a"), &lines), Verdict::NotModified);
+        assert_eq!(verdict("PUT", strong("a"), &lines), Verdict::PreconditionFailed);
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        let value = |validators, value: &'static [u8]| verdict("GET", validators, &[("If-Match", value)]);
+        assert_eq!(value(strong("a"), br#""x", "a""#), Verdict::Proceed);
+        assert_eq!(value(strong("a"), b"*"), Verdict::Proceed);
+        assert_eq!(value(strong("a"), br#""nope""#), Verdict::PreconditionFailed);
+        assert_eq!(value(strong("a"), br#"W/"a""#), Verdict::PreconditionFailed);
+        assert_eq!(value(weak("a"), br#""a""#), Verdict::PreconditionFailed);
+        assert_eq!(value(weak("a"), br#"W/"a""#), Verdict::PreconditionFailed);
+        assert_eq!(value(strong("a"), b"garbage"), Verdict::PreconditionFailed);
+        assert_eq!(value(strong("a"), b""), Verdict::PreconditionFailed);
+        assert_eq!(value(Validators::default(), br#""a""#), Verdict::PreconditionFailed);
+    }
+
+    #[test]
+    fn if_modified_since_is_later_or_equal_and_not_equality_only() {
+        let value = |value| verdict("GET", strong("a"), &[("If-Modified-Since", value)]);
+        assert_eq!(value(SAME), Verdict::NotModified);
+        assert_eq!(value(LATER), Verdict::NotModified);
+        assert_eq!(value(EARLIER), Verdict::Proceed);
+        assert_eq!(value(b"Tue Nov 14 22:13:20 2023"), Verdict::NotModified, "asctime");
+        assert_eq!(value(b"Tuesday, 14-Nov-23 22:13:20 GMT"), Verdict::NotModified, "RFC 850");
+        assert_eq!(value(b"Tue, 14 Nov 2023 22:13:20 +0900"), Verdict::Proceed, "what is no date is ignored");
+        let put = verdict("PUT", strong("a"), &[("If-Modified-Since", LATER)]);
+        assert_eq!(put, Verdict::Proceed, "it is for reading only");
+        let twice =
+            verdict("GET", strong("a"), &[("If-Modified-Since", LATER), ("If-Modified-Since", LATER)]);
+        assert_eq!(twice, Verdict::Proceed, "two dates are no date");
+        let unknown = Validators { last_modified: None, ..strong("a") };
+        assert_eq!(verdict("GET", unknown, &[("If-Modified-Since", LATER)]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn if_unmodified_since_fails_when_modified_later() {
+        let value = |value| verdict("GET", strong("a"), &[("If-Unmodified-Since", value)]);
+        assert_eq!(value(EARLIER), Verdict::PreconditionFailed);
+        assert_eq!(value(SAME), Verdict::Proceed);
+        assert_eq!(value(LATER), Verdict::Proceed);
+        assert_eq!(value(b"garbage"), Verdict::Proceed);
+    }
+
+    #[test]
+    fn tags_take_precedence_over_dates_and_preconditions_come_first() {
+        let miss_then_not_modified: [(&str, &[u8]); 2] =
+            [("If-None-Match", br#""nope""#), ("If-Modified-Since", LATER)];
+        assert_eq!(verdict("GET", strong("a"), &miss_then_not_modified), Verdict::Proceed);
+        let match_then_modified: [(&str, &[u8]); 2] =
+            [("If-Match", br#""a""#), ("If-Unmodified-Since", EARLIER)];
+        assert_eq!(verdict("GET", strong("a"), &match_then_modified), Verdict::Proceed);
+        let failed_and_not_modified: [(&str, &[u8]); 2] =
+            [("If-None-Match", br#""a""#), ("If-Match", br#""nope""#)];
+        assert_eq!(verdict("GET", strong("a"), &failed_and_not_modified), Verdict::PreconditionFailed);
+        let passed_and_not_modified: [(&str, &[u8]); 2] =
+            [("If-None-Match", br#""a""#), ("If-Match", br#""a""#)];
+        assert_eq!(verdict("GET", strong("a"), &passed_and_not_modified), Verdict::NotModified);
+    }
+
+    #[test]
+    fn if_range_holds_for_exactly_what_we_have() {
+        let later = MODIFIED + 100;
+        assert!(if_range_holds(br#""a""#, &strong("a"), later));
+        assert!(!if_range_holds(br#""b""#, &strong("a"), later));
+        assert!(!if_range_holds(br#"W/"a""#, &strong("a"), later));
+        assert!(!if_range_holds(br#"W/"a""#, &weak("a"), later));
+        assert!(!if_range_holds(br#""a", "b""#, &strong("a"), later), "a list is no tag");
+        assert!(if_range_holds(SAME, &strong("a"), later));
+        assert!(!if_range_holds(SAME, &strong("a"), MODIFIED + 1), "too fresh to be sure");
+        assert!(!if_range_holds(LATER, &strong("a"), later), "dates are compared for equality here");
+        assert!(!if_range_holds(EARLIER, &strong("a"), later));
+        assert!(!if_range_holds(b"", &strong("a"), later));
+        assert!(!if_range_holds(br#""a""#, &Validators::default(), later));
+    }
+
+    #[test]
+    fn tags_are_written_as_they_are_read() {
+        for text in [&br#""a""#[..], br#"W/"x-gz""#, br#""""#, b"\"\xe9\\\""] {
+            let mut out = Vec::new();
+            EntityTag::parse(text).expect("a valid tag").put(&mut out);
+            assert_eq!(out, text);
+        }
+        for text in [&b"\"a b\""[..], b"\"", b"", b"W/", b"\"a\"b\"", b"\"\x7f\"", b"a"] {
+            assert_eq!(EntityTag::parse(text), None, "{}", text.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Field names and values (RFC 9110 §5): which bytes they may hold, and the names that we ask for.
+//!
+//! A head can have any field; the server asks for about forty. [`Known::of`] recognises those while the head
+//! is parsed, so that each later look-up is one array access. Names match whole and without regard to case,
+//! never by prefix: `Conn:` is not `Connection:`, `H:` is not `Host:`.
+//!
+//! How: the name's length, first and last eight bytes (and, past 16, the eight between) are folded to lower
+//! case and hashed into a table that is built, and checked to be free of collisions, when this is compiled.
+//! That is some 25 instructions a name, whatever the name.
+
+use crate::scan::{self, FIELD_NAME};
+
+/// Declares [`Known`] and its spellings together, so that they cannot drift apart.
+macro_rules! known_fields {
+    ($($variant:ident = $name:literal,)+) => {
+        /// A field name that Encke asks for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Known {
+            $(#[doc = concat!("`", $name, "`")] $variant,)+
+        }
+
+        impl Known {
+            /// Every known field, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+        }
+
+        /// Spellings in lower case, indexed by `Known as usize`.
+        const NAMES: [&str; Known::ALL.len()] = [$($name),+];
+    };
+}
+
+known_fields! {
+    Accept = "accept",
+    AcceptEncoding = "accept-encoding",
+    AcceptLanguage = "accept-language",
+    AccessControlRequestHeaders = "access-control-request-headers",
+    AccessControlRequestMethod = "access-control-request-method",
+    Age = "age",
+    Authorization = "authorization",
+    CacheControl = "cache-control",
+    Connection = "connection",
+    ContentEncoding = "content-encoding",
+    ContentLength = "content-length",
+    ContentRange = "content-range",
+    ContentType = "content-type",
+    Cookie = "cookie",
+    Date = "date",
+    Etag = "etag",
+    Expect = "expect",
+    Forwarded = "forwarded",
+    Host = "host",
+    Http2Settings = "http2-settings",
+    IdempotencyKey = "idempotency-key",
+    IfMatch = "if-match",
+    IfModifiedSince = "if-modified-since",
+    IfNoneMatch = "if-none-match",
+    IfRange = "if-range",
+    IfUnmodifiedSince = "if-unmodified-since",
+    KeepAlive = "keep-alive",
+    LastEventId = "last-event-id",
+    LastModified = "last-modified",
+    Location = "location",
+    Origin = "origin",
+    Pragma = "pragma",
+    ProxyConnection = "proxy-connection",
+    Range = "range",
+    Referer = "referer",
+    RetryAfter = "retry-after",
+    SecWebSocketAccept = "sec-websocket-accept",
+    SecWebSocketExtensions = "sec-websocket-extensions",
+    SecWebSocketKey = "sec-websocket-key",
+    SecWebSocketProtocol = "sec-websocket-protocol",
+    SecWebSocketVersion = "sec-websocket-version",
+    Server = "server",
+    Te = "te",
+    Trailer = "trailer",
+    TransferEncoding = "transfer-encoding",
+    Upgrade = "upgrade",
+    UserAgent = "user-agent",
+    Vary = "vary",
+    Via = "via",
+    XForwardedFor = "x-forwarded-for",
+    XForwardedHost = "x-forwarded-host",
+    XForwardedProto = "x-forwarded-proto",
+    XRequestId = "x-request-id",
+}
+
+impl Known {
+    /// The known field that `name` spells, in any mix of cases. `name` must be a token (RFC 9110 §5.6.2): the
+    /// head parser has checked that before it asks.
+    #[inline]
+    #[must_use]
+    pub fn of(name: &[u8]) -> Option<Self> {
+        if name.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let key = Key::of(name);
+        let known = SLOTS[key.slot(MULTIPLIER)]?;
+        (KEYS[known as usize] == key).then_some(known)
+    }
+
+    /// The name in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+
+    /// This field's bit in a set of known fields.
+    pub(crate) const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// Whether `bytes` is a token: one or more of the characters that names and methods are made of
+/// (RFC 9110 §5.6.2).
+#[must_use]
+pub fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| FIELD_NAME.has(byte))
+}
+
+/// Whether `bytes` may stand in a field value: visible characters, space, tab and bytes above 0x7f, but no
+/// control character (RFC 9110 §5.5). White space at the ends is allowed here; readers trim it.
+#[must_use]
+pub fn is_field_value(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| scan::is_text(byte))
+}
+
+/// `bytes` without the optional white space (RFC 9110 §5.6.3: space and tab only) at both ends.
+#[must_use]
+pub fn trimmed(bytes: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let Some(first) = bytes.iter().position(|byte| !is_space(byte)) else { return &[] };
+    let last = bytes.iter().rposition(|byte| !is_space(byte)).unwrap_or(first);
+    &bytes[first..=last]
+}
+
+/// The elements of a comma-separated list (RFC 9110 §5.6.1): trimmed, empty ones left out. A comma inside a
+/// quoted string is data; a quote that is never closed runs to the end.
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    Parts { rest: Some(value), separator: b',' }.filter(|element| !element.is_empty())
+}
+
+/// The parameters of one list element, split at `;` outside of quoted strings; the first is the element itself.
+pub fn parameters(element: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    Parts { rest: Some(element), separator: b';' }
+}
+
+/// Splits at a separator that stands outside of quoted strings.
+#[derive(Clone)]
+struct Parts<'a> {
+    rest: Option<&'a [u8]>,
+    separator: u8,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        for (at, &byte) in rest.iter().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                _ if byte == self.separator && !quoted => {
+                    self.rest = Some(&rest[at + 1..]);
+                    return Some(trimmed(&rest[..at]));
+                }
+                _ => {}
+            }
+        }
+        self.rest = None;
+        Some(trimmed(rest))
+    }
+}
+
+/// What tells one known name from all others: its length and its bytes in lower case.
+///
+/// Folding by `| 0x20` maps tokens faithfully (letters to lower case, the rest onto themselves or onto each
+/// other outside of our names); `names_match_whole_and_in_any_case` tries every byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    first: u64,
+    middle: u64,
+    late: u64,
+    last: u64,
+    bytes: usize,
+}
+
+impl Key {
+    /// The words overlap where the name is no multiple of eight: together they still hold every byte.
+    #[inline]
+    const fn of(name: &[u8]) -> Self {
+        let bytes = name.len();
+        let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) else {
+            let word = short_word(name) | LOWER;
+            return Self { first: word, middle: 0, late: 0, last: word, bytes };
+        };
+        let (mut middle, mut late) = (0, 0);
+        if bytes > 16 {
+            middle = word_at(name, 8) | LOWER;
+        }
+        if bytes > 24 {
+            late = word_at(name, 16) | LOWER;
+        }
+        Self {
+            first: u64::from_le_bytes(*first) | LOWER,
+            middle,
+            late,
+            last: u64::from_le_bytes(*last) | LOWER,
+            bytes,
+        }
+    }
+
+    #[inline]
+    const fn slot(&self, multiplier: u64) -> usize {
+        let mixed = (self.first ^ self.last.rotate_left(29)).wrapping_add(self.bytes as u64);
+        (mixed.wrapping_mul(multiplier) >> (64 - SLOT_BITS)) as usize
+    }
+}
+
+/// The eight bytes at `at`; 0 if there are fewer, which no caller asks for.
+#[inline]
+const fn word_at(name: &[u8], at: usize) -> u64 {
+    match name.split_at(at).1.first_chunk() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => 0,
+    }
+}
+
+/// Up to seven bytes in one word, two overlapping halves; the length tells apart what overlaps alike.
+#[inline]
+const fn short_word(name: &[u8]) -> u64 {
+    match (name.first_chunk(), name.last_chunk()) {
+        (Some(first), Some(last)) => {
+            u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << 32
+        }
+        _ => match name {
+            [] => 0,
+            [first, ..] => {
+                *first as u64 | (name[name.len() / 2] as u64) << 8 | (name[name.len() - 1] as u64) << 16
+            }
+        },
+    }
+}
+
+/// The bit that tells `a` from `A`, in every byte of a word.
+const LOWER: u64 = 0x2020_2020_2020_2020;
+
+/// Longest known name that [`Key`] can hold: four words.
+const KEY_BYTES_MAX: usize = 32;
+
+/// 512 slots of a byte for some 50 names: few unknown names meet a taken slot and cost a comparison, and one
+/// multiplier in about 15 gives every name its own.
+const SLOT_BITS: u32 = 9;
+
+const KEYS: [Key; Known::ALL.len()] = {
+    let mut keys = [Key::of(b""); Known::ALL.len()];
+    let mut index = 0;
+    while index < keys.len() {
+        assert!(NAMES[index].len() <= KEY_BYTES_MAX, "a known field name has at most 32 bytes");
+        keys[index] = Key::of(NAMES[index].as_bytes());
+        index += 1;
+    }
+    keys
+};
+
+/// The first multiplier, in a fixed row of odd numbers, that gives every name its own slot.
+const MULTIPLIER: u64 = {
+    let mut multiplier: u64 = 0x9e37_79b9_7f4a_7c15;
+    while slots(multiplier).is_none() {
+        multiplier = multiplier.wrapping_mul(0xd134_2543_de82_ef95) | 1;
+    }
+    multiplier
+};
+
+static SLOTS: [Option<Known>; 1 << SLOT_BITS] =
+    slots(MULTIPLIER).expect("MULTIPLIER was chosen because it gives every name its own slot");
+
+/// The known fields at their slots; `None` if two share one.
+const fn slots(multiplier: u64) -> Option<[Option<Known>; 1 << SLOT_BITS]> {
+    let mut slots = [None; 1 << SLOT_BITS];
+    let mut index = 0;
+    while index < KEYS.len() {
+        let slot = KEYS[index].slot(multiplier);
+        if slots[slot].is_some() {
+            return None;
+        }
+        slots[slot] = Some(Known::ALL[index]);
+        index += 1;
+    }
+    Some(slots)
+}
+
+const _: () = assert!(Known::ALL.len() <= 64, "a set of known fields is one u64");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_whole_and_in_any_case() {
+        for &known in Known::ALL {
+            let name = known.name();
+            assert_eq!(Known::of(name.as_bytes()), Some(known));
+            assert_eq!(Known::of(name.to_uppercase().as_bytes()), Some(known));
+            assert_eq!(name, name.to_lowercase(), "NAMES are in lower case");
+            assert!(is_token(name.as_bytes()));
+            // Any one byte replaced by any token byte is another name, unless only the case differs.
+            for at in 0..name.len() {
+                for byte in (0..=255u8).filter(|&byte| is_token(&[byte])) {
+                    let mut other = name.as_bytes().to_vec();
+                    other[at] = byte;
+                    let same = other.eq_ignore_ascii_case(name.as_bytes());
+                    let is_known = Known::ALL.iter().any(|k| other.eq_ignore_ascii_case(k.name().as_bytes()));
+                    assert_eq!(Known::of(&other) == Some(known), same, "{other:?}");
+                    assert_eq!(Known::of(&other).is_some(), is_known, "{other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_or_an_extension_of_a_known_name_is_another_name() {
+        for &known in Known::ALL {
+            let name = known.name().as_bytes();
+            for end in 0..name.len() {
+                let is_known = Known::ALL.iter().any(|k| k.name().as_bytes() == &name[..end]);
+                assert_eq!(Known::of(&name[..end]).is_some(), is_known);
+            }
+            let longer = [name, b"-x"].concat();
+            assert_eq!(Known::of(&longer), None);
+        }
+        assert_eq!(Known::of(b"conn"), None);
+        assert_eq!(Known::of(b"h"), None);
+        assert_eq!(Known::of(&[b'a'; 200]), None);
+    }
+
+    #[test]
+    fn tokens_are_exactly_the_characters_of_the_grammar() {
+        let grammar = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        for byte in 0..=255u8 {
+            assert_eq!(is_token(&[byte]), grammar.contains(&byte), "{byte:#x}");
+        }
+        assert!(!is_token(b""));
+        assert!(!is_token(b"a b"));
+    }
+
+    #[test]
+    fn field_values_hold_no_control_character_but_tab() {
+        for byte in 0..=255u8 {
+            let allowed = byte == b'\t' || (byte >= 0x20 && byte != 0x7f);
+            assert_eq!(is_field_value(&[b'a', byte, b'b']), allowed, "{byte:#x}");
+        }
+        assert!(is_field_value(b""));
+    }
+
+    #[test]
+    fn lists_split_at_commas_outside_of_quotes_and_drop_what_is_empty() {
+        let split = |value: &'static [u8]| list(value).collect::<Vec<_>>();
+        assert_eq!(split(b"a, b ,\t,c"), [b"a", b"b", b"c"]);
+        assert_eq!(split(br#""x", "y,z" , W/"\",""#), [&br#""x""#[..], br#""y,z""#, br#"W/"\",""#]);
+        assert_eq!(split(br#"a, "unclosed, b"#), [&b"a"[..], br#""unclosed, b"#]);
+        assert!(split(b" , ,").is_empty());
+        assert!(split(b"").is_empty());
+    }
+
+    #[test]
+    fn parameters_split_at_semicolons_outside_of_quotes() {
+        let split = |value: &'static [u8]| parameters(value).collect::<Vec<_>>();
+        assert_eq!(split(b"text/html ; q=0.5;a=\"x;y\""), [&b"text/html"[..], b"q=0.5", b"a=\"x;y\""]);
+        assert_eq!(split(b""), [b""]);
+    }
+
+    #[test]
+    fn trimming_takes_spaces_and_tabs_from_both_ends() {
+        assert_eq!(trimmed(b" \ta b\t "), b"a b");
+        assert_eq!(trimmed(b" \t"), b"");
+        assert_eq!(trimmed(b""), b"");
+        assert_eq!(trimmed(b"x"), b"x");
+    }
+}

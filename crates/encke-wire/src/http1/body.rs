@@ -1,0 +1,460 @@
+//! Chunked bodies (RFC 9112 §7.1): what of the input is data, and where the body ends.
+//!
+//! ```text
+//!               ┌────────────────────────── LF ◄─ DataCr ◄─ (all data seen) ─┐
+//!               ▼                                                            │
+//!   new ──► Size ──► (extensions) ──► SizeLf ─┬─ size > 0 ──► Data ──────────┘
+//!                                             └─ size = 0 ──► TrailerStart ─┬─ CR ─► EndLf ──► Done
+//!                                                    ▲                      │
+//!                                                    └─ LF ◄── a field line ┘
+//! ```
+//!
+//! Not a buffer: data are lent out of the caller's input, and nothing is kept but where we stand (24 bytes).
+//! Extensions and trailers are checked against their grammar, limited, and dropped: nobody here reads them, and
+//! a trailer must never be taken for a field (RFC 9110 §6.5.1).
+//!
+//! Sizes are digits only: other parsers have been seen to accept signs, spaces, `0x` and `_`, and to wrap
+//! around at 64 bits, each a way to smuggle.
+
+use crate::http1::Refusal;
+use crate::limits::{CHUNK_EXCESS_BYTES, CHUNK_LINE_BYTES, TRAILER_BYTES};
+use crate::scan::{FIELD_NAME, is_text};
+
+/// Takes the chunks off a body.
+///
+/// Besides the length of single lines it limits what lines cost in all: each chunk may cost 16 bytes and twice
+/// its data for free, what is beyond adds up, and more than [`CHUNK_EXCESS_BYTES`] of it is refused. (The rule
+/// is Go's `net/http`; it followed from CVE-2023-39326.)
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkedDecoder {
+    /// The chunk's size while it is read, then the bytes of its data that are still to come.
+    left: u64,
+    /// Bytes of size lines beyond what their chunks justify.
+    excess: u16,
+    /// Bytes of this chunk's size line, or of all trailers.
+    line: u16,
+    line_max: u16,
+    trailer_max: u16,
+    /// Digits of the size.
+    digits: u8,
+    phase: Phase,
+}
+
+/// One step over the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    /// A piece of the body, maybe empty.
+    pub data: &'a [u8],
+    /// How much of the input is dealt with: framing, then `data`.
+    pub consumed: usize,
+    /// Whether the body has ended.
+    pub state: BodyState,
+}
+
+/// Whether there is more of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyState {
+    /// Call again with what follows the consumed bytes.
+    More,
+    /// The body, with its trailers, ended at the last consumed byte.
+    Done,
+}
+
+impl ChunkedDecoder {
+    /// A decoder at the first byte of a body, with the limits of [`crate::limits`].
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::with_limits(CHUNK_LINE_BYTES, TRAILER_BYTES)
+    }
+
+    /// A decoder at the first byte of a body that accepts size lines of `line_bytes` and `trailer_bytes` of
+    /// trailers in all.
+    #[must_use]
+    pub const fn with_limits(line_bytes: u16, trailer_bytes: u16) -> Self {
+        Self {
+            left: 0,
+            excess: 0,
+            line: 0,
+            line_max: if line_bytes < LINE_MAX { line_bytes } else { LINE_MAX },
+            trailer_max: if trailer_bytes < LINE_MAX { trailer_bytes } else { LINE_MAX },
+            digits: 0,
+            phase: Phase::Size,
+        }
+    }
+
+    /// Looks at `input` up to the end of its first piece of data. The caller uses `data`, moves on by
+    /// `consumed` and calls again until its input is used up or the state is `Done`; what follows then is the
+    /// next message. An empty `data` with `More` means that all of the input was framing.
+    ///
+    /// # Errors
+    /// A [`Refusal`] at the first byte that no valid body has there. The decoder is of no use afterwards.
+    pub fn feed<'a>(&mut self, input: &'a [u8]) -> Result<Chunk<'a>, Refusal> {
+        let mut at = 0;
+        loop {
+            if self.phase == Phase::Data {
+                // Within `input`, so the cast holds.
+                let taken = self.left.min((input.len() - at) as u64) as usize;
+                self.left -= taken as u64;
+                if self.left == 0 {
+                    self.phase = Phase::DataCr;
+                }
+                let data = &input[at..at + taken];
+                return Ok(Chunk { data, consumed: at + taken, state: BodyState::More });
+            }
+            if self.phase == Phase::Done {
+                return Ok(Chunk { data: &[], consumed: at, state: BodyState::Done });
+            }
+            let Some(&byte) = input.get(at) else {
+                return Ok(Chunk { data: &[], consumed: at, state: BodyState::More });
+            };
+            self.phase = self.framing(byte)?;
+            at += 1;
+        }
+    }
+
+    /// Takes one byte that is not data.
+    fn framing(&mut self, byte: u8) -> Result<Phase, Refusal> {
+        self.line = self.line.saturating_add(1);
+        if self.phase < Phase::TrailerStart && self.line > self.line_max {
+            return Err(Refusal::ChunkLineTooLong);
+        }
+        if self.phase >= Phase::TrailerStart && self.line > self.trailer_max + 2 {
+            return Err(Refusal::TrailersTooLarge);
+        }
+        let token = FIELD_NAME.has(byte);
+        Ok(match (self.phase, byte) {
+            (Phase::Size, _) if byte.is_ascii_hexdigit() => {
+                if self.digits == SIZE_DIGITS_MAX {
+                    return Err(Refusal::InvalidChunkSize);
+                }
+                self.digits += 1;
+                self.left = self.left << 4 | u64::from(hex_value(byte));
+                Phase::Size
+            }
+            (Phase::Size, _) if self.digits == 0 => return Err(Refusal::InvalidChunkSize),
+            (Phase::Size | Phase::ExtensionName | Phase::ExtensionToken | Phase::ExtensionNext, b'\r') => {
+                Phase::SizeLf
+            }
+            (Phase::Size | Phase::ExtensionName | Phase::ExtensionToken | Phase::ExtensionNext, b';') => {
+                Phase::ExtensionStart
+            }
+            (Phase::Size, b' ' | b'\t') => Phase::ExtensionBefore,
+            (Phase::Size, _) => return Err(Refusal::InvalidChunkSize),
+
+            // chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )
+            (Phase::ExtensionBefore, b';') => Phase::ExtensionStart,
+            (Phase::ExtensionBefore, b' ' | b'\t') => Phase::ExtensionBefore,
+            (Phase::ExtensionStart, b' ' | b'\t') => Phase::ExtensionStart,
+            (Phase::ExtensionStart | Phase::ExtensionName, _) if token => Phase::ExtensionName,
+            (Phase::ExtensionName | Phase::ExtensionEquals, b'=') => Phase::ExtensionValue,
+            (Phase::ExtensionName | Phase::ExtensionEquals, b' ' | b'\t') => Phase::ExtensionEquals,
+            (Phase::ExtensionEquals, b';') => Phase::ExtensionStart,
+            (Phase::ExtensionValue, b' ' | b'\t') => Phase::ExtensionValue,
+            (Phase::ExtensionValue, b'"') => Phase::ExtensionQuoted,
+            (Phase::ExtensionValue | Phase::ExtensionToken, _) if token => Phase::ExtensionToken,
+            (Phase::ExtensionToken | Phase::ExtensionNext, b' ' | b'\t') => Phase::ExtensionBefore,
+            (Phase::ExtensionQuoted, b'"') => Phase::ExtensionNext,
+            (Phase::ExtensionQuoted, b'\\') => Phase::ExtensionEscape,
+            (Phase::ExtensionQuoted | Phase::ExtensionEscape, _) if is_text(byte) => Phase::ExtensionQuoted,
+
+            (Phase::SizeLf, b'\n') => self.size_line_ended()?,
+            (Phase::SizeLf, _) => return Err(Refusal::BareCr),
+
+            (Phase::DataCr, b'\r') => Phase::DataLf,
+            (Phase::DataLf, b'\n') => {
+                (self.line, self.digits) = (0, 0);
+                Phase::Size
+            }
+            (Phase::DataCr | Phase::DataLf, _) => return Err(Refusal::ChunkEndMissing),
+
+            (Phase::TrailerStart, b'\r') => Phase::EndLf,
+            (Phase::TrailerStart | Phase::TrailerName, _) if token => Phase::TrailerName,
+            (Phase::TrailerName, b':') => Phase::TrailerValue,
+            (Phase::TrailerValue, b'\r') => Phase::TrailerLf,
+            (Phase::TrailerValue, _) if is_text(byte) => Phase::TrailerValue,
+            (Phase::TrailerLf, b'\n') => Phase::TrailerStart,
+            (Phase::EndLf, b'\n') => Phase::Done,
+
+            (_, b'\n') => return Err(Refusal::BareLf),
+            (Phase::TrailerLf | Phase::EndLf, _) => return Err(Refusal::BareCr),
+            (phase, _) if phase >= Phase::TrailerStart => return Err(Refusal::InvalidTrailer),
+            _ => return Err(Refusal::InvalidChunkExtension),
+        })
+    }
+
+    /// At the LF after a chunk's size: what comes now, and was this line worth its bytes?
+    fn size_line_ended(&mut self) -> Result<Phase, Refusal> {
+        let justified = self.left.saturating_mul(2).saturating_add(16);
+        let excess = i64::from(self.excess) + i64::from(self.line)
+            - i64::try_from(justified).unwrap_or(i64::MAX).min(i64::from(u16::MAX));
+        self.excess = u16::try_from(excess.max(0)).unwrap_or(u16::MAX);
+        if self.excess > CHUNK_EXCESS_BYTES {
+            return Err(Refusal::ChunkOverhead);
+        }
+        self.line = 0;
+        Ok(if self.left > 0 { Phase::Data } else { Phase::TrailerStart })
+    }
+}
+
+impl Default for ChunkedDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What the next byte is. The order matters: trailers come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+enum Phase {
+    /// A digit of the size, or what ends it.
+    Size,
+    /// After white space where only `;` may follow.
+    ExtensionBefore,
+    ExtensionStart,
+    ExtensionName,
+    /// After a name and white space.
+    ExtensionEquals,
+    ExtensionValue,
+    ExtensionToken,
+    ExtensionQuoted,
+    ExtensionEscape,
+    /// After a quoted string.
+    ExtensionNext,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    Done,
+}
+
+/// The value of a hexadecimal digit.
+const fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+/// 16 digits fill 64 bits, so that no size can overflow.
+const SIZE_DIGITS_MAX: u8 = 16;
+
+/// A limit that the u16 which counts towards it can exceed, with the empty line after trailers.
+const LINE_MAX: u16 = u16::MAX - 3;
+
+const _: () = assert!(size_of::<ChunkedDecoder>() <= 24, "every open request body holds one");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::testing::{Random, splits};
+
+    /// What a whole body decodes to, and what follows it.
+    type Decoded = Result<(Vec<u8>, Option<Vec<u8>>), Refusal>;
+
+    /// Feeds the pieces one after the other; the second half is what follows the end, `None` without an end.
+    fn decode_with(mut decoder: ChunkedDecoder, pieces: &[&[u8]]) -> Decoded {
+        let mut body = Vec::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            let mut rest = *piece;
+            loop {
+                let chunk = decoder.feed(rest)?;
+                assert!(chunk.consumed >= chunk.data.len() && chunk.consumed <= rest.len());
+                body.extend_from_slice(chunk.data);
+                rest = &rest[chunk.consumed..];
+                if chunk.state == BodyState::Done {
+                    return Ok((body, Some([rest, &pieces[index + 1..].concat()].concat())));
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok((body, None))
+    }
+
+    fn decode(input: &[u8]) -> Decoded {
+        let whole = decode_with(ChunkedDecoder::new(), &[input]);
+        for pieces in splits(input) {
+            let split = decode_with(ChunkedDecoder::new(), &pieces);
+            assert_eq!(split, whole, "{} in {pieces:?}", input.escape_ascii());
+        }
+        whole
+    }
+
+    fn body(input: &[u8]) -> Vec<u8> {
+        let (body, rest) =
+            decode(input).unwrap_or_else(|refusal| panic!("{}: {refusal}", input.escape_ascii()));
+        assert_eq!(rest.as_deref(), Some(&b""[..]), "{} is one whole body", input.escape_ascii());
+        body
+    }
+
+    fn refusal(input: &[u8]) -> Refusal {
+        decode(input).expect_err("this body is malformed")
+    }
+
+    #[test]
+    fn data_are_taken_out_of_their_chunks() {
+        assert_eq!(body(b"3\r\nabc\r\n0\r\n\r\n"), b"abc");
+        assert_eq!(body(b"0\r\n\r\n"), b"");
+        assert_eq!(body(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"), b"abcd");
+        assert_eq!(body(b"A\r\n0123456789\r\n00\r\n\r\n"), b"0123456789");
+        assert_eq!(body(b"0000000000000003\r\nabc\r\n0\r\n\r\n"), b"abc");
+        assert_eq!(body(b"a\r\n\r\n0\r\n\r\nx\r\n\r\n0\r\n\r\n"), b"\r\n0\r\n\r\nx\r\n");
+    }
+
+    #[test]
+    fn what_follows_the_body_is_left_alone() {
+        let (body, rest) = decode(b"3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\n").expect("valid");
+        assert_eq!(body, b"abc");
+        assert_eq!(rest.as_deref(), Some(&b"GET / HTTP/1.1\r\n"[..]));
+    }
+
+    #[test]
+    fn a_truncated_body_is_never_done() {
+        let whole = b"3;a=b\r\nabc\r\n0\r\nX-T: 1\r\n\r\n";
+        for end in 0..whole.len() {
+            let (_, rest) = decode(&whole[..end]).expect("a prefix of a valid body has no fault");
+            assert_eq!(rest, None, "{end}");
+        }
+        assert_eq!(body(whole), b"abc");
+    }
+
+    #[test]
+    fn trailers_are_checked_and_dropped() {
+        assert_eq!(body(b"3\r\nabc\r\n0\r\nX-T: 1\r\nX-U:\t2 \r\n\r\n"), b"abc");
+        assert_eq!(body(b"0\r\nContent-Length: 50\r\n\r\n"), b"");
+        assert_eq!(body(b"0\r\nX-T:\r\n\r\n"), b"");
+        assert_eq!(refusal(b"0\r\nbad line\r\n\r\n"), Refusal::InvalidTrailer);
+        assert_eq!(refusal(b"0\r\n: no name\r\n\r\n"), Refusal::InvalidTrailer);
+        assert_eq!(refusal(b"0\r\nX : a\r\n\r\n"), Refusal::InvalidTrailer);
+        assert_eq!(refusal(b"0\r\nX: a\r\n folded\r\n\r\n"), Refusal::InvalidTrailer);
+        assert_eq!(refusal(b"0\r\nX: a\0\r\n\r\n"), Refusal::InvalidTrailer);
+        assert_eq!(refusal(b"0\r\nX: a\n\r\n"), Refusal::BareLf);
+        assert_eq!(refusal(b"0\r\nX: a\rb\r\n\r\n"), Refusal::BareCr);
+        assert_eq!(refusal(b"0\r\n\n"), Refusal::BareLf);
+        assert_eq!(refusal(b"0\r\n\rx"), Refusal::BareCr);
+    }
+
+    #[test]
+    fn sizes_are_hexadecimal_digits_and_nothing_else() {
+        for size in [
+            &b"-3"[..],
+            b"+3",
+            b" 3",
+            b"\t3",
+            b"",
+            b"0x3",
+            b"0_3",
+            b"3_0",
+            b"3g",
+            b"g",
+            b"3.",
+            b"\"3\"",
+            b"10000000000000003",
+            b"00000000000000000",
+            b"fffffffffffffffff",
+        ] {
+            let input = [size, b"\r\nabc\r\n0\r\n\r\n"].concat();
+            assert_eq!(refusal(&input), Refusal::InvalidChunkSize, "{}", size.escape_ascii());
+        }
+        let (body, rest) = decode(b"ffffffffffffffff\r\nabc").expect("the largest size there is");
+        assert_eq!((&body[..], rest), (&b"abc"[..], None));
+    }
+
+    #[test]
+    fn lines_end_in_crlf_and_data_too() {
+        assert_eq!(refusal(b"3\nabc\r\n0\r\n\r\n"), Refusal::InvalidChunkSize);
+        assert_eq!(refusal(b"3\rabc\r\n0\r\n\r\n"), Refusal::BareCr);
+        assert_eq!(refusal(b"3;a\nabc\r\n0\r\n\r\n"), Refusal::BareLf);
+        assert_eq!(refusal(b"3;a=\"\n\"\r\nabc\r\n0\r\n\r\n"), Refusal::BareLf);
+        assert_eq!(refusal(b"3\r\nabcdef\r\n0\r\n\r\n"), Refusal::ChunkEndMissing);
+        assert_eq!(refusal(b"3\r\nabc\n0\r\n\r\n"), Refusal::ChunkEndMissing);
+        assert_eq!(refusal(b"3\r\nabc\rx0\r\n\r\n"), Refusal::ChunkEndMissing);
+        assert_eq!(refusal(b"3\r\nabc0\r\n\r\n"), Refusal::ChunkEndMissing);
+    }
+
+    #[test]
+    fn extensions_follow_their_grammar_and_mean_nothing() {
+        for extension in [
+            &b";a"[..],
+            b";a=b",
+            b" ; a = b",
+            b"\t;\ta\t=\tb\t;c",
+            b";a;b;c=d",
+            b";a=\"x;\\\"y\\\\\"",
+            b";a=\"\"",
+            b";a=\"b\" ;c",
+            b";a ;b",
+        ] {
+            let input = [b"3", extension, b"\r\nabc\r\n0", extension, b"\r\n\r\n"].concat();
+            assert_eq!(body(&input), b"abc", "{}", extension.escape_ascii());
+        }
+        for extension in [
+            &b" "[..],
+            b";",
+            b"; ",
+            b";=b",
+            b";a=",
+            b";a=b c",
+            b";a b",
+            b";a=\"b",
+            b";a=\"b\"c",
+            b";a@",
+            b" a",
+            b";a=b=c",
+            b";a\0",
+            b";a=\"\x7f\"",
+            b";a=\"\\\0\"",
+        ] {
+            let input = [b"3", extension, b"\r\nabc\r\n0\r\n\r\n"].concat();
+            assert_eq!(refusal(&input), Refusal::InvalidChunkExtension, "{}", extension.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_size_line_and_all_trailers_have_a_limit() {
+        let decoder = ChunkedDecoder::with_limits(10, 10);
+        let longest = decode_with(decoder, &[b"3;aaaaaa\r\nabc\r\n0\r\nX-T: 1\r\n\r\n"]);
+        assert!(longest.is_ok(), "{longest:?}");
+        let line = decode_with(decoder, &[b"3;aaaaaaa\r\nabc\r\n0\r\n\r\n"]);
+        assert_eq!(line, Err(Refusal::ChunkLineTooLong));
+        let trailer = decode_with(decoder, &[b"0\r\nX-T: 12345\r\n\r\n"]);
+        assert_eq!(trailer, Err(Refusal::TrailersTooLarge));
+        let endless = decode_with(ChunkedDecoder::new(), &[b"0\r\n", &b"X-T: 1\r\n".repeat(2_000)]);
+        assert_eq!(endless, Err(Refusal::TrailersTooLarge));
+        let widest = decode_with(ChunkedDecoder::with_limits(u16::MAX, u16::MAX), &[b"0;", &[b'a'; 70_000]]);
+        assert_eq!(widest, Err(Refusal::ChunkLineTooLong), "no limit is beyond what is counted");
+    }
+
+    #[test]
+    fn many_small_chunks_with_long_extensions_are_refused_and_plain_ones_are_not() {
+        let wasteful = [&b"1;"[..], &[b'x'; 400], b"\r\na\r\n"].concat().repeat(60);
+        assert_eq!(decode_with(ChunkedDecoder::new(), &[&wasteful]), Err(Refusal::ChunkOverhead));
+        let plain = [b"1\r\na\r\n".repeat(20_000), b"0\r\n\r\n".to_vec()].concat();
+        let (body, rest) = decode_with(ChunkedDecoder::new(), &[&plain]).expect("valid");
+        assert_eq!((body.len(), rest), (20_000, Some(Vec::new())));
+    }
+
+    #[test]
+    fn random_bodies_come_out_as_they_went_in() {
+        let seed = 0x5eed_0002;
+        println!("seed {seed:#x}");
+        let mut random = Random::new(seed);
+        for _ in 0..300 {
+            let (mut encoded, mut expected) = (Vec::new(), Vec::new());
+            for _ in 0..random.below(6) {
+                let data: Vec<u8> = (0..=random.below(30)).map(|_| random.byte()).collect();
+                crate::http1::put_chunk_head(&mut encoded, data.len() as u64);
+                encoded.extend_from_slice(&data);
+                encoded.extend_from_slice(b"\r\n");
+                expected.extend_from_slice(&data);
+            }
+            encoded.extend_from_slice(crate::http1::LAST_CHUNK);
+            assert_eq!(body(&encoded), expected);
+        }
+    }
+}

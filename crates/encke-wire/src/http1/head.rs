@@ -1,0 +1,1323 @@
+//! The head of a request (RFC 9112 §2–5, RFC 9110 §5): the one recogniser.
+//!
+//! ```text
+//!            CRLF (≤ 2)        request line               field line
+//!             ┌────┐         ┌─────────────┐              ┌───────┐
+//!             │    ▼         │             ▼              │       ▼
+//!   reset ──► Start ─────────┴──────────► Fields ─────────┴───── Fields ── empty line, final checks ──► Done
+//!               └──────────── any rule broken ──────────────► Refused (for good, until reset)
+//! ```
+//!
+//! It keeps positions (u16) in the caller's buffer and copies nothing. `feed` is given the bytes so far, from
+//! the head's first byte on, as often as more arrive: finished lines are not looked at again. What the server
+//! must know of every request (method, target, version, body framing, persistence, host) is decided on the way.
+//!
+//! It is not lenient. RFC 9112 lets a server repair or guess in places; each such place is a chance for two
+//! servers to disagree about where a request ends, so here all of them are refusals.
+
+use std::ops::Range;
+
+use crate::conditional::Conditions;
+use crate::field::{self, Known};
+use crate::http1::Refusal;
+use crate::http1::lines::{Lines, Step, Values};
+use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
+use crate::method::Method;
+use crate::scan::{self, FIELD_NAME, HOST_NAME, Job, Scanner, TARGET_PATH, TARGET_QUERY};
+use crate::target;
+
+/// The head of one request: positions in the buffer that it was fed from, about 1.2 KiB, no allocation. A
+/// worker owns one and uses it for every request.
+///
+/// Every function that takes `buf` wants the buffer of the last [`Head::feed`] (it may have grown since);
+/// another, shorter one panics.
+#[derive(Clone)]
+pub struct Head {
+    phase: Phase,
+    method: Method,
+    version: Version,
+    form: Form,
+    framing: Framing,
+    empty_lines: u8,
+    /// Of the fields' tokens: [`CLOSE`] and those below it.
+    flags: u8,
+    /// The first byte of the line to look at next.
+    at: u16,
+    method_span: Span,
+    target_span: Span,
+    /// The authority of an absolute-form or authority-form target; empty for other forms.
+    authority: Span,
+    /// Path and query of the target. The query is without its `?`.
+    path: Span,
+    query: Option<Span>,
+    lines: Lines,
+}
+
+/// What [`Head::feed`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// No fault so far, but no end either: call again when there are more bytes.
+    Partial,
+    /// The head is whole.
+    Done {
+        /// Its length, with the empty lines before it and the one that ends it: the body begins there.
+        head_bytes: usize,
+    },
+    /// Not to be answered but with an error, after which the connection closes.
+    Refused(Refusal),
+}
+
+/// The version that decides how a message is read. A higher minor version than 1 is treated as 1.1
+/// (RFC 9110 §2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: no persistence unless asked for, no transfer codings, no Host needed.
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// The four forms of a request target (RFC 9112 §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `/path?query`
+    Origin,
+    /// `http://host/path?query`, as sent to proxies; servers must accept it.
+    Absolute,
+    /// `host:port`, for CONNECT only.
+    Authority,
+    /// `*`, for OPTIONS only: the server as a whole.
+    Asterisk,
+}
+
+/// Where the body ends (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// It has exactly that many bytes.
+    Length(u64),
+    /// It ends with its last chunk.
+    Chunked,
+}
+
+impl Head {
+    /// A head that has seen nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            phase: Phase::Start,
+            method: Method::Other,
+            version: Version::Http11,
+            form: Form::Origin,
+            framing: Framing::None,
+            empty_lines: 0,
+            flags: 0,
+            at: 0,
+            method_span: Span::EMPTY,
+            target_span: Span::EMPTY,
+            authority: Span::EMPTY,
+            path: Span::EMPTY,
+            query: None,
+            lines: Lines::new(),
+        }
+    }
+
+    /// Forgets everything: ready for the next request.
+    #[inline]
+    pub const fn reset(&mut self) {
+        self.phase = Phase::Start;
+        self.framing = Framing::None;
+        self.empty_lines = 0;
+        self.flags = 0;
+        self.at = 0;
+        self.lines.reset();
+    }
+
+    /// Looks at what has arrived. `buf` starts at the head's first byte and only grows between calls; bytes
+    /// after the head are not looked at. After `Done` or `Refused` the answer stays the same until `reset`.
+    ///
+    /// # Errors
+    /// `Refused` as soon as no continuation could make the head a valid one within `limits`, or (for rules
+    /// that need the whole line or head) at the end of that.
+    pub fn feed(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
+        match self.phase {
+            Phase::Start | Phase::Fields => {}
+            Phase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
+            Phase::Refused(refusal) => return Progress::Refused(refusal),
+        }
+        let head_bytes_max = limits.head_bytes.min(HEAD_BYTES_MAX) as usize;
+        let window = &buf[..buf.len().min(head_bytes_max)];
+        match scan::run(Feed { head: self, buf: window, limits }) {
+            Ok(Some(head_bytes)) => {
+                self.phase = Phase::Done;
+                Progress::Done { head_bytes }
+            }
+            Ok(None) if window.len() < head_bytes_max => Progress::Partial,
+            Ok(None) if self.phase == Phase::Start => self.refuse(Refusal::UriTooLong),
+            Ok(None) => self.refuse(Refusal::HeadTooLarge),
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    /// The method; [`Head::method_text`] has the text of one that is not listed.
+    #[inline]
+    #[must_use]
+    pub const fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The method as it was sent.
+    #[must_use]
+    pub fn method_text<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        self.method_span.of(buf)
+    }
+
+    /// The whole request target as it was sent.
+    #[inline]
+    #[must_use]
+    pub fn target<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        self.target_span.of(buf)
+    }
+
+    /// The target's path, still escaped: in origin form and absolute form it begins with `/` (an absolute
+    /// form without a path means `/`), `*` in asterisk form, empty in authority form.
+    #[inline]
+    #[must_use]
+    pub fn path<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        if self.form == Form::Absolute && self.path.is_empty() {
+            // RFC 9112 §3.2.4: OPTIONS without a path asks about the server as a whole.
+            return if self.method == Method::Options && self.query.is_none() { b"*" } else { b"/" };
+        }
+        self.path.of(buf)
+    }
+
+    /// The target's query, still escaped and without its `?`; `None` if there is no `?`.
+    #[inline]
+    #[must_use]
+    pub fn query<'a>(&self, buf: &'a [u8]) -> Option<&'a [u8]> {
+        self.query.map(|query| query.of(buf))
+    }
+
+    /// The form of the target.
+    #[inline]
+    #[must_use]
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The version.
+    #[inline]
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The authority asked for, as `host` or `host:port`: that of an absolute-form or authority-form target,
+    /// which wins over Host (RFC 9112 §3.2.2), else Host, else empty. It has been checked.
+    #[inline]
+    #[must_use]
+    pub fn host<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        match self.form {
+            Form::Absolute | Form::Authority => self.authority.of(buf),
+            Form::Origin | Form::Asterisk => self.known(buf, Known::Host).unwrap_or_default(),
+        }
+    }
+
+    /// Where the body ends.
+    #[inline]
+    #[must_use]
+    pub const fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Whether the client wants the connection to stay open (RFC 9112 §9.3): in 1.1 unless it says `close`, in
+    /// 1.0 only if it says `keep-alive`; `close` wins over all.
+    #[inline]
+    #[must_use]
+    pub const fn keep_alive(&self) -> bool {
+        match self.version {
+            Version::Http11 => self.flags & CLOSE == 0,
+            Version::Http10 => self.flags & (CLOSE | KEEP_ALIVE) == KEEP_ALIVE,
+        }
+    }
+
+    /// Whether the client waits for a 100 before it sends the body (RFC 9110 §10.1.1). Never in 1.0.
+    #[inline]
+    #[must_use]
+    pub const fn expects_continue(&self) -> bool {
+        self.flags & EXPECTS_CONTINUE != 0 && matches!(self.version, Version::Http11)
+    }
+
+    /// Whether the client expects something that no server knows: 417 may be answered.
+    #[must_use]
+    pub const fn expects_unknown(&self) -> bool {
+        self.flags & EXPECTS_UNKNOWN != 0
+    }
+
+    /// Whether the client offers another protocol (RFC 9110 §7.8): Upgrade is there and Connection names it.
+    /// Never in 1.0.
+    #[inline]
+    #[must_use]
+    pub const fn upgrade(&self) -> bool {
+        self.flags & UPGRADE != 0
+            && self.lines.has_any(Known::Upgrade.bit())
+            && matches!(self.version, Version::Http11)
+    }
+
+    /// The first value of a known field, without the white space around it. One array access.
+    #[inline]
+    #[must_use]
+    pub fn known<'a>(&self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
+        self.lines.known(buf, known)
+    }
+
+    /// The value of a known field that may stand only once: `None` also if it is repeated.
+    #[must_use]
+    pub fn single<'a>(&'a self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
+        let mut values = self.all(buf, known);
+        let value = values.next()?;
+        values.next().is_none().then_some(value)
+    }
+
+    /// All values of a known field, in order: a list may be spread over several lines.
+    #[inline]
+    #[must_use]
+    pub fn all<'a>(&'a self, buf: &'a [u8], known: Known) -> Values<'a> {
+        self.lines.all(buf, known)
+    }
+
+    /// The first value of the field called `name` (any mix of cases). Walks all fields: for names that are in
+    /// [`Known`] use [`Head::known`].
+    #[must_use]
+    pub fn field<'a>(&self, buf: &'a [u8], name: &str) -> Option<&'a [u8]> {
+        self.lines.field(buf, name)
+    }
+
+    /// All fields as name and value, in the order they came.
+    pub fn fields<'a>(&self, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.lines.fields(buf)
+    }
+
+    /// How many fields there are.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there is no field at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.lines.len() == 0
+    }
+
+    /// Whether any of the five conditions or a range is there: most requests have none, and one test tells.
+    #[inline]
+    #[must_use]
+    pub const fn is_conditional(&self) -> bool {
+        const SET: u64 = Known::IfMatch.bit()
+            | Known::IfNoneMatch.bit()
+            | Known::IfModifiedSince.bit()
+            | Known::IfUnmodifiedSince.bit()
+            | Known::IfRange.bit()
+            | Known::Range.bit();
+        self.lines.has_any(SET)
+    }
+
+    /// The conditions of this request, for [`crate::conditional::evaluate`].
+    #[must_use]
+    pub fn conditions<'a>(&'a self, buf: &'a [u8]) -> Conditions<'a, Values<'a>> {
+        Conditions {
+            if_match: self.all(buf, Known::IfMatch),
+            if_none_match: self.all(buf, Known::IfNoneMatch),
+            if_modified_since: self.single(buf, Known::IfModifiedSince),
+            if_unmodified_since: self.single(buf, Known::IfUnmodifiedSince),
+        }
+    }
+
+    /// The byte of the buffer at which the line begins that was looked at last: where a refusal happened.
+    #[must_use]
+    pub const fn line_start(&self) -> usize {
+        self.at as usize
+    }
+
+    #[cold]
+    fn refuse(&mut self, refusal: Refusal) -> Progress {
+        self.phase = Phase::Refused(refusal);
+        Progress::Refused(refusal)
+    }
+
+    /// The state machine at the top of this file. `Ok(None)`: more bytes are needed.
+    #[inline(always)]
+    fn advance<S: Scanner>(
+        &mut self,
+        scanner: S,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, Refusal> {
+        if self.phase == Phase::Start {
+            while let Some(b'\r' | b'\n') = buf.get(usize::from(self.at)) {
+                if !self.empty_line(buf)? {
+                    return Ok(None);
+                }
+            }
+            let Some(next) = self.request_line(scanner, buf, limits)? else { return Ok(None) };
+            self.at = next as u16;
+            self.phase = Phase::Fields;
+        }
+        loop {
+            match self.lines.step(scanner, buf, usize::from(self.at), limits.fields)? {
+                Step::Partial => return Ok(None),
+                Step::Field { known, value: (start, end), next } => {
+                    if let Some(known) = known
+                        && known.bit() & DECIDING != 0
+                    {
+                        self.decide(scanner, known, &buf[start..end])?;
+                    }
+                    self.at = next as u16;
+                }
+                Step::End { next } => {
+                    self.finish()?;
+                    self.at = next as u16;
+                    return Ok(Some(next));
+                }
+            }
+        }
+    }
+
+    /// Skips one empty line before the request line; false if its end has not arrived.
+    #[cold]
+    fn empty_line(&mut self, buf: &[u8]) -> Result<bool, Refusal> {
+        if self.empty_lines == LEADING_EMPTY_LINES_MAX {
+            return Err(Refusal::EmptyLines);
+        }
+        let at = usize::from(self.at);
+        match (buf.get(at), buf.get(at + 1)) {
+            (Some(b'\r'), None) => Ok(false),
+            (Some(b'\r'), Some(b'\n')) => {
+                self.empty_lines += 1;
+                self.at += 2;
+                Ok(true)
+            }
+            (Some(b'\r'), Some(_)) => Err(Refusal::BareCr),
+            _ => Err(Refusal::BareLf),
+        }
+    }
+
+    /// `method SP target SP version CRLF`; yields where the next line begins, `None` if it is not whole yet.
+    #[inline(always)]
+    fn request_line<S: Scanner>(
+        &mut self,
+        scanner: S,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, Refusal> {
+        let start = usize::from(self.at);
+        let method_end = scanner.skip(&FIELD_NAME, buf, start);
+        if method_end - start > METHOD_BYTES_MAX {
+            return Err(Refusal::MethodTooLong);
+        }
+        match buf.get(method_end) {
+            None => return Ok(None),
+            Some(b' ') if method_end > start => {}
+            Some(_) => return Err(Refusal::InvalidMethod),
+        }
+
+        let target = method_end + 1;
+        let path_end = scanner.skip(&TARGET_PATH, buf, target);
+        let mut target_end = path_end;
+        self.query = None;
+        if let Some(b'?') = buf.get(path_end) {
+            target_end = scanner.skip(&TARGET_QUERY, buf, path_end + 1);
+            self.query = Some(Span::new(path_end + 1, target_end));
+        }
+        if target_end - target > limits.uri_bytes as usize {
+            return Err(Refusal::UriTooLong);
+        }
+        match buf.get(target_end) {
+            None => return Ok(None),
+            Some(b' ') if target_end > target => {}
+            Some(b' ') => return Err(Refusal::TargetMissing),
+            Some(b'\r' | b'\n') => return Err(Refusal::InvalidVersion),
+            Some(_) => return Err(Refusal::InvalidTarget),
+        }
+
+        let Some((version, next)) = version_line(buf, target_end + 1)? else { return Ok(None) };
+        self.version = version;
+        self.method = Method::of(&buf[start..method_end]);
+        self.method_span = Span::new(start, method_end);
+        self.target_span = Span::new(target, target_end);
+        self.path = Span::new(target, path_end);
+        self.form = match buf[target] {
+            b'/' if self.method != Method::Connect => Form::Origin,
+            _ => self.rare_form(scanner, buf)?,
+        };
+        Ok(Some(next))
+    }
+
+    /// Every form but origin-form (RFC 9112 §3.2.2–3.2.4); finds the authority, and the path behind it.
+    #[cold]
+    fn rare_form<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Form, Refusal> {
+        let target = self.target_span.of(buf);
+        if self.method == Method::Connect {
+            let has_port = target.iter().rposition(|&byte| byte == b':').is_some_and(|colon| {
+                colon + 1 < target.len() && target[colon + 1..].iter().all(u8::is_ascii_digit)
+            });
+            if !has_port || !is_authority(scanner, target) {
+                return Err(Refusal::TargetForm);
+            }
+            self.authority = self.target_span;
+            self.path = Span::EMPTY;
+            self.query = None;
+            return Ok(Form::Authority);
+        }
+        if target == b"*" {
+            return if self.method == Method::Options {
+                Ok(Form::Asterisk)
+            } else {
+                Err(Refusal::TargetForm)
+            };
+        }
+        let scheme = [&b"http://"[..], b"https://"]
+            .into_iter()
+            .find(|scheme| {
+                target.len() >= scheme.len() && target[..scheme.len()].eq_ignore_ascii_case(scheme)
+            })
+            .ok_or(Refusal::TargetForm)?;
+        let path = Range::from(self.path);
+        let start = path.start + scheme.len();
+        // A `?` may end the authority as well; then the path is empty and the span before it has no slash.
+        let end =
+            buf[start..path.end].iter().position(|&byte| byte == b'/').map_or(path.end, |at| start + at);
+        if start == end || !is_authority(scanner, &buf[start..end]) {
+            return Err(Refusal::InvalidHost);
+        }
+        self.authority = Span::new(start, end);
+        self.path = Span::new(end, path.end);
+        Ok(Form::Absolute)
+    }
+
+    /// Takes a field that decides how the request is read.
+    #[inline(always)]
+    fn decide<S: Scanner>(&mut self, scanner: S, known: Known, value: &[u8]) -> Result<(), Refusal> {
+        match known {
+            Known::Host => {
+                if self.flags & HAS_HOST != 0 {
+                    return Err(Refusal::HostRepeated);
+                }
+                self.flags |= HAS_HOST;
+                if !value.is_empty() && !is_authority(scanner, value) {
+                    return Err(Refusal::InvalidHost);
+                }
+            }
+            Known::ContentLength => self.framing = self.length(value)?,
+            Known::TransferEncoding => self.framing = self.coding(value)?,
+            Known::Connection => {
+                for option in field::list(value) {
+                    self.flags |= match option.len() {
+                        5 if option.eq_ignore_ascii_case(b"close") => CLOSE,
+                        10 if option.eq_ignore_ascii_case(b"keep-alive") => KEEP_ALIVE,
+                        7 if option.eq_ignore_ascii_case(b"upgrade") => UPGRADE,
+                        _ => 0,
+                    };
+                }
+            }
+            Known::Expect => {
+                let is_continue = value.eq_ignore_ascii_case(b"100-continue");
+                self.flags |= if is_continue { EXPECTS_CONTINUE } else { EXPECTS_UNKNOWN };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The framing that a Content-Length announces (RFC 9112 §6.2, RFC 9110 §8.6).
+    fn length(&self, value: &[u8]) -> Result<Framing, Refusal> {
+        match self.framing {
+            Framing::None => content_length(value).map(Framing::Length),
+            Framing::Length(_) => Err(Refusal::LengthRepeated),
+            Framing::Chunked => Err(Refusal::LengthWithCoding),
+        }
+    }
+
+    /// The framing that a Transfer-Encoding announces (RFC 9112 §6.1).
+    #[cold]
+    fn coding(&self, value: &[u8]) -> Result<Framing, Refusal> {
+        match self.framing {
+            _ if self.version == Version::Http10 => Err(Refusal::CodingInHttp10),
+            Framing::None => chunked_only(value).map(|()| Framing::Chunked),
+            Framing::Length(_) => Err(Refusal::LengthWithCoding),
+            Framing::Chunked => Err(Refusal::CodingRepeated),
+        }
+    }
+
+    /// The rules that need the whole head.
+    #[inline(always)]
+    fn finish(&self) -> Result<(), Refusal> {
+        if self.flags & HAS_HOST == 0 && self.version == Version::Http11 {
+            return Err(Refusal::HostMissing);
+        }
+        Ok(())
+    }
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Head {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Head")
+            .field("phase", &self.phase)
+            .field("method", &self.method)
+            .field("version", &self.version)
+            .field("form", &self.form)
+            .field("framing", &self.framing)
+            .field("fields", &self.lines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a head stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Start,
+    Fields,
+    Done,
+    Refused(Refusal),
+}
+
+/// A piece of the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u16,
+    end: u16,
+}
+
+impl Span {
+    const EMPTY: Self = Self { start: 0, end: 0 };
+
+    /// Both are positions in a window of at most 65,535 bytes.
+    #[inline]
+    const fn new(start: usize, end: usize) -> Self {
+        debug_assert!(start <= end && end <= HEAD_BYTES_MAX as usize);
+        Self { start: start as u16, end: end as u16 }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    #[inline]
+    fn of(self, buf: &[u8]) -> &[u8] {
+        &buf[Range::from(self)]
+    }
+}
+
+impl From<Span> for Range<usize> {
+    fn from(span: Span) -> Self {
+        usize::from(span.start)..usize::from(span.end)
+    }
+}
+
+/// One call of [`Head::feed`], compiled for each instruction set.
+struct Feed<'a> {
+    head: &'a mut Head,
+    buf: &'a [u8],
+    limits: &'a HeadLimits,
+}
+
+impl Job for Feed<'_> {
+    type Output = Result<Option<usize>, Refusal>;
+
+    #[inline(always)]
+    fn run<S: Scanner>(self, scanner: S) -> Self::Output {
+        self.head.advance(scanner, self.buf, self.limits)
+    }
+}
+
+/// `HTTP/1.x CRLF` at `at`; yields the version and where the next line begins, `None` if it is not whole yet.
+#[inline(always)]
+fn version_line(buf: &[u8], at: usize) -> Result<Option<(Version, usize)>, Refusal> {
+    let rest = &buf[at..];
+    if rest.starts_with(b"HTTP/1.1\r\n") {
+        return Ok(Some((Version::Http11, at + 10)));
+    }
+    rare_version(rest).map(|version| version.map(|version| (version, at + 10)))
+}
+
+/// As [`version_line`] for everything but a whole `HTTP/1.1`.
+#[cold]
+fn rare_version(rest: &[u8]) -> Result<Option<Version>, Refusal> {
+    for (&byte, &pattern) in rest.iter().zip(b"HTTP/0.0\r\n") {
+        match (pattern, byte) {
+            (b'0', digit) if digit.is_ascii_digit() => {}
+            (pattern, byte) if pattern == byte => {}
+            (b'\r', b'\n') => return Err(Refusal::BareLf),
+            (b'\n', _) => return Err(Refusal::BareCr),
+            _ => return Err(Refusal::InvalidVersion),
+        }
+    }
+    match rest {
+        [_, _, _, _, _, b'0', ..] => Err(Refusal::InvalidVersion),
+        [_, _, _, _, _, b'2'..=b'9', _, _, b'\r', b'\n', ..] => Err(Refusal::UnsupportedVersion),
+        [_, _, _, _, _, _, _, b'0', b'\r', b'\n', ..] => Ok(Some(Version::Http10)),
+        [_, _, _, _, _, _, _, _, b'\r', b'\n', ..] => Ok(Some(Version::Http11)),
+        _ => Ok(None),
+    }
+}
+
+/// Whether `text` is `uri-host [":" port]` (RFC 9110 §7.2) with a host that is not empty.
+#[inline(always)]
+fn is_authority<S: Scanner>(scanner: S, text: &[u8]) -> bool {
+    // Most are a plain name without a port, or one with; the full grammar has the last word on all others.
+    let host_end = scanner.skip(&HOST_NAME, text, 0);
+    match &text[host_end..] {
+        [] => host_end > 0,
+        [b':', port @ ..] if host_end > 0 => port.is_empty() || target::parse_port(port).is_some(),
+        _ => target::parse_authority(text).is_ok(),
+    }
+}
+
+/// The number in a Content-Length: digits, and nothing but digits.
+pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(Refusal::InvalidLength);
+    }
+    value
+        .iter()
+        .try_fold(0u64, |length, digit| length.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+        .ok_or(Refusal::LengthOverflow)
+}
+
+/// Accepts a Transfer-Encoding that is exactly `chunked`. What else may be said in that field is told apart
+/// only for the sake of an honest status.
+pub(super) fn chunked_only(value: &[u8]) -> Result<(), Refusal> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let mut codings = field::list(value).peekable();
+    let mut count = 0;
+    while let Some(coding) = codings.next() {
+        count += 1;
+        let name = field::parameters(coding).next().unwrap_or_default();
+        let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+        let is_last = codings.peek().is_none();
+        if !field::is_token(name) || is_chunked != is_last {
+            return Err(Refusal::InvalidCoding);
+        }
+    }
+    Err(if count > 1 { Refusal::UnsupportedCoding } else { Refusal::InvalidCoding })
+}
+
+/// Of [`Head::flags`].
+const CLOSE: u8 = 1;
+const KEEP_ALIVE: u8 = 1 << 1;
+const UPGRADE: u8 = 1 << 2;
+const EXPECTS_CONTINUE: u8 = 1 << 3;
+const EXPECTS_UNKNOWN: u8 = 1 << 4;
+const HAS_HOST: u8 = 1 << 5;
+
+/// The fields that decide how a request is read.
+const DECIDING: u64 = Known::Host.bit()
+    | Known::ContentLength.bit()
+    | Known::TransferEncoding.bit()
+    | Known::Connection.bit()
+    | Known::Expect.bit();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::testing::{Random, splits};
+    use crate::limits::FIELDS_MAX;
+    use proptest::prelude::*;
+
+    /// Feeds `input` whole, in two pieces at every place, and byte by byte: all must come to the same end.
+    fn feed_with(input: &[u8], limits: &HeadLimits) -> (Head, Progress) {
+        let mut whole = Head::new();
+        let progress = whole.feed(input, limits);
+        for pieces in splits(input) {
+            let mut head = Head::new();
+            let (mut seen, mut split) = (0, Progress::Partial);
+            for piece in &pieces {
+                seen += piece.len();
+                split = head.feed(&input[..seen], limits);
+                if split != Progress::Partial {
+                    break;
+                }
+            }
+            assert_eq!(split, progress, "{} in {} pieces", input.escape_ascii(), pieces.len());
+            if let Progress::Done { .. } = progress {
+                assert_eq!(facts(&head, input), facts(&whole, input), "{}", input.escape_ascii());
+            }
+        }
+        assert_eq!(whole.feed(input, limits), progress, "the answer stays the same");
+        (whole, progress)
+    }
+
+    /// Everything a head says, as text.
+    fn facts(head: &Head, buf: &[u8]) -> String {
+        let fields: Vec<_> =
+            head.fields(buf).map(|(name, value)| (name.escape_ascii(), value.escape_ascii())).collect();
+        format!(
+            "{head:?} {} {} {} {:?} {} {} {} {} {} {fields:?}",
+            head.method_text(buf).escape_ascii(),
+            head.target(buf).escape_ascii(),
+            head.path(buf).escape_ascii(),
+            head.query(buf).map(<[u8]>::escape_ascii),
+            head.host(buf).escape_ascii(),
+            head.keep_alive(),
+            head.expects_continue(),
+            head.expects_unknown(),
+            head.upgrade(),
+        )
+    }
+
+    fn accepted(input: &[u8]) -> Head {
+        let (head, progress) = feed_with(input, &HeadLimits::default());
+        assert!(matches!(progress, Progress::Done { .. }), "{progress:?}: {}", input.escape_ascii());
+        head
+    }
+
+    fn refused(input: &[u8]) -> Refusal {
+        refused_with(input, &HeadLimits::default())
+    }
+
+    fn refused_with(input: &[u8], limits: &HeadLimits) -> Refusal {
+        match feed_with(input, limits).1 {
+            Progress::Refused(refusal) => refusal,
+            other => panic!("{other:?}: {}", input.escape_ascii()),
+        }
+    }
+
+    /// A GET of `/` with these lines after Host.
+    fn with_lines(lines: &str) -> Vec<u8> {
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
+    }
+
+    fn get(target: &str) -> Vec<u8> {
+        format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
+    }
+
+    #[test]
+    fn a_plain_request_is_read() {
+        let input = b"GET /a/b?c=d HTTP/1.1\r\nHost: example.com:8080\r\nUser-Agent: x y\r\n\r\nbody";
+        let (head, progress) = feed_with(input, &HeadLimits::default());
+        assert_eq!(progress, Progress::Done { head_bytes: input.len() - 4 });
+        assert_eq!((head.method(), head.method_text(input)), (Method::Get, &b"GET"[..]));
+        assert_eq!(head.target(input), b"/a/b?c=d");
+        assert_eq!(head.path(input), b"/a/b");
+        assert_eq!(head.query(input), Some(&b"c=d"[..]));
+        assert_eq!((head.version(), head.form()), (Version::Http11, Form::Origin));
+        assert_eq!(head.host(input), b"example.com:8080");
+        assert_eq!(head.framing(), Framing::None);
+        assert!(head.keep_alive() && !head.expects_continue() && !head.upgrade() && !head.is_conditional());
+        assert_eq!(head.known(input, Known::UserAgent), Some(&b"x y"[..]));
+        assert_eq!(head.field(input, "uSER-aGENT"), Some(&b"x y"[..]));
+        assert_eq!(head.known(input, Known::Cookie), None);
+        assert_eq!(head.len(), 2);
+    }
+
+    #[test]
+    fn a_head_without_any_field_is_read_in_http10() {
+        let head = accepted(b"GET / HTTP/1.0\r\n\r\n");
+        assert_eq!(head.version(), Version::Http10);
+        assert!(head.is_empty() && !head.keep_alive());
+        assert_eq!(head.host(b"GET / HTTP/1.0\r\n\r\n"), b"");
+    }
+
+    #[test]
+    fn a_request_split_anywhere_is_the_same_request() {
+        // `accepted` feeds it in every possible way; this one has something of everything.
+        let input =
+            b"\r\n\r\nPOST http://u.example:81/p?q HTTP/1.1\r\nhost:\t a \t\r\nConnection: close, x\r\n\
+            Content-Length: 10\r\nExpect: 100-Continue\r\nX-Empty:\r\nCookie: a=b\r\ncookie: c=d\r\n\r\n";
+        let head = accepted(input);
+        assert_eq!(head.framing(), Framing::Length(10));
+        assert_eq!(head.host(input), b"u.example:81");
+        assert!(!head.keep_alive() && head.expects_continue());
+        let cookies: Vec<_> = head.all(input, Known::Cookie).collect();
+        assert_eq!(cookies, [b"a=b", b"c=d"]);
+        assert_eq!(head.known(input, Known::Cookie), Some(&b"a=b"[..]));
+        assert_eq!(head.single(input, Known::Cookie), None);
+        assert_eq!(head.single(input, Known::Expect), Some(&b"100-Continue"[..]));
+        assert_eq!(head.field(input, "x-empty"), Some(&b""[..]));
+    }
+
+    #[test]
+    fn pipelined_heads_are_read_one_after_the_other_with_one_head() {
+        let one = b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 3\r\nRange: bytes=0-\r\n\r\n";
+        let two = b"HEAD /2?x HTTP/1.1\r\nHost: b\r\n\r\n";
+        let both = [&one[..], two].concat();
+        let mut head = Head::new();
+        assert_eq!(head.feed(&both, &HeadLimits::default()), Progress::Done { head_bytes: one.len() });
+        head.reset();
+        let rest = &both[one.len()..];
+        assert_eq!(head.feed(rest, &HeadLimits::default()), Progress::Done { head_bytes: two.len() });
+        assert_eq!(head.path(rest), b"/2");
+        assert_eq!(head.host(rest), b"b");
+        assert_eq!(head.framing(), Framing::None);
+        assert!(head.keep_alive() && !head.is_conditional());
+        assert_eq!(head.len(), 1);
+    }
+
+    #[test]
+    fn up_to_two_empty_lines_come_before_a_request() {
+        accepted(b"\r\nGET / HTTP/1.0\r\n\r\n");
+        accepted(b"\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+        assert_eq!(refused(b"\r\n\r\n\r\nGET / HTTP/1.0\r\n\r\n"), Refusal::EmptyLines);
+        assert_eq!(refused(b"\nGET / HTTP/1.0\r\n\r\n"), Refusal::BareLf);
+        assert_eq!(refused(b"\r\rGET / HTTP/1.0\r\n\r\n"), Refusal::BareCr);
+    }
+
+    #[test]
+    fn methods_are_tokens_and_unknown_ones_are_left_to_the_server() {
+        for (text, method) in [("get", Method::Other), ("FOOBAR", Method::Other), ("DELETE", Method::Delete)]
+        {
+            let input = format!("{text} / HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+            let head = accepted(&input);
+            assert_eq!((head.method(), head.method_text(&input)), (method, text.as_bytes()));
+        }
+        assert_eq!(refused(b"G@T / HTTP/1.1\r\n"), Refusal::InvalidMethod);
+        assert_eq!(refused(b" GET / HTTP/1.1\r\n"), Refusal::InvalidMethod);
+        assert_eq!(refused(b"GET\t/ HTTP/1.1\r\n"), Refusal::InvalidMethod);
+        assert_eq!(refused(b"GET\r\n\r\n"), Refusal::InvalidMethod);
+        assert_eq!(refused(&[b'A'; 33]), Refusal::MethodTooLong);
+        accepted(&[&[b'A'; 32][..], b" / HTTP/1.0\r\n\r\n"].concat());
+    }
+
+    #[test]
+    fn garbage_is_refused_at_its_first_byte_and_not_at_the_end_of_a_line() {
+        assert_eq!(refused(b"\x16\x03\x01\x02\x00\x01"), Refusal::InvalidMethod);
+        assert_eq!(refused(b"\0"), Refusal::InvalidMethod);
+        assert_eq!(refused(b"GE\xff"), Refusal::InvalidMethod);
+        assert_eq!(refused(b"GET /\xff"), Refusal::InvalidTarget);
+        assert_eq!(refused(b"GET / HTX"), Refusal::InvalidVersion);
+        assert_eq!(refused(b"GET / HTTP/1.1\r\nA\0"), Refusal::InvalidFieldName);
+        assert_eq!(refused(b"GET / HTTP/1.1\r\nA: b\0"), Refusal::ControlByte);
+        assert_eq!(refused(b"PRI * HTTP/2.0\r\n"), Refusal::UnsupportedVersion);
+    }
+
+    #[test]
+    fn versions_are_exactly_two_digits_with_major_one() {
+        assert_eq!(accepted(b"GET / HTTP/1.2\r\nHost: a\r\n\r\n").version(), Version::Http11);
+        assert_eq!(accepted(b"GET / HTTP/1.9\r\nHost: a\r\n\r\n").version(), Version::Http11);
+        for version in [
+            "HTTP/1.1x",
+            "HTTP/1,1",
+            "HTTP/11",
+            "HTTP/1.",
+            "HTTQ/1.1",
+            "HTTP/1.10",
+            "http/1.1",
+            "HTTP /1.1",
+            "HTTP/0.9",
+            "HTTP/1.1 ",
+            "",
+            "\t",
+            "HTTP/1.1\t",
+            "HTTP/a.1",
+            "HTTP/1.a",
+        ] {
+            let refusal = refused(format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes());
+            assert_eq!(refusal, Refusal::InvalidVersion, "{version}");
+        }
+        for version in ["HTTP/2.0", "HTTP/9.9", "HTTP/3.0"] {
+            let refusal = refused(format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes());
+            assert_eq!((refusal, refusal.status()), (Refusal::UnsupportedVersion, 505), "{version}");
+        }
+        assert_eq!(refused(b"GET /file.txt\r\n"), Refusal::InvalidVersion, "HTTP/0.9");
+        assert_eq!(refused(b"GET / HTTP/1.1\nHost: a\n\n"), Refusal::BareLf);
+        assert_eq!(refused(b"GET / HTTP/1.1\rHost: a\r\n\r\n"), Refusal::BareCr);
+        assert_eq!(refused(b"GET / HTTP/1.1\r\r\n\r\n"), Refusal::BareCr);
+    }
+
+    #[test]
+    fn targets_hold_uri_characters_only() {
+        assert_eq!(refused(b"GET  HTTP/1.1\r\n"), Refusal::TargetMissing);
+        assert_eq!(refused(b"GET /fi le.txt HTTP/1.1\r\nHost: a\r\n\r\n"), Refusal::InvalidVersion);
+        for target in ["/a\0", "/a\u{7f}", "/a\t", "/é", "/a\\b", "/a#b", "/a?b#c", "/a?\\", "/a\u{1}"] {
+            assert_eq!(refused(&get(target)), Refusal::InvalidTarget, "{target:?}");
+        }
+        for target in ["/a|b", "/^{}<>\"`", "/a?b?c", "/;,=&$!*'()+@:[]", "/%zz", "//x"] {
+            let input = get(target);
+            assert_eq!(accepted(&input).target(&input), target.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_form_of_a_target_must_go_with_the_method() {
+        let form = |start: &str| {
+            let input = format!("{start} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+            match feed_with(&input, &HeadLimits::default()) {
+                (head, Progress::Done { .. }) => {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    Ok((head.form(), text(head.host(&input)), text(head.path(&input))))
+                }
+                (_, Progress::Refused(refusal)) => Err(refusal),
+                (_, Progress::Partial) => panic!("a whole head is not partial"),
+            }
+        };
+        let is = |form, host: &str, path: &str| Ok((form, host.to_owned(), path.to_owned()));
+        assert_eq!(form("OPTIONS *"), is(Form::Asterisk, "h", "*"));
+        assert_eq!(form("GET *"), Err(Refusal::TargetForm));
+        assert_eq!(form("OPTIONS *a"), Err(Refusal::TargetForm));
+        assert_eq!(form("GET ../secret.txt"), Err(Refusal::TargetForm));
+        assert_eq!(form("GET ?a"), Err(Refusal::TargetForm));
+        assert_eq!(form("GET example.com:80"), Err(Refusal::TargetForm));
+        assert_eq!(form("CONNECT example.com:80"), is(Form::Authority, "example.com:80", ""));
+        assert_eq!(form("CONNECT [::1]:80"), is(Form::Authority, "[::1]:80", ""));
+        for target in
+            ["example.com", "/", "*", "http://a:1", "example.com:", ":80", "a:1?b", "u@a:1", "a:99999"]
+        {
+            assert_eq!(form(&format!("CONNECT {target}")), Err(Refusal::TargetForm), "{target}");
+        }
+        assert_eq!(form("GET http://e.example/p?q"), is(Form::Absolute, "e.example", "/p"));
+        assert_eq!(form("GET HTTPS://e.example:1"), is(Form::Absolute, "e.example:1", "/"));
+        assert_eq!(form("GET http://e.example?q"), is(Form::Absolute, "e.example", "/"));
+        assert_eq!(form("OPTIONS http://e.example"), is(Form::Absolute, "e.example", "*"));
+        assert_eq!(form("GET http://x/../s"), is(Form::Absolute, "x", "/../s"));
+        assert_eq!(form("GET ftp://e.example/"), Err(Refusal::TargetForm));
+        for target in ["http:///p", "http://", "http://?q", "http://u@h/", "http://a:b/", "http://[::1/"] {
+            assert_eq!(form(&format!("GET {target}")), Err(Refusal::InvalidHost), "{target}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_target_wins_over_the_host_field_but_does_not_replace_it() {
+        let input = b"GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n";
+        assert_eq!(accepted(input).host(input), b"a");
+        assert_eq!(refused(b"GET http://a/ HTTP/1.1\r\n\r\n"), Refusal::HostMissing);
+    }
+
+    #[test]
+    fn http11_needs_exactly_one_valid_host() {
+        assert_eq!(refused(b"GET / HTTP/1.1\r\n\r\n"), Refusal::HostMissing);
+        assert_eq!(refused(&with_lines("Host: b\r\n")), Refusal::HostRepeated);
+        assert_eq!(refused(&with_lines("host: a\r\n")), Refusal::HostRepeated);
+        assert_eq!(refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n"), Refusal::HostRepeated);
+        assert_eq!(refused(b"GET / HTTP/1.1\r\nHost:\r\nHost:\r\n\r\n"), Refusal::HostRepeated);
+        for host in
+            ["a b", "a/b", "u@a", "a:b", "a,b:1:2", "[::1", "a:70000", ":80", "é", "a\"b", "http://a", "a%zz"]
+        {
+            let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert_eq!(refused(input.as_bytes()), Refusal::InvalidHost, "{host}");
+        }
+        for host in ["", "a", "a.b:80", "[::1]", "[2001:db8::1]:8080", "127.0.0.1:8080", "a_b", "a:", "a%20b"]
+        {
+            let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+            assert_eq!(accepted(&input).host(&input), host.as_bytes());
+        }
+    }
+
+    #[test]
+    fn field_names_match_exactly_and_in_any_case() {
+        let input = with_lines("Conn: close\r\nH: b\r\nCONTENT-LENGTH: 4\r\nConnectionX: close\r\n");
+        let head = accepted(&input);
+        assert!(head.keep_alive(), "Conn is not Connection");
+        assert_eq!(head.host(&input), b"a", "H is not Host");
+        assert_eq!(head.framing(), Framing::Length(4));
+        assert!(!accepted(&with_lines("cOnNeCtIoN: ClOsE\r\n")).keep_alive());
+        assert_eq!(head.field(&input, "conn"), Some(&b"close"[..]));
+        assert_eq!(head.field(&input, "con"), None);
+    }
+
+    #[test]
+    fn persistence_follows_the_version_and_the_connection_tokens() {
+        let keeps = |version: &str, lines: &str| {
+            accepted(format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n").as_bytes()).keep_alive()
+        };
+        assert!(keeps("1.1", ""));
+        assert!(keeps("1.1", "Connection: keep-alive\r\n"));
+        assert!(!keeps("1.1", "Connection: close\r\n"));
+        assert!(!keeps("1.1", "Connection: keep-alive, close\r\n"));
+        assert!(!keeps("1.1", "Connection: x,CLOSE ,\ty\r\n"));
+        assert!(!keeps("1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
+        assert!(keeps("1.1", "Connection: closed\r\n"));
+        assert!(keeps("1.1", "Connection: \"close\"\r\n"));
+        assert!(!keeps("1.0", ""));
+        assert!(keeps("1.0", "connection: Keep-Alive\r\n"));
+        assert!(!keeps("1.0", "Connection: keep-alive, close\r\n"));
+        assert!(!keeps("1.0", "Proxy-Connection: keep-alive\r\n"));
+    }
+
+    #[test]
+    fn upgrade_needs_the_field_and_the_token_and_http11() {
+        assert!(accepted(&with_lines("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n")).upgrade());
+        assert!(!accepted(&with_lines("Upgrade: websocket\r\n")).upgrade());
+        assert!(!accepted(&with_lines("Connection: Upgrade\r\n")).upgrade());
+        let old = b"GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        assert!(!accepted(old).upgrade());
+    }
+
+    #[test]
+    fn expectations_are_100_continue_or_unknown() {
+        assert!(accepted(&with_lines("Expect: 100-continue\r\n")).expects_continue());
+        let unknown = accepted(&with_lines("Expect: bananas\r\n"));
+        assert!(!unknown.expects_continue() && unknown.expects_unknown());
+        let old = accepted(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n");
+        assert!(!old.expects_continue());
+    }
+
+    #[test]
+    fn field_lines_that_two_parsers_could_read_differently_are_refused() {
+        for (lines, refusal) in [
+            ("X-A : b\r\n", Refusal::SpaceBeforeColon),
+            ("X-A\t: b\r\n", Refusal::SpaceBeforeColon),
+            ("Transfer-Encoding : chunked\r\nContent-Length: 5\r\n", Refusal::SpaceBeforeColon),
+            ("X\u{1}A: b\r\n", Refusal::InvalidFieldName),
+            ("X(A): b\r\n", Refusal::InvalidFieldName),
+            ("é: b\r\n", Refusal::InvalidFieldName),
+            (": b\r\n", Refusal::EmptyFieldName),
+            ("garbage\r\n", Refusal::MissingColon),
+            ("X-A: b\n", Refusal::BareLf),
+            ("X-A\n", Refusal::BareLf),
+            ("\nX: a\r\n", Refusal::BareLf),
+            ("X-A: b\rX-B: c\r\n", Refusal::BareCr),
+            ("\rX: a\r\n", Refusal::BareCr),
+            ("X-A: b\0\r\n", Refusal::ControlByte),
+            ("X-A: b\u{7f}\r\n", Refusal::ControlByte),
+            ("X-A: b\u{b}c\r\n", Refusal::ControlByte),
+            ("X-A: b\r\n c\r\n", Refusal::ObsoleteFold),
+            ("X-A: b\r\n\tc\r\n", Refusal::ObsoleteFold),
+        ] {
+            assert_eq!(refused(&with_lines(lines)), refusal, "{lines:?}");
+        }
+        assert_eq!(refused(b"GET / HTTP/1.1\r\n Host: a\r\n\r\n"), Refusal::LeadingSpace);
+        assert_eq!(refused(b"GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n"), Refusal::ControlByte);
+    }
+
+    #[test]
+    fn values_are_trimmed_and_otherwise_opaque() {
+        let input = b"GET / HTTP/1.1\r\nHost:\t a \t\r\nX-A:  \xe9\xff \t b \r\nX-B:\r\nX-C: \t \r\n\r\n";
+        let head = accepted(input);
+        let fields: Vec<_> = head.fields(input).collect();
+        let expected: [(&[u8], &[u8]); 4] =
+            [(b"Host", b"a"), (b"X-A", b"\xe9\xff \t b"), (b"X-B", b""), (b"X-C", b"")];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn a_content_length_is_one_decimal_number() {
+        let length = |value: &str| {
+            let input = with_lines(&format!("Content-Length: {value}\r\n"));
+            match feed_with(&input, &HeadLimits::default()) {
+                (head, Progress::Done { .. }) => Ok(head.framing()),
+                (_, Progress::Refused(refusal)) => Err(refusal),
+                (_, Progress::Partial) => panic!("a whole head is not partial"),
+            }
+        };
+        assert_eq!(length("0"), Ok(Framing::Length(0)));
+        assert_eq!(length("0005"), Ok(Framing::Length(5)));
+        assert_eq!(length("18446744073709551615"), Ok(Framing::Length(u64::MAX)));
+        for value in
+            ["+5", "-5", "0x5", "5a", "5 5", "", "1e1", "5, 6", "5, 5", "5,5", "5.0", "\"5\"", "٥", "5;"]
+        {
+            assert_eq!(length(value), Err(Refusal::InvalidLength), "{value}");
+        }
+        for value in ["99999999999999999999999", "18446744073709551616", "18446744073709551621"] {
+            assert_eq!(length(value), Err(Refusal::LengthOverflow), "{value}");
+        }
+        let repeated = with_lines("Content-Length: 5\r\nContent-Length: 5\r\n");
+        assert_eq!(refused(&repeated), Refusal::LengthRepeated);
+    }
+
+    #[test]
+    fn a_transfer_coding_is_exactly_chunked_and_stands_alone() {
+        assert_eq!(accepted(&with_lines("Transfer-Encoding: chunked\r\n")).framing(), Framing::Chunked);
+        assert_eq!(accepted(&with_lines("transfer-encoding: \t ChunKed \r\n")).framing(), Framing::Chunked);
+        for (value, refusal) in [
+            ("chunked, chunked", Refusal::InvalidCoding),
+            ("gzip", Refusal::InvalidCoding),
+            ("identity", Refusal::InvalidCoding),
+            ("chunked, gzip", Refusal::InvalidCoding),
+            ("\u{a0}chunked", Refusal::InvalidCoding),
+            ("\"chunked\"", Refusal::InvalidCoding),
+            ("chunked;a=b", Refusal::InvalidCoding),
+            ("xchunked", Refusal::InvalidCoding),
+            ("chunked chunked", Refusal::InvalidCoding),
+            (",", Refusal::InvalidCoding),
+            ("", Refusal::InvalidCoding),
+            ("chunked,", Refusal::InvalidCoding),
+            ("gzip, chunked", Refusal::UnsupportedCoding),
+            ("foo;bar=\"a,b\", chunked", Refusal::UnsupportedCoding),
+        ] {
+            let input = with_lines(&format!("Transfer-Encoding: {value}\r\n"));
+            assert_eq!(refused(&input), refusal, "{value:?}");
+        }
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        assert_eq!(refused(&with_lines(&format!("{chunked}{chunked}"))), Refusal::CodingRepeated);
+        let length = "Content-Length: 5\r\n";
+        assert_eq!(refused(&with_lines(&format!("{length}{chunked}"))), Refusal::LengthWithCoding);
+        assert_eq!(refused(&with_lines(&format!("{chunked}{length}"))), Refusal::LengthWithCoding);
+        let old = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(refused(old), Refusal::CodingInHttp10);
+    }
+
+    #[test]
+    fn a_target_over_the_limit_is_414_and_one_at_the_limit_is_not() {
+        let limits = HeadLimits { uri_bytes: 10, ..HeadLimits::default() };
+        let target = |bytes: usize| get(&format!("/{}", "a".repeat(bytes - 1)));
+        assert!(matches!(feed_with(&target(10), &limits).1, Progress::Done { .. }));
+        assert_eq!(refused_with(&target(11), &limits), Refusal::UriTooLong);
+        assert_eq!(
+            refused_with(b"GET /aaaaaaaaaaaaaaaaaaaa", &limits),
+            Refusal::UriTooLong,
+            "before its end"
+        );
+        assert_eq!(refused_with(&get("/?aaaaaaaaa"), &limits), Refusal::UriTooLong);
+        let beyond_head = HeadLimits { uri_bytes: u32::MAX, ..HeadLimits::default() };
+        let mut head = Head::new();
+        let endless = [&b"GET /"[..], &[b'a'; 100_000]].concat();
+        assert_eq!(head.feed(&endless, &beyond_head), Progress::Refused(Refusal::UriTooLong));
+    }
+
+    #[test]
+    fn a_head_over_the_limit_is_431_and_one_at_the_limit_is_not() {
+        let input = with_lines("X-A: 1234567890\r\n");
+        let bytes = input.len() as u32;
+        let exact = HeadLimits { head_bytes: bytes, ..HeadLimits::default() };
+        assert!(matches!(feed_with(&input, &exact).1, Progress::Done { .. }));
+        let less = HeadLimits { head_bytes: bytes - 1, ..HeadLimits::default() };
+        assert_eq!(refused_with(&input, &less), Refusal::HeadTooLarge);
+        let mut followed = input.clone();
+        followed.extend_from_slice(&[0; 100]);
+        assert!(matches!(feed_with(&followed, &exact).1, Progress::Done { .. }), "the body is not counted");
+        let mut head = Head::new();
+        let endless = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'a'; 1_000_000]].concat();
+        assert_eq!(head.feed(&endless, &HeadLimits::default()), Progress::Refused(Refusal::HeadTooLarge));
+        let largest = HeadLimits { head_bytes: u32::MAX, uri_bytes: u32::MAX, fields: u16::MAX };
+        let mut head = Head::new();
+        assert_eq!(head.feed(&endless, &largest), Progress::Refused(Refusal::HeadTooLarge));
+        let widest = [&b"GET / HTTP/1.1\r\nHost:a\r\nX:"[..], &[b'a'; 65_535 - 30], b"\r\n\r\n"].concat();
+        let mut head = Head::new();
+        assert_eq!(head.feed(&widest, &largest), Progress::Done { head_bytes: 65_535 });
+        assert_eq!(head.field(&widest, "x").map(<[u8]>::len), Some(65_535 - 30));
+    }
+
+    #[test]
+    fn the_number_of_fields_and_the_length_of_a_name_are_limited() {
+        let lines = |count: usize| with_lines(&"X-A: b\r\n".repeat(count - 1));
+        let limits = HeadLimits { fields: 5, ..HeadLimits::default() };
+        assert_eq!(feed_with(&lines(5), &limits).0.len(), 5);
+        assert_eq!(refused_with(&lines(6), &limits), Refusal::TooManyFields);
+        let most = HeadLimits { fields: u16::MAX, ..HeadLimits::default() };
+        let mut head = Head::new();
+        let input = lines(usize::from(FIELDS_MAX));
+        assert_eq!(head.feed(&input, &most), Progress::Done { head_bytes: input.len() });
+        assert_eq!(head.fields(&input).count(), usize::from(FIELDS_MAX));
+        head.reset();
+        let input = lines(usize::from(FIELDS_MAX) + 1);
+        assert_eq!(head.feed(&input, &most), Progress::Refused(Refusal::TooManyFields));
+        accepted(&with_lines(&format!("{}: b\r\n", "n".repeat(255))));
+        assert_eq!(refused(&with_lines(&format!("{}: b\r\n", "n".repeat(256)))), Refusal::FieldNameTooLong);
+    }
+
+    #[test]
+    fn the_first_of_the_last_fields_is_found() {
+        // The tables hold indices as u8: the last line must be reachable.
+        let lines = "X-A: b\r\n".repeat(usize::from(FIELDS_MAX) - 2) + "Cookie: c\r\n";
+        let input = with_lines(&lines);
+        let mut head = Head::new();
+        let limits = HeadLimits { fields: FIELDS_MAX, ..HeadLimits::default() };
+        assert_eq!(head.feed(&input, &limits), Progress::Done { head_bytes: input.len() });
+        assert_eq!(head.known(&input, Known::Cookie), Some(&b"c"[..]));
+        assert_eq!(head.all(&input, Known::Cookie).count(), 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_refused_head_does_not_survive_a_reset() {
+        let mut head = Head::new();
+        let limits = HeadLimits::default();
+        let bad = b"POST / HTTP/1.0\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\nX : b\r\n\r\n";
+        assert_eq!(head.feed(bad, &limits), Progress::Refused(Refusal::SpaceBeforeColon));
+        head.reset();
+        let good = b"GET / HTTP/1.1\r\nHost: b\r\n\r\n";
+        assert_eq!(head.feed(good, &limits), Progress::Done { head_bytes: good.len() });
+        let mut fresh = Head::new();
+        fresh.feed(good, &limits);
+        assert_eq!(facts(&head, good), facts(&fresh, good));
+    }
+
+    #[test]
+    fn a_head_is_about_a_kilobyte() {
+        assert!(size_of::<Head>() <= 1_280, "{}", size_of::<Head>());
+    }
+
+    /// Whatever we accept, `httparse` accepts, and finds the same in it. (It accepts more: it is lenient.)
+    fn agrees_with_httparse(input: &[u8]) -> bool {
+        let mut head = Head::new();
+        let Progress::Done { head_bytes } = head.feed(input, &HeadLimits::default()) else { return false };
+        let mut fields = [httparse::EMPTY_HEADER; 128];
+        let mut request = httparse::Request::new(&mut fields);
+        let status = request.parse(input).unwrap_or_else(|error| panic!("{error}: {}", input.escape_ascii()));
+        assert_eq!(status, httparse::Status::Complete(head_bytes));
+        assert_eq!(request.method.map(str::as_bytes), Some(head.method_text(input)));
+        assert_eq!(request.path.map(str::as_bytes), Some(head.target(input)));
+        assert_eq!(request.version, Some(u8::from(head.version() == Version::Http11)));
+        let theirs = request.headers.iter().map(|field| (field.name.as_bytes(), field.value));
+        assert!(theirs.eq(head.fields(input)), "{}", input.escape_ascii());
+        true
+    }
+
+    #[test]
+    fn what_mutations_of_real_requests_we_accept_httparse_accepts_alike() {
+        let seed = 0x5eed_0003;
+        println!("seed {seed:#x}");
+        let mut random = Random::new(seed);
+        let seeds: [&[u8]; 3] = [
+            b"GET /a?b HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n",
+            b"\r\nPOST /x HTTP/1.0\r\nContent-Length: 3\r\nX-Y:\r\n\r\nabc",
+            b"OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\nTransfer-Encoding: chunked\r\nCookie: a=b; c=\"d\"\r\n\r\n",
+        ];
+        let interesting = b"\r\n\0\t :;,?#/\\%*a1\x7f\x80\xff";
+        let mut accepted = 0;
+        for _ in 0..200_000 {
+            let mut input = seeds[random.below(seeds.len())].to_vec();
+            for _ in 0..=random.below(3) {
+                let at = random.below(input.len());
+                let byte = interesting[random.below(interesting.len())];
+                match random.below(3) {
+                    0 => input[at] = byte,
+                    1 => input.insert(at, byte),
+                    _ => drop(input.remove(at)),
+                }
+            }
+            accepted += usize::from(agrees_with_httparse(&input));
+        }
+        println!("{accepted} of 200000 accepted");
+        assert!(accepted > 10_000, "the comparison must not be empty: {accepted}");
+    }
+
+    proptest! {
+        #[test]
+        fn requests_made_by_the_grammar_are_accepted_and_read_back(
+            method in "[A-Z]{1,12}",
+            target in "/[!$-.0-;=@-\\[\\]_a-z~]{0,40}",
+            fields in proptest::collection::vec(("[!#-'*+.^_`|~0-9A-Za-z-]{1,30}", "([!-~é]([ -~é]{0,60}[!-~é])?)?"), 0..12),
+            spaces in "[ \t]{0,3}",
+        ) {
+            let deciding = |name: &str| {
+                Known::of(name.as_bytes()).is_some_and(|known| known.bit() & DECIDING != 0)
+            };
+            let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !deciding(name)).collect();
+            prop_assume!(method != "CONNECT");
+            let mut input = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n");
+            for (name, value) in &fields {
+                input += &format!("{name}:{spaces}{value}{spaces}\r\n");
+            }
+            input += "\r\n";
+            let head = accepted(input.as_bytes());
+            prop_assert_eq!(head.method_text(input.as_bytes()), method.as_bytes());
+            prop_assert_eq!(head.target(input.as_bytes()), target.as_bytes());
+            let read: Vec<_> = head.fields(input.as_bytes()).skip(1).collect();
+            let made: Vec<_> = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+            prop_assert_eq!(read, made);
+            prop_assert!(agrees_with_httparse(input.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! HTTP/1.1 on the wire (RFC 9112): heads in, bodies in, heads and chunks out.
+//!
+//! ```text
+//!              ┌──────────────── feed(bytes so far) ────────────────┐
+//!              ▼                                                    │ Partial: come back with more
+//!   Head / ResponseHead ── Done { head_bytes } ─► framing() ─┬─ None ───────► next head
+//!              │                                             ├─ Length(n) ──► n bytes, then next head
+//!              └── Refused(why): answer why.status(), close  └─ Chunked ────► ChunkedDecoder ─► next head
+//! ```
+//!
+//! Both heads share one recogniser of field lines (`lines`), so that a client and a server made of this crate
+//! cannot disagree.
+
+mod body;
+mod head;
+mod lines;
+mod refusal;
+mod response;
+#[cfg(test)]
+pub(crate) mod testing;
+mod write;
+
+pub use body::{BodyState, Chunk, ChunkedDecoder};
+pub use head::{Form, Framing, Head, Progress, Version};
+pub use lines::Values;
+pub use refusal::Refusal;
+pub use response::{ResponseFraming, ResponseHead};
+pub use write::{
+    FieldError, LAST_CHUNK, put_chunk_head, put_field, put_field_number, put_number, put_status_line,
+    status_line,
+};
+
+pub use crate::limits::HeadLimits;

@@ -1,0 +1,251 @@
+//! Where does this token end? The one question that parsing HTTP asks of most bytes, answered 32, 16 or 8
+//! bytes at a time.
+//!
+//! This is not a parser: it knows sets of bytes ([`Class`]) and nothing of what they mean. Each [`Scanner`]
+//! answers for one instruction set, [`run`] chooses the best that this machine has, and all of them agree
+//! with [`Scalar`], the slow twin (the tests at the end compare them on everything).
+//!
+//! ```text
+//!   run(job) ─┬─ AVX2 ──► job.run(Avx2)     whole job compiled for AVX2, scanner inlined into it
+//!             ├─ SSSE3 ─► job.run(Ssse3)
+//!             ├─ NEON ──► job.run(Neon)
+//!             └─ else ──► job.run(Scalar)   8 bytes at a time where that is possible
+//! ```
+//!
+//! The choice is made once a job (one atomic load), not once a token: a job is generic over its scanner, so a
+//! token costs no call. A class is tested as simdjson does it: one shuffle by the low half of a byte gives the
+//! set of high halves that are members with it, a second one gives the bit of its own high half.
+//!
+//! The last bytes of a buffer are read as one block that *ends* there (it overlaps what was seen before), so
+//! nothing is ever read outside of the buffer and short tails cost no loop.
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[allow(unsafe_code)]
+mod neon;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+pub(crate) use scalar::Scalar;
+
+/// Finds the end of tokens with one instruction set.
+///
+/// Both functions return the position of the first byte at or after `from` that does not belong, or
+/// `bytes.len()` if all do; `from` is at most `bytes.len()`.
+pub(crate) trait Scanner: Copy {
+    /// Skips the bytes of `class`.
+    fn skip(self, class: &Class, bytes: &[u8], from: usize) -> usize;
+
+    /// Skips what a field value may hold ([`is_text`]).
+    fn skip_text(self, bytes: &[u8], from: usize) -> usize;
+}
+
+/// Work that is compiled once for each instruction set.
+pub(crate) trait Job {
+    /// What the work yields.
+    type Output;
+
+    /// Does the work. Mark it `#[inline(always)]`, and what it calls with the scanner as well: only what is
+    /// inlined into the entry for an instruction set is compiled for it.
+    fn run<S: Scanner>(self, scanner: S) -> Self::Output;
+}
+
+/// Runs `job` with the best scanner of this machine.
+#[inline]
+pub(crate) fn run<J: Job>(job: J) -> J::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(avx2) = x86::Avx2::detected() {
+            return avx2.run(job);
+        }
+        if let Some(ssse3) = x86::Ssse3::detected() {
+            return ssse3.run(job);
+        }
+        job.run(Scalar)
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    {
+        job.run(neon::Neon)
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
+    {
+        job.run(Scalar)
+    }
+}
+
+/// A set of ASCII bytes in the shapes that scalar and vector code test fastest.
+pub(crate) struct Class {
+    /// Indexed by the byte.
+    member: [bool; 256],
+    /// Indexed by a byte's low half: bit h is set if the byte with high half h (0–7) is a member.
+    high_halves: [u8; 16],
+}
+
+impl Class {
+    /// The set of bytes for which `text` has the byte itself. ASCII only: a byte above 0x7f is no member of
+    /// any class.
+    const fn of(text: &[u8]) -> Self {
+        let mut class = Self { member: [false; 256], high_halves: [0; 16] };
+        let mut index = 0;
+        while index < text.len() {
+            let byte = text[index];
+            assert!(byte.is_ascii(), "a class has ASCII members only");
+            class.member[byte as usize] = true;
+            class.high_halves[(byte & 0x0f) as usize] |= 1 << (byte >> 4);
+            index += 1;
+        }
+        class
+    }
+
+    /// Whether `byte` is a member.
+    #[inline]
+    pub(crate) const fn has(&self, byte: u8) -> bool {
+        self.member[byte as usize]
+    }
+}
+
+/// `bit[h]` is the bit of high half `h` in [`Class::high_halves`]; bytes above 0x7f have none.
+const HIGH_HALF_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// What names and methods are made of (RFC 9110 §5.6.2).
+pub(crate) static FIELD_NAME: Class =
+    Class::of(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+/// A request target up to its query: RFC 3986's characters, and the few that it leaves out but clients send
+/// (`"<>^{|}` and the back quote). Not `#` (fragments stay with the client), not `\` (some file systems take
+/// it for a slash), nothing below 0x21 or above 0x7e. `?` ends it.
+pub(crate) static TARGET_PATH: Class = Class::of(
+    b"!\"$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
+);
+
+/// The query of a request target: as [`TARGET_PATH`], and `?` is data.
+pub(crate) static TARGET_QUERY: Class = Class::of(
+    b"!\"$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
+);
+
+/// A host that is a name or an IPv4 address: unreserved and sub-delims (RFC 3986 §3.2.2), without `%`, which
+/// is looked at by hand.
+pub(crate) static HOST_NAME: Class =
+    Class::of(b"-._~!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+/// Whether `byte` may stand in a field value: anything but control characters, tab excepted.
+#[inline]
+pub(crate) const fn is_text(byte: u8) -> bool {
+    byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every scanner of this machine, as a function from a question to its answer.
+    fn answers(class: Option<&Class>, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
+        fn ask<S: Scanner>(scanner: S, class: Option<&Class>, bytes: &[u8], from: usize) -> usize {
+            match class {
+                Some(class) => scanner.skip(class, bytes, from),
+                None => scanner.skip_text(bytes, from),
+            }
+        }
+        struct Ask<'a>(Option<&'a Class>, &'a [u8], usize);
+        impl Job for Ask<'_> {
+            type Output = usize;
+            fn run<S: Scanner>(self, scanner: S) -> usize {
+                ask(scanner, self.0, self.1, self.2)
+            }
+        }
+        let mut all =
+            vec![("scalar", ask(Scalar, class, bytes, from)), ("chosen", run(Ask(class, bytes, from)))];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(x86::Avx2::detected().map(|avx2| ("avx2", avx2.run(Ask(class, bytes, from)))));
+            all.extend(x86::Ssse3::detected().map(|ssse3| ("ssse3", ssse3.run(Ask(class, bytes, from)))));
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        all.push(("neon", ask(neon::Neon, class, bytes, from)));
+        all
+    }
+
+    /// The definition, byte by byte.
+    fn expected(class: Option<&Class>, bytes: &[u8], from: usize) -> usize {
+        let belongs = |&byte: &u8| class.map_or_else(|| is_text(byte), |class| class.has(byte));
+        from + bytes[from..].iter().take_while(|byte| belongs(byte)).count()
+    }
+
+    fn check(class: Option<&Class>, bytes: &[u8], from: usize) {
+        for (name, answer) in answers(class, bytes, from) {
+            assert_eq!(answer, expected(class, bytes, from), "{name} from {from} in {bytes:02x?}");
+        }
+    }
+
+    fn classes() -> [Option<&'static Class>; 5] {
+        [Some(&FIELD_NAME), Some(&TARGET_PATH), Some(&TARGET_QUERY), Some(&HOST_NAME), None]
+    }
+
+    #[test]
+    fn this_machine_is_tested_with_the_vectors_it_has() {
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(answers(None, b"", 0).len() > 2, x86::Ssse3::detected().is_some());
+    }
+
+    #[test]
+    fn every_byte_at_every_place_of_every_length_ends_the_same_tokens() {
+        for class in classes() {
+            for length in 0..=100 {
+                let mut bytes = vec![b'a'; length];
+                check(class, &bytes, 0);
+                for at in 0..length {
+                    // All 256 bytes at the places where blocks begin and end, a few everywhere else.
+                    let few = [0, b'\t', b'\n', b'\r', b' ', b':', b'?', b'#', 0x7f, 0x80, 0xff];
+                    let near_edge = length < 40 && matches!(at % 16, 0 | 1 | 15);
+                    let tried: Vec<u8> = if near_edge { (0..=255).collect() } else { few.to_vec() };
+                    for byte in tried {
+                        bytes[at] = byte;
+                        check(class, &bytes, 0);
+                    }
+                    bytes[at] = b'a';
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_start_in_random_bytes_ends_the_same_tokens() {
+        let seed = 0x5eed_0001_u64;
+        println!("seed {seed:#x}");
+        let mut random = crate::http1::testing::Random::new(seed);
+        for class in classes() {
+            for _ in 0..2_000 {
+                let length = random.below(90);
+                let bytes: Vec<u8> = (0..length)
+                    .map(|_| if random.below(12) == 0 { random.byte() } else { b'!' + random.byte() % 94 })
+                    .collect();
+                for from in 0..=bytes.len() {
+                    check(class, &bytes, from);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_before_the_start_do_not_matter() {
+        for class in classes() {
+            let mut bytes = vec![0; 64];
+            bytes.extend_from_slice(&[b'x'; 7]);
+            check(class, &bytes, 64);
+            bytes.push(0);
+            check(class, &bytes, 64);
+        }
+    }
+
+    #[test]
+    fn classes_hold_what_their_grammars_say() {
+        for byte in 0..=255u8 {
+            let visible = (0x21..=0x7e).contains(&byte);
+            assert_eq!(TARGET_QUERY.has(byte), visible && !b"#\\".contains(&byte), "{byte:#x}");
+            assert_eq!(TARGET_PATH.has(byte), visible && !b"#\\?".contains(&byte), "{byte:#x}");
+            let in_host = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte);
+            assert_eq!(HOST_NAME.has(byte), in_host, "{byte:#x}");
+        }
+    }
+}
