@@ -1,1 +1,24 @@
-//! encke-stats
+//! What a running Encke counts, and how it is told: counters, gauges, histograms; Prometheus text and JSON.
+//!
+//! ```text
+//!  worker 0 ─ Counter Gauge Histogram ─┐  read at any time,         ┌─► prometheus::render ─► /metrics
+//!  worker 1 ─ Counter Gauge Histogram ─┼─ summed by the reader ─► [Family]
+//!  worker n ─ Counter Gauge Histogram ─┘                            └─► json::render ──────► /api/v1/live
+//! ```
+//!
+//! In scope: the cells, their sums, the two texts. Out of scope: which metrics exist (the crate that counts
+//! says so), time (a duration comes in as nanoseconds), and anything that an operating system would know.
+//!
+//! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and
+//! store: no locked instruction, no cache line that travels between cores on every request. Other threads may
+//! read at any time; they see each cell's value of a moment ago, and no two cells as of the same moment.
+
+mod cell;
+mod family;
+mod histogram;
+pub mod json;
+pub mod prometheus;
+
+pub use cell::{Counter, Gauge};
+pub use family::{Family, Kind, Sample, Value};
+pub use histogram::{Distribution, Histogram};
