@@ -146,6 +146,36 @@ pub fn parameters(element: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     Parts { rest: Some(element), separator: b';' }
 }
 
+/// A list element and its weight (RFC 9110 §12.4.2) in thousandths, 1,000 unless `;q=` says less; other
+/// parameters are passed over. `None` if the weight is malformed: such an element counts for nothing.
+#[must_use]
+pub fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
+    let mut parts = parameters(element);
+    let name = parts.next()?;
+    for parameter in parts {
+        if let [b'q' | b'Q', b'=', weight @ ..] = parameter {
+            return Some((name, thousandths(weight)?));
+        }
+    }
+    Some((name, 1_000))
+}
+
+/// `0`, `0.5`, `1.000`: at most three decimals, at most 1.
+fn thousandths(weight: &[u8]) -> Option<u16> {
+    let (&whole, rest) = weight.split_first()?;
+    let decimals = match rest {
+        [] => rest,
+        [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
+        _ => return None,
+    };
+    if !matches!(whole, b'0' | b'1') || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = [&whole].into_iter().chain(decimals).chain(&[b'0'; 3]).take(4);
+    let value = digits.fold(0, |value, digit| value * 10 + u16::from(digit - b'0'));
+    (value <= 1_000).then_some(value)
+}
+
 /// Splits at a separator that stands outside of quoted strings.
 #[derive(Clone)]
 struct Parts<'a> {
@@ -372,6 +402,29 @@ mod tests {
         let split = |value: &'static [u8]| parameters(value).collect::<Vec<_>>();
         assert_eq!(split(b"text/html ; q=0.5;a=\"x;y\""), [&b"text/html"[..], b"q=0.5", b"a=\"x;y\""]);
         assert_eq!(split(b""), [b""]);
+    }
+
+    #[test]
+    fn weights_are_thousandths_and_malformed_ones_count_for_nothing() {
+        for (element, expected) in [
+            ("gzip", Some(("gzip", 1_000))),
+            ("gzip;q=1", Some(("gzip", 1_000))),
+            ("gzip ; Q=0.5", Some(("gzip", 500))),
+            ("text/html;level=1;q=0.123", Some(("text/html", 123))),
+            ("*;q=0", Some(("*", 0))),
+            ("a;q=0.", Some(("a", 0))),
+            ("a;q=1.000", Some(("a", 1_000))),
+            ("a;q=1.001", None),
+            ("a;q=2", None),
+            ("a;q=", None),
+            ("a;q=.5", None),
+            ("a;q=0.1234", None),
+            ("a;q=0,5", None),
+            ("a;q=-1", None),
+        ] {
+            let expected = expected.map(|(name, weight)| (name.as_bytes(), weight));
+            assert_eq!(weighted(element.as_bytes()), expected, "{element}");
+        }
     }
 
     #[test]

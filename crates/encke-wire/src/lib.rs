@@ -26,12 +26,17 @@
 //! `unsafe` lives in `scan` alone, the vector code that finds the end of a token. All of it has a scalar twin
 //! that must agree.
 
+pub mod accept;
+pub mod coding;
 pub mod conditional;
 pub mod date;
 pub mod field;
+pub mod forwarded;
 pub mod http1;
 pub mod limits;
 pub mod method;
+pub mod proxy;
+pub mod range;
 mod scan;
 pub mod status;
 pub mod target;

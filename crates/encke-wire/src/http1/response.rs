@@ -177,9 +177,9 @@ impl ResponseHead {
     /// `HTTP/1.x SP 3DIGIT SP [reason] CRLF`; servers that leave out the second space are known.
     #[inline(always)]
     fn status_line<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Option<usize>, Refusal> {
-        for (&byte, &pattern) in buf.iter().zip(b"HTTP/1.0 000") {
+        for (&byte, &pattern) in buf.iter().zip(b"HTTP/1.x 000") {
             match pattern {
-                b'0' if byte.is_ascii_digit() => {}
+                b'0' | b'x' if byte.is_ascii_digit() => {}
                 b'1' if matches!(byte, b'2'..=b'9') => return Err(Refusal::UnsupportedVersion),
                 pattern if pattern == byte => {}
                 b'0' => return Err(Refusal::InvalidStatus),
@@ -282,5 +282,161 @@ impl Job for Feed<'_> {
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> Self::Output {
         self.head.advance(scanner, self.buf, self.limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::testing::splits;
+
+    /// Feeds `input` whole, in two pieces at every place, and byte by byte: all must come to the same end.
+    fn feed(input: &[u8]) -> (ResponseHead, Progress) {
+        let limits = HeadLimits::default();
+        let mut whole = ResponseHead::new();
+        let progress = whole.feed(input, &limits);
+        for pieces in splits(input) {
+            let mut head = ResponseHead::new();
+            let (mut seen, mut split) = (0, Progress::Partial);
+            for piece in &pieces {
+                seen += piece.len();
+                split = head.feed(&input[..seen], &limits);
+                if split != Progress::Partial {
+                    break;
+                }
+            }
+            assert_eq!(split, progress, "{} in {} pieces", input.escape_ascii(), pieces.len());
+            if let Progress::Done { .. } = progress {
+                assert_eq!(format!("{head:?}"), format!("{whole:?}"));
+                assert!(head.fields(input).eq(whole.fields(input)));
+            }
+        }
+        (whole, progress)
+    }
+
+    fn accepted(input: &[u8]) -> ResponseHead {
+        let (head, progress) = feed(input);
+        assert!(matches!(progress, Progress::Done { .. }), "{progress:?}: {}", input.escape_ascii());
+        head
+    }
+
+    fn refused(input: &[u8]) -> Refusal {
+        match feed(input).1 {
+            Progress::Refused(refusal) => refusal,
+            other => panic!("{other:?}: {}", input.escape_ascii()),
+        }
+    }
+
+    #[test]
+    fn a_plain_response_is_read() {
+        let input = b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\nX-A: b\r\nSet-Cookie: a\r\nset-cookie: b\r\n\r\nnot found";
+        let (head, progress) = feed(input);
+        assert_eq!(progress, Progress::Done { head_bytes: input.len() - 9 });
+        assert_eq!((head.status(), head.version()), (404, Version::Http11));
+        assert_eq!(head.framing(Method::Get), ResponseFraming::Length(9));
+        assert!(head.keep_alive());
+        assert_eq!(head.known(input, Known::ContentLength), Some(&b"9"[..]));
+        assert_eq!(head.field(input, "x-a"), Some(&b"b"[..]));
+        assert_eq!(
+            head.fields(input).filter(|(name, _)| name.eq_ignore_ascii_case(b"set-cookie")).count(),
+            2
+        );
+        assert_eq!(head.all(input, Known::ContentLength).count(), 1);
+    }
+
+    #[test]
+    fn what_we_write_we_read() {
+        for status in 100..600 {
+            let mut out = Vec::new();
+            crate::http1::put_status_line(&mut out, status);
+            out.extend_from_slice(b"\r\n");
+            assert_eq!(accepted(&out).status(), status);
+        }
+    }
+
+    #[test]
+    fn the_body_ends_as_method_status_and_head_say() {
+        let framing = |method, status: &str, lines: &str| {
+            accepted(format!("HTTP/1.1 {status}\r\n{lines}\r\n").as_bytes()).framing(method)
+        };
+        let length = "Content-Length: 5\r\n";
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        assert_eq!(framing(Method::Get, "200 OK", length), ResponseFraming::Length(5));
+        assert_eq!(framing(Method::Get, "200 OK", chunked), ResponseFraming::Chunked);
+        assert_eq!(framing(Method::Get, "200 OK", ""), ResponseFraming::Close);
+        assert_eq!(framing(Method::Head, "200 OK", length), ResponseFraming::None);
+        assert_eq!(framing(Method::Head, "200 OK", chunked), ResponseFraming::None);
+        assert_eq!(framing(Method::Get, "304 Not Modified", length), ResponseFraming::None);
+        assert_eq!(framing(Method::Get, "204 No Content", ""), ResponseFraming::None);
+        assert_eq!(framing(Method::Get, "100 Continue", ""), ResponseFraming::None);
+        assert_eq!(framing(Method::Connect, "200 OK", length), ResponseFraming::None);
+        assert_eq!(framing(Method::Connect, "407 No", length), ResponseFraming::Length(5));
+    }
+
+    #[test]
+    fn persistence_follows_the_version_and_the_connection_tokens() {
+        let keeps = |start: &str| accepted(format!("{start}\r\n\r\n").as_bytes()).keep_alive();
+        assert!(keeps("HTTP/1.1 200 OK"));
+        assert!(!keeps("HTTP/1.1 200 OK\r\nConnection: x, Close"));
+        assert!(!keeps("HTTP/1.0 200 OK"));
+        assert!(keeps("HTTP/1.0 200 OK\r\nConnection: keep-alive"));
+    }
+
+    #[test]
+    fn reasons_may_be_anything_or_nothing() {
+        for start in ["HTTP/1.1 200 ", "HTTP/1.1 200", "HTTP/1.1 200 All  good\té", "HTTP/1.9 999 x"] {
+            accepted(format!("{start}\r\n\r\n").as_bytes());
+        }
+    }
+
+    #[test]
+    fn malformed_heads_are_refused() {
+        for (input, refusal) in [
+            (&b"HTTP/2.0 200 OK\r\n\r\n"[..], Refusal::UnsupportedVersion),
+            (b"HTTP/0.9 200 OK\r\n\r\n", Refusal::InvalidVersion),
+            (b"HTTP/1.x 200 OK\r\n\r\n", Refusal::InvalidVersion),
+            (b"ICY 200 OK\r\n\r\n", Refusal::InvalidVersion),
+            (b"\x15\x03\x01", Refusal::InvalidVersion),
+            (b"HTTP/1.1 20 OK\r\n\r\n", Refusal::InvalidStatus),
+            (b"HTTP/1.1 099 OK\r\n\r\n", Refusal::InvalidStatus),
+            (b"HTTP/1.1 2000 OK\r\n\r\n", Refusal::InvalidStatus),
+            (b"HTTP/1.1  200 OK\r\n\r\n", Refusal::InvalidStatus),
+            (b"HTTP/1.1 200 OK\n\n", Refusal::BareLf),
+            (b"HTTP/1.1 200 OK\rX", Refusal::BareCr),
+            (b"HTTP/1.1 200 O\0K\r\n\r\n", Refusal::InvalidStatus),
+            (b"HTTP/1.1 200 OK\r\n X: a\r\n\r\n", Refusal::LeadingSpace),
+            (b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n", Refusal::ObsoleteFold),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", Refusal::InvalidLength),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", Refusal::LengthRepeated),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Refusal::LengthWithCoding,
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+                Refusal::LengthWithCoding,
+            ),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Refusal::UnsupportedCoding),
+            (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Refusal::CodingInHttp10),
+        ] {
+            assert_eq!(refused(input), refusal, "{}", input.escape_ascii());
+        }
+        let endless = [&b"HTTP/1.1 200 "[..], &[b'a'; 100_000]].concat();
+        let mut head = ResponseHead::new();
+        assert_eq!(head.feed(&endless, &HeadLimits::default()), Progress::Refused(Refusal::HeadTooLarge));
+    }
+
+    #[test]
+    fn one_head_reads_one_response_after_the_other() {
+        let limits = HeadLimits::default();
+        let mut head = ResponseHead::new();
+        let one = b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
+        assert_eq!(head.feed(one, &limits), Progress::Done { head_bytes: one.len() });
+        head.reset();
+        let two = b"HTTP/1.1 204 No Content\r\n\r\n";
+        assert_eq!(head.feed(two, &limits), Progress::Done { head_bytes: two.len() });
+        assert_eq!((head.status(), head.framing(Method::Get)), (204, ResponseFraming::None));
+        assert!(head.keep_alive());
+        assert_eq!(head.known(two, Known::ContentLength), None);
     }
 }

@@ -1,0 +1,237 @@
+//! Who asks, behind proxies: the client's address from `Forwarded` (RFC 7239) or `X-Forwarded-For`.
+//!
+//! Each proxy appends the address it was called from, so only what stands right of the first proxy that we do
+//! not trust is worth anything. The list is walked **from the right**:
+//!
+//! ```text
+//!   X-Forwarded-For: 6.6.6.6 (invented),  203.0.113.9,  10.0.0.2        peer 10.0.0.1
+//!                                         └─ not trusted: the client    └─ trusted ◄─ start
+//! ```
+//!
+//! Which of the two fields counts is the operator's to say, for a proxy that writes one passes on the other as
+//! the client invented it. If no hop is trusted, the peer is the client, whatever the fields say.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::field;
+
+/// The field that the trusted proxies write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `Forwarded: for=203.0.113.9;proto=https, for="[2001:db8::1]:4711"`
+    Forwarded,
+    /// `X-Forwarded-For: 203.0.113.9, 10.0.0.2`
+    XForwardedFor,
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client<'a> {
+    /// Its address. IPv4 addresses within IPv6 are plain IPv4 here.
+    pub address: IpAddr,
+    /// The scheme it used (`proto=`), as said by the proxy it called; `Forwarded` only.
+    pub proto: Option<&'a [u8]>,
+    /// The authority it asked for (`host=`), as said by the proxy it called; `Forwarded` only. Not checked: use
+    /// [`crate::target::parse_authority`].
+    pub host: Option<&'a [u8]>,
+}
+
+/// Proxies that are walked through at most; what stands left of them is not looked at.
+pub const HOPS_MAX: usize = 32;
+
+/// Finds the client of a connection from `peer`. `lines` are the values of all lines of the field of `dialect`;
+/// `is_trusted` says whether an address is one of our proxies.
+///
+/// An element that is no address (`unknown`, `_hidden`, or malformed) ends the walk: the client is then the
+/// last proxy that could be told.
+pub fn client<'a>(
+    peer: IpAddr,
+    dialect: Dialect,
+    lines: impl Iterator<Item = &'a [u8]>,
+    is_trusted: impl Fn(IpAddr) -> bool,
+) -> Client<'a> {
+    let peer = peer.to_canonical();
+    let mut client = Client { address: peer, proto: None, host: None };
+    if !is_trusted(peer) {
+        return client;
+    }
+    // The last HOPS_MAX elements, in a ring: the list itself may be long, and nothing is allocated for it.
+    let mut ring = [&b""[..]; HOPS_MAX];
+    let mut count = 0;
+    for element in lines.flat_map(field::list) {
+        ring[count % HOPS_MAX] = element;
+        count += 1;
+    }
+    for back in 1..=count.min(HOPS_MAX) {
+        let element = ring[(count - back) % HOPS_MAX];
+        let hop = match dialect {
+            Dialect::Forwarded => Hop::parse(element),
+            Dialect::XForwardedFor => Hop { node: address(element), proto: None, host: None },
+        };
+        let Some(node) = hop.node else { break };
+        client = Client { address: node, proto: hop.proto, host: hop.host };
+        if !is_trusted(node) {
+            break;
+        }
+    }
+    client
+}
+
+/// One element of `Forwarded`.
+struct Hop<'a> {
+    node: Option<IpAddr>,
+    proto: Option<&'a [u8]>,
+    host: Option<&'a [u8]>,
+}
+
+impl<'a> Hop<'a> {
+    /// What is repeated or malformed in an element makes its node unknown.
+    fn parse(element: &'a [u8]) -> Self {
+        let (mut node, mut proto, mut host) = (None, None, None);
+        for pair in field::parameters(element).filter(|pair| !pair.is_empty()) {
+            let mut halves = pair.splitn(2, |&byte| byte == b'=');
+            let (name, value) = (halves.next().unwrap_or_default(), halves.next().and_then(unquoted));
+            let slot = match name {
+                _ if name.eq_ignore_ascii_case(b"for") => &mut node,
+                _ if name.eq_ignore_ascii_case(b"proto") => &mut proto,
+                _ if name.eq_ignore_ascii_case(b"host") => &mut host,
+                _ => continue,
+            };
+            if slot.is_some() || value.is_none() {
+                return Self { node: None, proto: None, host: None };
+            }
+            *slot = value;
+        }
+        Self { node: node.and_then(address), proto, host }
+    }
+}
+
+/// A token, or what is between quotes; `None` for escapes, which no address, scheme or host needs.
+fn unquoted(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [b'"', inner @ .., b'"'] => (!inner.iter().any(|byte| matches!(byte, b'"' | b'\\'))).then_some(inner),
+        token => field::is_token(token).then_some(token),
+    }
+}
+
+/// The address of a node, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
+/// `[2001:db8::1]`, `[2001:db8::1]:80`.
+fn address(node: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(node).ok()?;
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let parsed = match bare {
+        Some(inside) => inside.parse::<std::net::Ipv6Addr>().ok().map(IpAddr::V6),
+        None => text.parse().ok().or_else(|| text.parse().ok().map(|socket: SocketAddr| socket.ip())),
+    };
+    parsed.map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    /// Our proxies are in 10.0.0.0/8 and at ::1.
+    fn is_ours(address: IpAddr) -> bool {
+        address.to_string().starts_with("10.") || address == ip("::1")
+    }
+
+    fn by_list(peer: &str, lines: &[&'static str]) -> IpAddr {
+        let lines = lines.iter().map(|line| line.as_bytes());
+        client(ip(peer), Dialect::XForwardedFor, lines, is_ours).address
+    }
+
+    fn by_forwarded(peer: &str, lines: &[&'static str]) -> Client<'static> {
+        client(ip(peer), Dialect::Forwarded, lines.iter().map(|line| line.as_bytes()), is_ours)
+    }
+
+    #[test]
+    fn nobody_can_forge_an_address_without_a_trusted_proxy() {
+        assert_eq!(by_list("203.0.113.1", &["1.2.3.4"]), ip("203.0.113.1"));
+        assert_eq!(by_forwarded("203.0.113.1", &["for=1.2.3.4"]).address, ip("203.0.113.1"));
+    }
+
+    #[test]
+    fn the_list_is_walked_from_the_right_to_the_first_stranger() {
+        assert_eq!(by_list("10.0.0.1", &["203.0.113.9"]), ip("203.0.113.9"));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, 203.0.113.9, 10.0.0.2"]), ip("203.0.113.9"));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6", "203.0.113.9 ", "10.0.0.2"]), ip("203.0.113.9"));
+        assert_eq!(
+            by_list("10.0.0.1", &["10.0.0.3, 10.0.0.2"]),
+            ip("10.0.0.3"),
+            "all are ours: the outermost"
+        );
+        assert_eq!(by_list("10.0.0.1", &[]), ip("10.0.0.1"));
+        assert_eq!(by_list("10.0.0.1", &[""]), ip("10.0.0.1"));
+    }
+
+    #[test]
+    fn what_is_no_address_ends_the_walk() {
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, garbage, 10.0.0.2"]), ip("10.0.0.2"));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, unknown"]), ip("10.0.0.1"));
+        assert_eq!(by_list("10.0.0.1", &["6.6.6.6, 1.2.3.4.5"]), ip("10.0.0.1"));
+        for element in [
+            "for=unknown",
+            "for=_hidden",
+            "for=",
+            "for",
+            "proto=https",
+            "for=1.2.3.4;for=5.6.7.8",
+            "for=\"1.2.3.4",
+            "for=\"1.2.3.\\4\"",
+            "for=[::1]x",
+            "for=1.2.3.4:port",
+        ] {
+            assert_eq!(by_forwarded("10.0.0.1", &[element]).address, ip("10.0.0.1"), "{element}");
+        }
+    }
+
+    #[test]
+    fn addresses_may_have_ports_and_brackets() {
+        for (element, address) in [
+            ("192.0.2.1:4711", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[2001:db8::1]:80", "2001:db8::1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+        ] {
+            assert_eq!(by_list("10.0.0.1", &[element]), ip(address), "{element}");
+        }
+        assert_eq!(
+            by_list("::ffff:10.0.0.1", &["192.0.2.1"]),
+            ip("192.0.2.1"),
+            "the peer may be mapped as well"
+        );
+    }
+
+    #[test]
+    fn forwarded_says_address_scheme_and_host_of_the_same_hop() {
+        let client = by_forwarded(
+            "10.0.0.1",
+            &[
+                "for=6.6.6.6;proto=gopher, For=\"[2001:db8:cafe::17]:4711\";Proto=https;HOST=\"example.com:8443\";by=_x",
+                "for=10.0.0.2;proto=http",
+            ],
+        );
+        assert_eq!(client.address, ip("2001:db8:cafe::17"));
+        assert_eq!(client.proto, Some(&b"https"[..]));
+        assert_eq!(client.host, Some(&b"example.com:8443"[..]));
+        let bare = by_forwarded("10.0.0.1", &["for=192.0.2.60; proto=http"]);
+        assert_eq!((bare.address, bare.proto), (ip("192.0.2.60"), Some(&b"http"[..])));
+    }
+
+    #[test]
+    fn only_so_many_hops_are_walked() {
+        let hops = ["203.0.113.9"].into_iter().chain(std::iter::repeat_n("10.0.0.2", HOPS_MAX));
+        let list = hops.collect::<Vec<_>>().join(",");
+        let line = list.as_bytes();
+        let found = client(ip("10.0.0.1"), Dialect::XForwardedFor, [line].into_iter(), is_ours);
+        assert_eq!(found.address, ip("10.0.0.2"));
+        let shorter = &line[..line.len() - ",10.0.0.2".len()];
+        let found = client(ip("10.0.0.1"), Dialect::XForwardedFor, [shorter].into_iter(), is_ours);
+        assert_eq!(found.address, ip("203.0.113.9"));
+    }
+}

@@ -1,0 +1,367 @@
+//! Who connects, behind a load balancer: the PROXY protocol, versions 1 and 2 (HAProxy's
+//! `doc/proxy-protocol.txt`).
+//!
+//! It stands once at the start of a connection, before the first byte of anything else, TLS included. Only
+//! listeners that are told so look for it, for anyone could send it; and there it must be: a connection without
+//! it is refused.
+//!
+//! ```text
+//!   v1   PROXY TCP4 203.0.113.9 10.0.0.1 51234 443 CRLF                            at most 107 bytes
+//!   v2   0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A │ 21 │ 11 │ length │ addresses │ TLVs  16 bytes and `length`
+//! ```
+//!
+//! Additional values (TLVs) of version 2 are checked for their form and passed over; the checksum among them is
+//! not verified.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Most bytes of a header that is accepted: version 2 allows 16 + 65,535, but its addresses take 216 at most
+/// and the values that load balancers append some hundreds.
+pub const PROXY_HEADER_BYTES_MAX: usize = 4096;
+
+/// What [`read`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// No fault so far, but no end either: call again with what there was and more.
+    NeedMore,
+    /// The header is whole.
+    Done {
+        /// Its length: what follows belongs to the protocol that it announces.
+        bytes: usize,
+        /// Where the connection comes from; `None` if the proxy speaks for itself (a health check), or does not
+        /// know, or it is no internet address: the peer itself counts then.
+        source: Option<SocketAddr>,
+        /// Where the client connected to; `None` as above.
+        destination: Option<SocketAddr>,
+    },
+    /// This is no PROXY header: close without an answer.
+    Bad(ProxyFault),
+}
+
+/// Why it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyFault {
+    /// It does not begin like one.
+    Signature,
+    /// A version 1 line is malformed, or longer than 107 bytes.
+    Line,
+    /// A version 2 header has an unknown version or command.
+    Command,
+    /// A version 2 header is too short for its addresses, its values do not fit, or it is longer than
+    /// [`PROXY_HEADER_BYTES_MAX`].
+    Length,
+}
+
+impl ProxyFault {
+    /// A short name for logs and metrics.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Signature => "proxy_signature",
+            Self::Line => "proxy_line",
+            Self::Command => "proxy_command",
+            Self::Length => "proxy_length",
+        }
+    }
+}
+
+impl std::fmt::Display for ProxyFault {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Signature => "the connection does not begin with a PROXY header",
+            Self::Line => "the PROXY line is malformed",
+            Self::Command => "the PROXY header has an unknown version or command",
+            Self::Length => "the length of the PROXY header does not fit what is in it",
+        })
+    }
+}
+
+impl std::error::Error for ProxyFault {}
+
+/// Reads the header at the start of `buf`, which holds all that has arrived on the connection.
+#[must_use]
+pub fn read(buf: &[u8]) -> ProxyHeader {
+    let begins_like = |signature: &[u8]| {
+        let length = buf.len().min(signature.len());
+        buf[..length] == signature[..length]
+    };
+    let found = if begins_like(V2_SIGNATURE) {
+        read_v2(buf)
+    } else if begins_like(V1_SIGNATURE) {
+        read_v1(buf)
+    } else {
+        Err(ProxyFault::Signature)
+    };
+    match found {
+        Ok(Some((bytes, addresses))) => {
+            let (source, destination) = addresses.unzip();
+            ProxyHeader::Done { bytes, source, destination }
+        }
+        Ok(None) => ProxyHeader::NeedMore,
+        Err(fault) => ProxyHeader::Bad(fault),
+    }
+}
+
+/// The length of a whole header, and where the connection comes from and goes to.
+type Header = (usize, Option<(SocketAddr, SocketAddr)>);
+
+fn read_v1(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
+    let window = &buf[..buf.len().min(V1_BYTES_MAX)];
+    let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
+        let is_open =
+            buf.len() < V1_BYTES_MAX && window.iter().all(|&byte| byte == b'\r' || is_visible(byte));
+        return if is_open { Ok(None) } else { Err(ProxyFault::Line) };
+    };
+    let line = std::str::from_utf8(&window[..end]).map_err(|_| ProxyFault::Line)?;
+    let bytes = end + 2;
+    let mut words = line.split(' ').skip(1);
+    let addresses = match words.next() {
+        // What may follow is to be passed over (§2.1).
+        Some("UNKNOWN") => return Ok(Some((bytes, None))),
+        Some("TCP4") => pair(&mut words, |text| text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)),
+        Some("TCP6") => pair(&mut words, |text| text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)),
+        _ => None,
+    };
+    match addresses {
+        Some(addresses) if words.next().is_none() => Ok(Some((bytes, Some(addresses)))),
+        _ => Err(ProxyFault::Line),
+    }
+}
+
+/// `source destination source-port destination-port`
+fn pair<'a>(
+    words: &mut impl Iterator<Item = &'a str>,
+    parse: impl Fn(&str) -> Option<IpAddr>,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let (source, destination) = (parse(words.next()?)?, parse(words.next()?)?);
+    let mut port = || -> Option<u16> {
+        let digits = words.next()?;
+        let is_plain = digits == "0" || !digits.starts_with('0');
+        if is_plain { crate::target::parse_port(digits.as_bytes()) } else { None }
+    };
+    Some((SocketAddr::new(source, port()?), SocketAddr::new(destination, port()?)))
+}
+
+fn read_v2(buf: &[u8]) -> Result<Option<Header>, ProxyFault> {
+    let Some(&command) = buf.get(12) else { return Ok(None) };
+    if !matches!(command, V2_LOCAL | V2_PROXY) {
+        return Err(ProxyFault::Command);
+    }
+    let Some(&[.., family, length_high, length_low]) = buf.first_chunk::<16>() else { return Ok(None) };
+    let bytes = 16 + usize::from(u16::from_be_bytes([length_high, length_low]));
+    if bytes > PROXY_HEADER_BYTES_MAX {
+        return Err(ProxyFault::Length);
+    }
+    let Some(rest) = buf.get(16..bytes) else { return Ok(None) };
+    let (addresses, values) = match family {
+        V2_TCP4 => {
+            let (block, values) = rest.split_first_chunk().ok_or(ProxyFault::Length)?;
+            (Some(v4_pair(block)), values)
+        }
+        V2_TCP6 => {
+            let (block, values) = rest.split_first_chunk().ok_or(ProxyFault::Length)?;
+            (Some(v6_pair(block)), values)
+        }
+        // Unix sockets, datagrams and what we do not know: nothing that we could use, nothing to check.
+        _ => (None, &[][..]),
+    };
+    if !are_values(values) {
+        return Err(ProxyFault::Length);
+    }
+    Ok(Some((bytes, addresses.filter(|_| command == V2_PROXY))))
+}
+
+/// Source and destination as version 2 packs them: both addresses, then both ports, in network order.
+fn v4_pair(block: &[u8; 12]) -> (SocketAddr, SocketAddr) {
+    let [a, b, c, d, e, f, g, h, source_high, source_low, destination_high, destination_low] = *block;
+    let source = Ipv4Addr::new(a, b, c, d);
+    let destination = Ipv4Addr::new(e, f, g, h);
+    (
+        SocketAddr::from((source, u16::from_be_bytes([source_high, source_low]))),
+        SocketAddr::from((destination, u16::from_be_bytes([destination_high, destination_low]))),
+    )
+}
+
+/// As [`v4_pair`].
+fn v6_pair(block: &[u8; 36]) -> (SocketAddr, SocketAddr) {
+    let word = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
+    let address = |at: usize| Ipv6Addr::from(std::array::from_fn::<u16, 8, _>(|index| word(at + 2 * index)));
+    (SocketAddr::from((address(0), word(32))), SocketAddr::from((address(16), word(34))))
+}
+
+/// Whether `values` is a row of type, length and value that ends with its last value.
+fn are_values(mut values: &[u8]) -> bool {
+    while let [_kind, high, low, rest @ ..] = values {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some(after) = rest.get(length..) else { return false };
+        values = after;
+    }
+    values.is_empty()
+}
+
+const fn is_visible(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~')
+}
+
+const V1_SIGNATURE: &[u8] = b"PROXY ";
+/// With two addresses of 39 characters and two ports of five (§2.1).
+const V1_BYTES_MAX: usize = 107;
+const V2_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Version 2, the proxy speaks for itself.
+const V2_LOCAL: u8 = 0x20;
+/// Version 2, for a client.
+const V2_PROXY: u8 = 0x21;
+const V2_TCP4: u8 = 0x11;
+const V2_TCP6: u8 = 0x21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::testing::Random;
+
+    /// Reads `input` at every length: it must need more until it is whole, and come to the same end after.
+    fn read_growing(input: &[u8]) -> ProxyHeader {
+        let whole = read(input);
+        for end in 0..=input.len() {
+            let part = read(&input[..end]);
+            match whole {
+                ProxyHeader::Done { bytes, .. } if end >= bytes => assert_eq!(part, whole, "{end}"),
+                ProxyHeader::Bad(_) => {
+                    assert!(part == whole || part == ProxyHeader::NeedMore, "{end}: {part:?}");
+                }
+                _ => assert_eq!(part, ProxyHeader::NeedMore, "{end}"),
+            }
+        }
+        whole
+    }
+
+    fn done(bytes: usize, addresses: Option<(&str, &str)>) -> ProxyHeader {
+        let socket = |text: &str| text.parse().expect("an address with a port");
+        let (source, destination) = addresses.map(|(from, to)| (socket(from), socket(to))).unzip();
+        ProxyHeader::Done { bytes, source, destination }
+    }
+
+    fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).expect("a test header fits").to_be_bytes();
+        [V2_SIGNATURE, &[command, family], &length, rest].concat()
+    }
+
+    const V4_BLOCK: [u8; 12] = [203, 0, 113, 9, 10, 0, 0, 1, 0xc8, 0x22, 0x01, 0xbb];
+
+    #[test]
+    fn version_1_names_source_and_destination() {
+        let line = b"PROXY TCP4 203.0.113.9 10.0.0.1 51234 443\r\n";
+        let addresses = Some(("203.0.113.9:51234", "10.0.0.1:443"));
+        assert_eq!(read_growing(line), done(line.len(), addresses));
+        let followed = [&line[..], b"GET / HTTP/1.1\r\n"].concat();
+        assert_eq!(read_growing(&followed), done(line.len(), addresses));
+        let line = b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n";
+        assert_eq!(read_growing(line), done(line.len(), Some(("[2001:db8::1]:1", "[::1]:65535"))));
+    }
+
+    #[test]
+    fn version_1_may_not_know() {
+        assert_eq!(read_growing(b"PROXY UNKNOWN\r\n"), done(15, None));
+        assert_eq!(read_growing(b"PROXY UNKNOWN ff:: ff:: 1 2\r\n"), done(29, None));
+    }
+
+    #[test]
+    fn malformed_lines_of_version_1_are_refused() {
+        for line in [
+            "PROXY \r\n",
+            "PROXY TCP5 1.2.3.4 1.2.3.4 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 1 2 3\r\n",
+            "PROXY TCP4  1.2.3.4 1.2.3.4 1 2\r\n",
+            "PROXY TCP4 1.2.3 1.2.3.4 1 2\r\n",
+            "PROXY TCP4 ::1 ::1 1 2\r\n",
+            "PROXY TCP6 1.2.3.4 ::1 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 65536 2\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 01 2\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 -1 2\r\n",
+            "PROXY tcp4 1.2.3.4 1.2.3.4 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 1 2 \r\n",
+            "PROXY TCP4 1.2.3.4\t1.2.3.4 1 2\r\n",
+            "PROXY TCP4 \0",
+            "PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n",
+        ] {
+            assert_eq!(read_growing(line.as_bytes()), ProxyHeader::Bad(ProxyFault::Line), "{line:?}");
+        }
+        let endless = [V1_SIGNATURE, &[b'1'; 200]].concat();
+        assert_eq!(read_growing(&endless), ProxyHeader::Bad(ProxyFault::Line));
+        let longest = format!("PROXY UNKNOWN {}\r\n", "1".repeat(91));
+        assert_eq!(read_growing(longest.as_bytes()), done(V1_BYTES_MAX, None));
+        let longer = format!("PROXY UNKNOWN {}\r\n", "1".repeat(92));
+        assert_eq!(read_growing(longer.as_bytes()), ProxyHeader::Bad(ProxyFault::Line));
+    }
+
+    #[test]
+    fn version_2_names_source_and_destination() {
+        let addresses = Some(("203.0.113.9:51234", "10.0.0.1:443"));
+        let header = v2(V2_PROXY, V2_TCP4, &V4_BLOCK);
+        assert_eq!(read_growing(&header), done(28, addresses));
+        let values = [&V4_BLOCK[..], &[0x04, 0, 0], &[0x02, 0, 3], b"a.b"].concat();
+        let header = [v2(V2_PROXY, V2_TCP4, &values), b"GET".to_vec()].concat();
+        assert_eq!(read_growing(&header), done(37, addresses));
+        let mut block = [0; 36];
+        (block[0], block[15], block[31], block[33], block[35]) = (0x20, 1, 2, 80, 81);
+        let header = v2(V2_PROXY, V2_TCP6, &block);
+        assert_eq!(read_growing(&header), done(52, Some(("[2000::1]:80", "[::2]:81"))));
+    }
+
+    #[test]
+    fn version_2_may_speak_for_itself_or_for_what_has_no_address() {
+        assert_eq!(read_growing(&v2(V2_LOCAL, 0, &[])), done(16, None));
+        assert_eq!(read_growing(&v2(V2_LOCAL, V2_TCP4, &V4_BLOCK)), done(28, None));
+        assert_eq!(read_growing(&v2(V2_PROXY, 0x31, &[0; 216])), done(232, None));
+        assert_eq!(read_growing(&v2(V2_PROXY, 0x12, &V4_BLOCK)), done(28, None));
+    }
+
+    #[test]
+    fn malformed_headers_of_version_2_are_refused() {
+        let bad = |fault| ProxyHeader::Bad(fault);
+        assert_eq!(read_growing(&v2(0x11, V2_TCP4, &V4_BLOCK)), bad(ProxyFault::Command));
+        assert_eq!(read_growing(&v2(0x22, V2_TCP4, &V4_BLOCK)), bad(ProxyFault::Command));
+        assert_eq!(read_growing(&v2(V2_PROXY, V2_TCP4, &V4_BLOCK[..11])), bad(ProxyFault::Length));
+        assert_eq!(read_growing(&v2(V2_PROXY, V2_TCP6, &[0; 35])), bad(ProxyFault::Length));
+        let cut = [&V4_BLOCK[..], &[0x04, 0, 9, 1]].concat();
+        assert_eq!(read_growing(&v2(V2_PROXY, V2_TCP4, &cut)), bad(ProxyFault::Length));
+        let stub = [&V4_BLOCK[..], &[0x04, 0]].concat();
+        assert_eq!(read_growing(&v2(V2_PROXY, V2_TCP4, &stub)), bad(ProxyFault::Length));
+        let long = v2(V2_PROXY, 0, &[0; PROXY_HEADER_BYTES_MAX]);
+        assert_eq!(read_growing(&long[..16]), bad(ProxyFault::Length), "before what is announced arrives");
+    }
+
+    #[test]
+    fn anything_else_is_refused_at_its_first_wrong_byte() {
+        for input in
+            [&b"GET / HTTP/1.1\r\n"[..], b"PROXYTCP4", b"\r\n\r\n\0\r\nQUIX", b"\x16\x03\x01", b"proxy "]
+        {
+            assert_eq!(
+                read_growing(input),
+                ProxyHeader::Bad(ProxyFault::Signature),
+                "{}",
+                input.escape_ascii()
+            );
+        }
+        assert_eq!(read(b""), ProxyHeader::NeedMore);
+        for fault in [ProxyFault::Signature, ProxyFault::Line, ProxyFault::Command, ProxyFault::Length] {
+            assert!(fault.reason().starts_with("proxy_") && fault.to_string().contains("PROXY"));
+        }
+    }
+
+    #[test]
+    fn random_bytes_after_a_signature_never_consume_more_than_there_is() {
+        let seed = 0x5eed_0004;
+        println!("seed {seed:#x}");
+        let mut random = Random::new(seed);
+        for _ in 0..20_000 {
+            let signature = [V1_SIGNATURE, V2_SIGNATURE][random.below(2)];
+            let mut input = signature.to_vec();
+            input.extend((0..random.below(80)).map(|_| random.byte() & 0x3f));
+            if let ProxyHeader::Done { bytes, .. } = read(&input) {
+                assert!(bytes <= input.len());
+            }
+        }
+    }
+}

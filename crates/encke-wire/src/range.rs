@@ -1,0 +1,407 @@
+//! Byte ranges (RFC 9110 §14): which parts of a representation were asked for, and how they are framed.
+//!
+//! ```text
+//!   Range: bytes=0-9,5-19,-10   of 1,000 bytes
+//!   read     0..10  5..20  990..1000
+//!   joined   0..20  990..1000            ─► Many: multipart/byteranges of two parts
+//! ```
+//!
+//! A Range field is an offer to save bytes; whatever makes it not do so is answered with the whole (200), as if
+//! it were not there: another unit, bad grammar, more than [`RANGES_MAX`] ranges, or more than two that overlap
+//! (the signature of an attempt to make the server send a file many times over). Joined ranges never overlap, so
+//! that an answer is never larger than the file and the heads of 16 parts.
+
+use crate::field;
+use crate::http1::put_number;
+
+/// Ranges one request may ask for. Readers of PDF and video ask for one to a handful.
+pub const RANGES_MAX: usize = 16;
+
+/// Bytes from `start` up to but not including `end`; never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    /// The first byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// Everything, with 200: the field does not count.
+    Whole,
+    /// One part, with 206 and Content-Range.
+    One(ByteRange),
+    /// Several parts that do not overlap, in the order they were asked for, with 206 as
+    /// `multipart/byteranges`; at least 2 and at most [`RANGES_MAX`]. This is the only case that allocates.
+    Many(Vec<ByteRange>),
+    /// Nothing, with 416: all of it lies beyond the end.
+    Unsatisfiable,
+}
+
+impl ByteRange {
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether the two overlap, touch, or lie so close that a part of their own would cost more than the gap.
+    const fn is_near(self, other: Self) -> bool {
+        self.start <= other.end.saturating_add(GAP_BYTES) && other.start <= self.end.saturating_add(GAP_BYTES)
+    }
+
+    const fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    fn joined(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
+impl Ranges {
+    /// Reads a Range field for a representation of `size` bytes. The caller has already decided that it counts:
+    /// the method is GET, and If-Range (if there) holds.
+    #[must_use]
+    pub fn of(value: &[u8], size: u64) -> Self {
+        let Some(set) =
+            value.get(..6).filter(|unit| unit.eq_ignore_ascii_case(b"bytes=")).map(|_| &value[6..])
+        else {
+            return Self::Whole;
+        };
+        let mut first: Option<ByteRange> = None;
+        let mut others: Vec<ByteRange> = Vec::new();
+        let (mut count, mut overlapping) = (0, 0);
+        for spec in field::list(set) {
+            count += 1;
+            let Some(spec) = Spec::parse(spec) else { return Self::Whole };
+            if count > RANGES_MAX {
+                return Self::Whole;
+            }
+            if spec == (Spec::Last { bytes: 0 }) {
+                continue;
+            }
+            if size == 0 && matches!(spec, Spec::Last { .. }) {
+                // "The last n bytes" of nothing can be satisfied (§14.1.2), but no Content-Range can say so.
+                return Self::Whole;
+            }
+            let Some(range) = spec.within(size) else { continue };
+            let earlier = first.iter().chain(&others);
+            overlapping += earlier.filter(|earlier| earlier.overlaps(range)).count();
+            match first {
+                None => first = Some(range),
+                Some(_) => others.push(range),
+            }
+        }
+        match (count, first) {
+            (0, _) => Self::Whole,
+            (_, None) => Self::Unsatisfiable,
+            _ if overlapping > OVERLAPPING_MAX => Self::Whole,
+            (_, Some(range)) if others.is_empty() => Self::One(range),
+            (_, Some(range)) => Self::joined(range, others),
+        }
+    }
+
+    /// Joins what is near each other; each part keeps the place of the first range in it.
+    fn joined(first: ByteRange, others: Vec<ByteRange>) -> Self {
+        let mut parts: Vec<ByteRange> = Vec::with_capacity(others.len() + 1);
+        for range in [first].into_iter().chain(others) {
+            let mut range = range;
+            let mut place = parts.len();
+            // A grown part may reach the next one: at most 16 turns over at most 16 parts.
+            while let Some(near) = parts.iter().position(|part| part.is_near(range)) {
+                range = parts.remove(near).joined(range);
+                place = place.min(near);
+            }
+            parts.insert(place.min(parts.len()), range);
+        }
+        match parts[..] {
+            [one] => Self::One(one),
+            _ => Self::Many(parts),
+        }
+    }
+}
+
+/// One range as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spec {
+    /// `first-last` or `first-`; the last byte is included.
+    FromTo { first: u64, last: Option<u64> },
+    /// `-bytes`
+    Last { bytes: u64 },
+}
+
+impl Spec {
+    /// `None` if it is malformed, or ends before it begins.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let dash = text.iter().position(|&byte| byte == b'-')?;
+        match (&text[..dash], &text[dash + 1..]) {
+            (b"", bytes) => Some(Self::Last { bytes: saturating_number(bytes)? }),
+            (first, b"") => Some(Self::FromTo { first: saturating_number(first)?, last: None }),
+            (first, last) => {
+                let (first, last) = (saturating_number(first)?, saturating_number(last)?);
+                (first <= last).then_some(Self::FromTo { first, last: Some(last) })
+            }
+        }
+    }
+
+    /// The bytes it means of a representation of `size` bytes; `None` if it has none of them.
+    fn within(self, size: u64) -> Option<ByteRange> {
+        let (start, end) = match self {
+            Self::FromTo { first, last } => {
+                (first, last.map_or(size, |last| last.saturating_add(1).min(size)))
+            }
+            Self::Last { bytes } => (size.saturating_sub(bytes), size),
+        };
+        (start < end).then_some(ByteRange { start, end })
+    }
+}
+
+/// A decimal number; what is beyond 64 bits is beyond every file.
+fn saturating_number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = digits
+        .iter()
+        .try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+    Some(value.unwrap_or(u64::MAX))
+}
+
+/// Appends the value of a Content-Range for a part: `bytes 0-9/1000`.
+pub fn put_content_range(out: &mut Vec<u8>, range: ByteRange, size: u64) {
+    out.extend_from_slice(b"bytes ");
+    put_number(out, range.start);
+    out.push(b'-');
+    put_number(out, range.end - 1);
+    out.push(b'/');
+    put_number(out, size);
+}
+
+/// Appends the value of a Content-Range for a 416: `bytes */1000`.
+pub fn put_unsatisfied_range(out: &mut Vec<u8>, size: u64) {
+    out.extend_from_slice(b"bytes */");
+    put_number(out, size);
+}
+
+/// How several parts of one representation are framed (RFC 9110 §14.6).
+///
+/// ```text
+///   CRLF --boundary CRLF Content-Type: … CRLF Content-Range: … CRLF CRLF  bytes of the part   (each part)
+///   CRLF --boundary-- CRLF                                                                    (the end)
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Multipart<'a> {
+    /// 1 to 70 characters that occur in no part by any likelihood: the caller has the entropy.
+    pub boundary: &'a [u8],
+    /// The type of the representation; empty if it has none.
+    pub content_type: &'a [u8],
+    /// Bytes of the representation.
+    pub size: u64,
+}
+
+impl Multipart<'_> {
+    /// Appends the value of the answer's Content-Type.
+    pub fn put_content_type(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"multipart/byteranges; boundary=");
+        out.extend_from_slice(self.boundary);
+    }
+
+    /// Appends what comes before the bytes of `range`.
+    pub fn put_part_head(&self, out: &mut Vec<u8>, range: ByteRange) {
+        out.extend_from_slice(b"\r\n--");
+        out.extend_from_slice(self.boundary);
+        if !self.content_type.is_empty() {
+            out.extend_from_slice(b"\r\nContent-Type: ");
+            out.extend_from_slice(self.content_type);
+        }
+        out.extend_from_slice(b"\r\nContent-Range: ");
+        put_content_range(out, range, self.size);
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+
+    /// Appends what comes after the last part.
+    pub fn put_end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\n--");
+        out.extend_from_slice(self.boundary);
+        out.extend_from_slice(b"--\r\n");
+    }
+
+    /// The Content-Length of the whole answer with these parts.
+    #[must_use]
+    pub fn total_bytes(&self, parts: &[ByteRange]) -> u64 {
+        let mut frame = Vec::with_capacity(128 + self.boundary.len() + self.content_type.len());
+        self.put_end(&mut frame);
+        let mut total = frame.len() as u64;
+        for &part in parts {
+            frame.clear();
+            self.put_part_head(&mut frame, part);
+            total += frame.len() as u64 + part.bytes();
+        }
+        total
+    }
+}
+
+/// What the head of a part costs about: a gap of no more is sent instead.
+const GAP_BYTES: u64 = 80;
+
+/// Pairs of ranges that may overlap: RFC 9110 §14.2 calls more than two an attack or a broken client.
+const OVERLAPPING_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(value: &str, size: u64) -> Ranges {
+        Ranges::of(value.as_bytes(), size)
+    }
+
+    fn one(start: u64, end: u64) -> Ranges {
+        Ranges::One(ByteRange { start, end })
+    }
+
+    fn many(parts: &[(u64, u64)]) -> Ranges {
+        Ranges::Many(parts.iter().map(|&(start, end)| ByteRange { start, end }).collect())
+    }
+
+    #[test]
+    fn single_ranges_are_cut_at_the_end() {
+        assert_eq!(of("bytes=0-9", 1_000), one(0, 10));
+        assert_eq!(of("bytes=0-0", 1_000), one(0, 1));
+        assert_eq!(of("bytes=990-", 1_000), one(990, 1_000));
+        assert_eq!(of("bytes=-10", 1_000), one(990, 1_000));
+        assert_eq!(of("bytes=-5000", 1_000), one(0, 1_000));
+        assert_eq!(of("bytes=0-99999999999999999999999", 1_000), one(0, 1_000));
+        assert_eq!(of("bytes=999-18446744073709551615", 1_000), one(999, 1_000));
+        assert_eq!(of("Bytes= 0-9", 1_000), one(0, 10));
+        assert_eq!(of("bytes=,0-9,", 1_000), one(0, 10));
+        assert_eq!(of("bytes=0-", u64::MAX), one(0, u64::MAX));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_cannot_be_satisfied() {
+        assert_eq!(of("bytes=1000-", 1_000), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=1000-1001", 1_000), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=-0", 1_000), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=99999999999999999999999-", 1_000), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=2000-, 3000-4000, -0", 1_000), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=2000-, 5-6", 1_000), one(5, 7), "one that can be is enough");
+        assert_eq!(of("bytes=0-", 0), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=-5", 0), Ranges::Whole);
+    }
+
+    #[test]
+    fn what_is_no_range_in_bytes_is_ignored() {
+        for value in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "items=0-9",
+            "bytes 0-9",
+            "bytes=abc",
+            "bytes=9-0",
+            "bytes=0-9,x",
+            "bytes=-",
+            "bytes=--5",
+            "bytes=1-2-3",
+            "bytes=0x1-2",
+            "bytes=+1-2",
+            "bytes= 1 - 2",
+            "bytes=0-9;5-6",
+            "bytes=-9-",
+            "octets=0-1",
+            "bytes =0-9",
+            "bytes=0-9, 9-5",
+        ] {
+            assert_eq!(of(value, 1_000), Ranges::Whole, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn several_ranges_keep_their_order_and_near_ones_are_joined() {
+        assert_eq!(of("bytes=0-0,999-999", 1_000), many(&[(0, 1), (999, 1_000)]));
+        assert_eq!(of("bytes=-1, 0-0", 1_000), many(&[(999, 1_000), (0, 1)]));
+        assert_eq!(of("bytes=0-9,5-19,-10", 1_000), many(&[(0, 20), (990, 1_000)]));
+        assert_eq!(of("bytes=0-9,10-19", 1_000), one(0, 20), "they touch");
+        assert_eq!(of("bytes=0-9,50-59", 1_000), one(0, 60), "the gap is smaller than a part's head");
+        assert_eq!(of("bytes=0-9,200-209,100-199", 1_000), many(&[(0, 10), (100, 210)]));
+        assert_eq!(of("bytes=0-9,400-409,200-209,95-399", 10_000), many(&[(0, 10), (95, 410)]));
+    }
+
+    #[test]
+    fn abuse_gets_the_whole_file_once() {
+        let spread = |count: u64| -> String {
+            let specs: Vec<_> = (0..count).map(|n| format!("{}-{}", n * 1_000, n * 1_000)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        assert!(matches!(of(&spread(16), 1 << 20), Ranges::Many(parts) if parts.len() == 16));
+        assert_eq!(of(&spread(17), 1 << 20), Ranges::Whole);
+        assert_eq!(of("bytes=0-,0-,0-", 1_000), Ranges::Whole);
+        assert_eq!(of("bytes=0-,0-", 1_000), one(0, 1_000));
+        assert_eq!(of("bytes=0-100,50-150,100-200,150-250", 1_000), Ranges::Whole);
+    }
+
+    #[test]
+    fn content_ranges_include_their_last_byte() {
+        let mut out = Vec::new();
+        put_content_range(&mut out, ByteRange { start: 0, end: 10 }, 1_000);
+        assert_eq!(out, b"bytes 0-9/1000");
+        out.clear();
+        put_unsatisfied_range(&mut out, 1_000);
+        assert_eq!(out, b"bytes */1000");
+    }
+
+    #[test]
+    fn multipart_lengths_are_those_of_what_is_written() {
+        let multipart = Multipart { boundary: b"xyz", content_type: b"text/plain", size: 1_000 };
+        let parts = [ByteRange { start: 0, end: 1 }, ByteRange { start: 990, end: 1_000 }];
+        let mut out = Vec::new();
+        for part in parts {
+            multipart.put_part_head(&mut out, part);
+            out.extend(std::iter::repeat_n(b'.', part.bytes() as usize));
+        }
+        multipart.put_end(&mut out);
+        let expected = "\r\n--xyz\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/1000\r\n\r\n.\
+            \r\n--xyz\r\nContent-Type: text/plain\r\nContent-Range: bytes 990-999/1000\r\n\r\n..........\
+            \r\n--xyz--\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+        assert_eq!(multipart.total_bytes(&parts), out.len() as u64);
+        let untyped = Multipart { content_type: b"", ..multipart };
+        assert_eq!(untyped.total_bytes(&[]), b"\r\n--xyz--\r\n".len() as u64);
+        let mut content_type = Vec::new();
+        multipart.put_content_type(&mut content_type);
+        assert_eq!(content_type, b"multipart/byteranges; boundary=xyz");
+    }
+
+    proptest! {
+        #[test]
+        fn parts_hold_every_byte_asked_for_and_none_twice(
+            specs in proptest::collection::vec((0u64..500, 0u64..500), 1..20),
+            size in 1u64..500,
+        ) {
+            let text: Vec<_> = specs.iter().map(|(a, b)| format!("{}-{}", a.min(b), a.max(b))).collect();
+            let parts = match of(&format!("bytes={}", text.join(",")), size) {
+                Ranges::Whole => vec![ByteRange { start: 0, end: size }],
+                Ranges::One(range) => vec![range],
+                Ranges::Many(parts) => {
+                    prop_assert!((2..=RANGES_MAX).contains(&parts.len()));
+                    parts
+                }
+                Ranges::Unsatisfiable => Vec::new(),
+            };
+            let holds = |byte: u64| parts.iter().filter(|part| part.start <= byte && byte < part.end).count();
+            for byte in 0..size {
+                let asked = specs.iter().any(|&(a, b)| a.min(b) <= byte && byte <= a.max(b));
+                prop_assert!(holds(byte) <= 1);
+                prop_assert!(!asked || holds(byte) == 1, "byte {} is missing", byte);
+            }
+            for part in parts {
+                prop_assert!(part.start < part.end && part.end <= size);
+            }
+        }
+    }
+}
