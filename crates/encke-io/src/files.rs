@@ -106,19 +106,92 @@ pub struct OpenFile {
 pub struct Entry {
     /// File name, raw bytes.
     pub name: Vec<u8>,
-    /// Kind, length and time; of the link's target where it is a link.
+    /// It is a symbolic link: whether and where it leads is for [`Root::open`] to say.
+    pub is_link: bool,
+    /// Kind, length and time; of the link itself where it is one ([`Kind::Other`]).
     pub metadata: Metadata,
 }
 
+/// Device and inode: two names of one file have the same.
+pub type FileId = (u64, u64);
+
+/// A look into a folder that decided where a name leads: should that entry change, the name leads elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The folder, by its real path.
+    pub folder: PathBuf,
+    /// The entry that was looked for.
+    pub name: Vec<u8>,
+}
+
 impl Root {
-    /// The path it was opened by, made absolute.
+    /// The path it was opened by, made absolute and free of links.
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Where `name` leads by way of which entries: each symbolic link that is followed, and at the end the file
+    /// itself, or the first thing that is missing. Folders passed through without a link are left out: they are
+    /// the ancestors of those listed. `None` if the links run in circles.
+    ///
+    /// This is for watching changes and decides nothing about access: [`Root::open`] does.
+    pub fn steps(&self, name: &[u8]) -> Option<Vec<Step>> {
+        let mut steps = Vec::new();
+        let mut folder = self.path.clone();
+        let mut pending: Vec<Vec<u8>> = components(name);
+        let mut links = 0;
+        while let Some(component) = pending.pop() {
+            if component == b".." {
+                folder.pop();
+                continue;
+            }
+            let path = folder.join(os_name(&component));
+            match std::fs::read_link(&path) {
+                Ok(target) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return None;
+                    }
+                    steps.push(Step { folder: folder.clone(), name: component });
+                    if target.has_root() {
+                        folder = PathBuf::from("/");
+                    }
+                    pending.append(&mut components(target.as_os_str().as_encoded_bytes()));
+                }
+                // EINVAL: it is there and no link.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput && !pending.is_empty() => {
+                    folder = path;
+                }
+                Err(_) => {
+                    steps.push(Step { folder, name: component });
+                    return Some(steps);
+                }
+            }
+        }
+        Some(steps)
+    }
+}
+
+/// The components of a path, the first one last.
+fn components(path: &[u8]) -> Vec<Vec<u8>> {
+    path.rsplit(|&byte| byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 #[cfg(unix)]
-pub use unix::FileId;
+fn os_name(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+#[cfg(not(unix))]
+fn os_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Links followed on the way to one file; the kernel's own limit (path_resolution(7)).
+const LINKS_MAX: usize = 40;
 
 #[cfg(unix)]
 mod unix {
@@ -129,9 +202,6 @@ mod unix {
 
     /// Non-blocking, so that opening a named pipe never hangs; it is refused afterwards by its kind.
     const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-    /// Device and inode: two names of one file have the same.
-    pub type FileId = (u64, u64);
 
     impl Root {
         /// Opens a folder to serve from.
@@ -158,6 +228,15 @@ mod unix {
             }
             .map_err(OpenError::from)?;
             OpenFile::of(descriptor).map_err(OpenError::from)
+        }
+
+        /// Which folder this is.
+        ///
+        /// # Errors
+        /// The file system's.
+        pub fn id(&self) -> io::Result<FileId> {
+            let metadata = Metadata::from(&sys::fstat(&self.descriptor)?);
+            Ok((metadata.device, metadata.inode))
         }
 
         #[cfg(target_os = "linux")]
@@ -212,6 +291,15 @@ mod unix {
     }
 
     impl OpenFile {
+        /// Opens the folder at `path`, which may not be a link itself.
+        ///
+        /// # Errors
+        /// See [`OpenError`]; [`OpenError::NotFound`] also if it is no folder.
+        pub fn folder(path: &Path) -> Result<Self, OpenError> {
+            let descriptor = sys::open(path, READ | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+            Ok(Self::of(descriptor)?)
+        }
+
         fn of(descriptor: OwnedFd) -> Result<Self, Errno> {
             let metadata = Metadata::from(&sys::fstat(&descriptor)?);
             Ok(Self { descriptor, metadata })
@@ -228,6 +316,41 @@ mod unix {
         /// Which file this is, whatever it was opened by.
         pub fn id(&self) -> FileId {
             (self.metadata.device, self.metadata.inode)
+        }
+
+        /// Where it lies now, free of links; `None` where the system does not tell, or it has been removed.
+        #[cfg(target_os = "linux")]
+        pub fn path(&self) -> Option<PathBuf> {
+            use std::os::fd::AsRawFd;
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).ok()?;
+            // The kernel marks what was removed, and what another mount hides from us.
+            let bytes = path.as_os_str().as_encoded_bytes();
+            (path.is_absolute() && !bytes.ends_with(b" (deleted)")).then_some(path)
+        }
+
+        /// Where it lies now, free of links; `None` where the system does not tell.
+        #[cfg(not(target_os = "linux"))]
+        pub fn path(&self) -> Option<PathBuf> {
+            None
+        }
+
+        /// Reads at `offset` what the kernel has in memory, without waiting for a disk: `None` if that is less
+        /// than `into` wants, or the file system cannot tell (preadv2(2) with RWF_NOWAIT).
+        #[cfg(target_os = "linux")]
+        pub fn read_cached_at(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+            use rustix::io::ReadWriteFlags;
+            let wanted = into.len();
+            let mut pieces = [io::IoSliceMut::new(into)];
+            let read =
+                rustix::io::preadv2(&self.descriptor, &mut pieces, offset, ReadWriteFlags::NOWAIT).ok()?;
+            let ends = offset.saturating_add(read as u64) >= self.metadata.len;
+            (read == wanted || ends).then_some(read)
+        }
+
+        /// Reads at `offset` what is in memory: nobody can tell here, so always `None`.
+        #[cfg(not(target_os = "linux"))]
+        pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+            None
         }
 
         /// Reads at `offset` until `into` is full or the file ends; returns the bytes read. May wait for a disk.
@@ -252,6 +375,8 @@ mod unix {
         ///
         /// # Errors
         /// It is no folder, or the file system's.
+        // The fields of struct stat have other widths on other systems.
+        #[allow(clippy::unnecessary_cast)]
         pub fn entries(&self, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
             let mut entries = Vec::new();
             for entry in sys::Dir::read_from(&self.descriptor)? {
@@ -263,8 +388,10 @@ mod unix {
                 if entries.len() == limit {
                     return Ok((entries, true));
                 }
-                if let Ok(stat) = sys::statat(&self.descriptor, entry.file_name(), AtFlags::empty()) {
-                    entries.push(Entry { name: name.to_vec(), metadata: Metadata::from(&stat) });
+                if let Ok(stat) = sys::statat(&self.descriptor, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                {
+                    let is_link = FileType::from_raw_mode(stat.st_mode as _) == FileType::Symlink;
+                    entries.push(Entry { name: name.to_vec(), is_link, metadata: Metadata::from(&stat) });
                 }
             }
             Ok((entries, false))
@@ -321,6 +448,14 @@ impl Root {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Which folder this is.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn id(&self) -> io::Result<FileId> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Opens a name beneath the root.
     ///
     /// # Errors
@@ -332,6 +467,24 @@ impl Root {
 
 #[cfg(not(unix))]
 impl OpenFile {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// Always: files cannot be served on this system yet.
+    pub fn folder(_path: &Path) -> Result<Self, OpenError> {
+        Err(OpenError::Forbidden)
+    }
+
+    /// Where it lies: never known here.
+    pub fn path(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Reads what is in memory: nothing, here.
+    pub fn read_cached_at(&self, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
+
     /// What is known of the file now.
     ///
     /// # Errors
@@ -357,7 +510,7 @@ impl OpenFile {
     }
 
     /// Which file this is.
-    pub fn id(&self) -> (u64, u64) {
+    pub fn id(&self) -> FileId {
         (self.metadata.device, self.metadata.inode)
     }
 }
@@ -448,11 +601,52 @@ mod tests {
     }
 
     #[test]
+    fn the_steps_to_a_file_are_its_links_and_its_end() {
+        let scene = Scene::new("steps");
+        let root = scene.root();
+        symlink("../in", scene.0.join("site/sub/twice")).expect("linked");
+        symlink("circle", scene.0.join("site/circle")).expect("linked");
+        let site = root.path().to_path_buf();
+        let steps = |name: &str| {
+            let steps = root.steps(name.as_bytes())?.into_iter();
+            let text = |step: Step| {
+                let folder = step.folder.strip_prefix(&site).expect("below the root").join("");
+                format!("{}{}", folder.display(), String::from_utf8_lossy(&step.name))
+            };
+            Some(steps.map(text).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(steps("sub/b").as_deref(), Some("sub/b"));
+        assert_eq!(steps("in").as_deref(), Some("in sub/b"));
+        assert_eq!(steps("sub/twice").as_deref(), Some("sub/twice in sub/b"));
+        assert_eq!(steps("sub/missing").as_deref(), Some("sub/missing"));
+        assert_eq!(steps("missing/deep/down").as_deref(), Some("missing"));
+        assert_eq!(steps("a/b").as_deref(), Some("a/b"));
+        assert_eq!(steps("").as_deref(), Some(""));
+        assert_eq!(steps("circle"), None);
+    }
+
+    #[test]
+    fn an_open_file_knows_its_path_and_its_bytes_in_memory() {
+        let scene = Scene::new("path");
+        let root = scene.root();
+        let file = root.open(b"in", Links::Beneath, Patience::Patient).expect("opened");
+        assert_eq!(file.path(), Some(root.path().join("sub/b")));
+        let mut bytes = [0; 8];
+        assert_eq!(file.read_cached_at(0, &mut bytes), Some(2), "just written, so the kernel has it");
+        assert_eq!(&bytes[..2], b"bb");
+        std::fs::remove_file(root.path().join("sub/b")).expect("removed");
+        assert_eq!(file.path(), None);
+    }
+
+    #[test]
     fn a_listing_is_bounded_and_says_so() {
         let scene = Scene::new("list");
         let root = scene.root().open(b"", Links::Deny, Patience::Patient).expect("opened");
         let (all, more) = root.entries(100).expect("read");
         assert_eq!((all.len(), more), (6, false));
+        let links: Vec<_> = all.iter().filter(|entry| entry.is_link).collect();
+        assert_eq!(links.len(), 4);
+        assert!(links.iter().all(|link| link.metadata.kind == Kind::Other));
         let (some, more) = root.entries(3).expect("read");
         assert_eq!((some.len(), more), (3, true));
     }

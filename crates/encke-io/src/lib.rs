@@ -15,6 +15,7 @@
 //! `unsafe` is allowed here, block by block with its reason; `cfg(target_os)` is nowhere else.
 #![allow(unsafe_code)]
 
+pub mod changes;
 pub mod clock;
 pub mod fault;
 pub mod files;
@@ -27,8 +28,6 @@ pub mod socket;
 pub mod wake;
 pub mod wheel;
 
-#[cfg(target_os = "linux")]
-pub mod changes;
 #[cfg(unix)]
 mod poller;
 #[cfg(unix)]
