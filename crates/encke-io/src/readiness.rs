@@ -93,7 +93,7 @@ const READABLE: u16 = 1 << 1;
 const BLOCKED: u16 = 1 << 2;
 /// The poller has seen the peer's end.
 const HANGUP: u16 = 1 << 3;
-/// The end was delivered as `PeerClosed`, or reading has failed.
+/// There is nothing more to be told of reading: the end was delivered, or reading or connecting has failed.
 const ENDED: u16 = 1 << 4;
 /// The end was announced while receiving was paused.
 const HINTED: u16 = 1 << 5;
@@ -105,6 +105,16 @@ const CHANGED: u16 = 1 << 7;
 const CONNECTING: u16 = 1 << 8;
 /// An error is pending on the socket.
 const BROKEN: u16 = 1 << 9;
+/// Our side is shut down once the send in flight has ended.
+const FINISHING: u16 = 1 << 10;
+/// The send in flight had the last turn; what is to be read has the next.
+const SENT_LAST: u16 = 1 << 11;
+
+/// Whether reading may find something that somebody wants, or an end is to be announced.
+const fn reading_due(flags: u16) -> bool {
+    let wanted = flags & (ARMED | READABLE) == ARMED | READABLE;
+    wanted || flags & (ARMED | ENDED | HINTED) == 0 && flags & (HANGUP | BROKEN) != 0
+}
 
 /// Bits of `Place::registered`: what the poller was told.
 const TOLD: u8 = 1;
@@ -222,8 +232,8 @@ impl<P: Poller> Readiness<P> {
                 write: flags & (BLOCKED | CONNECTING) != 0,
                 hangup: flags & (ENDED | HINTED) == 0 && place.kind == Kind::Stream,
             };
-            let wanted = P::EDGE || interest != Interest::default();
             let told = place.registered;
+            let wanted = interest != Interest::default() || P::EDGE && told & TOLD != 0;
             let telling = if wanted {
                 TOLD | if interest.read { TOLD_READ } else { 0 }
                     | if interest.write { TOLD_WRITE } else { 0 }
@@ -267,12 +277,9 @@ impl<P: Poller> Readiness<P> {
         if ready.error {
             place.flags |= BROKEN;
         }
-        let mut work = place.flags & (ARMED | READABLE) == ARMED | READABLE;
+        let mut work = reading_due(place.flags);
         if place.flags & (BLOCKED | CONNECTING) != 0 && (ready.write || ready.hangup || ready.error) {
             place.flags &= !BLOCKED;
-            work = true;
-        }
-        if place.flags & (ARMED | ENDED | HINTED) == 0 && place.flags & (HANGUP | BROKEN) != 0 {
             work = true;
         }
         work
@@ -353,29 +360,33 @@ impl<P: Poller> Readiness<P> {
         if place.flags & CONNECTING != 0 {
             return self.finish_connect(token);
         }
-        if place.link != NONE && place.flags & BLOCKED == 0 {
-            let again = place.flags & (ARMED | READABLE) == ARMED | READABLE;
-            if again {
-                self.enqueue(token.index);
-            }
+        let sending_due = place.link != NONE && place.flags & BLOCKED == 0;
+        let reading_due = reading_due(place.flags);
+        if sending_due && reading_due {
+            // By turns: neither an endless download nor an endless upload holds up the other.
+            place.flags ^= SENT_LAST;
+            self.enqueue(token.index);
+        }
+        let place = &mut self.places[token.index as usize];
+        if sending_due && (!reading_due || place.flags & SENT_LAST != 0) {
             self.continue_send(token);
             return Served::Nothing;
         }
-        if place.flags & ARMED == 0 {
-            if place.flags & (ENDED | HINTED) == 0 && place.flags & (HANGUP | BROKEN) != 0 {
-                place.flags |= HINTED;
-                let broken = place.flags & BROKEN != 0;
-                self.note_change(token);
-                return Served::Event(if broken {
-                    failed(token, OpKind::Recv, Fault::Reset)
-                } else {
-                    Event::PeerClosed { token, behind_data: true }
-                });
-            }
+        if !reading_due {
             return Served::Nothing;
         }
-        if place.flags & READABLE == 0 {
-            return Served::Nothing;
+        if place.flags & ARMED == 0 {
+            place.flags |= HINTED;
+            let broken = place.flags & BROKEN != 0;
+            if broken {
+                place.flags |= ENDED;
+            }
+            self.note_change(token);
+            return Served::Event(if broken {
+                failed(token, OpKind::Recv, Fault::Reset)
+            } else {
+                Event::PeerClosed { token, behind_data: true }
+            });
         }
         let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
         match sys::recv(descriptor, &mut self.scratch[..], RecvFlags::empty()) {
@@ -416,12 +427,19 @@ impl<P: Poller> Readiness<P> {
             Ok(Ok(())) => match sys::getpeername(descriptor) {
                 Ok(_) => Ok(()),
                 // Woken without an outcome (a hang-up before connect(2), see epoll(7)): wait on.
-                Err(Errno::NOTCONN) => return Served::Nothing,
+                Err(Errno::NOTCONN) => {
+                    place.flags &= !(READABLE | HANGUP | BROKEN);
+                    return Served::Nothing;
+                }
                 Err(errno) => Err(errno),
             },
             Ok(Err(errno)) | Err(errno) => Err(errno),
         };
-        place.flags &= !(CONNECTING | READABLE | HANGUP | BROKEN);
+        // What else was seen stays: an edge that brought the outcome may have brought the first bytes, too.
+        place.flags &= !CONNECTING;
+        if outcome.is_err() {
+            place.flags |= ENDED;
+        }
         self.note_change(token);
         Served::Event(match outcome {
             Ok(()) => Event::Connected { token },
@@ -460,6 +478,7 @@ impl<P: Poller> Readiness<P> {
                 place.link = NONE;
                 self.note_change(token);
                 let sending = self.sends.remove(link).expect("looked up above");
+                self.finish(token);
                 self.done.push_back(match step {
                     Step::Failed(fault) => sending.failed(token, fault),
                     _ => Event::Sent { token, bytes: sending.sent, segments: sending.segments },
@@ -483,7 +502,7 @@ impl<P: Poller> Readiness<P> {
         match sys::connect(descriptor, &peer) {
             Ok(()) => self.done.push_back(Event::Connected { token }),
             Err(Errno::INPROGRESS | Errno::INTR) => {
-                place.flags |= CONNECTING;
+                place.flags = place.flags & !READABLE | CONNECTING;
                 self.note_change(token);
             }
             Err(errno) => self.done.push_back(failed(token, OpKind::Connect, errno.into())),
@@ -493,7 +512,7 @@ impl<P: Poller> Readiness<P> {
     fn cancel(&mut self, token: Token) {
         let place = &mut self.places[token.index as usize];
         if place.flags & CONNECTING != 0 {
-            place.flags &= !CONNECTING;
+            place.flags = place.flags & !CONNECTING | ENDED;
             self.note_change(token);
             self.done.push_back(failed(token, OpKind::Connect, Fault::Canceled));
         } else if place.link != NONE {
@@ -501,7 +520,29 @@ impl<P: Poller> Readiness<P> {
             place.flags &= !BLOCKED;
             self.note_change(token);
             let sending = self.sends.remove(link).expect("a place's link names its send");
+            self.finish(token);
             self.done.push_back(sending.failed(token, Fault::Canceled));
+        }
+    }
+
+    /// Shuts our side down if that was asked for while a send was in flight.
+    fn finish(&mut self, token: Token) {
+        let place = &mut self.places[token.index as usize];
+        if place.flags & FINISHING != 0 {
+            place.flags &= !FINISHING;
+            self.shutdown(token);
+        }
+    }
+
+    fn shutdown(&mut self, token: Token) {
+        let place = &mut self.places[token.index as usize];
+        if place.link != NONE {
+            place.flags |= FINISHING;
+            return;
+        }
+        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
+        if let Err(errno) = sys::shutdown(descriptor, Shutdown::Write) {
+            self.done.push_back(failed(token, OpKind::Shutdown, errno.into()));
         }
     }
 
@@ -511,7 +552,9 @@ impl<P: Poller> Readiness<P> {
         let told = place.registered & TOLD != 0;
         let link = std::mem::replace(&mut place.link, NONE);
         if told {
-            self.poller.remove(descriptor.as_fd(), token, true);
+            // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
+            let closing = place.kind == Kind::Stream;
+            self.poller.remove(descriptor.as_fd(), token, closing);
         }
         if abort {
             // A linger time of zero makes close(2) send a reset and drop what is queued (socket(7)).
@@ -708,12 +751,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
-            Op::Shutdown => {
-                let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-                if let Err(errno) = sys::shutdown(descriptor, Shutdown::Write) {
-                    self.done.push_back(failed(token, OpKind::Shutdown, errno.into()));
-                }
-            }
+            Op::Shutdown => self.shutdown(token),
             Op::Cancel => self.cancel(token),
             Op::Close => self.close(token, false),
             Op::Abort => self.close(token, true),
@@ -727,7 +765,8 @@ impl<P: Poller> Reactor for Readiness<P> {
         let timeout = if busy {
             Some(Duration::ZERO)
         } else {
-            until.map(|until| Duration::from_nanos(until.saturating_sub(self.now.mono_ns)))
+            // From now, not from when the turn began: a long turn must not put off the timers by its length.
+            until.map(|until| Duration::from_nanos(until.saturating_sub(self.clock.now().mono_ns)))
         };
         let (places, queue) = (&mut self.places, &mut self.queue);
         self.poller.wait(timeout, |token, ready| {

@@ -63,15 +63,17 @@ impl Listener {
         Waker(Arc::clone(&self.bell))
     }
 
-    /// Whether it was rung; it can then be rung again.
+    /// Whether it was rung; it can then be rung again. Call it when the descriptor is readable.
+    ///
+    /// The rope is pulled slack before the flag is cleared. The other way round, a `wake` in between would ring
+    /// a bell whose word is then read away, and as the flag would stay set nobody could ring it again.
     pub(crate) fn silence(&self) -> bool {
-        let rung = self.bell.rung.swap(false, Ordering::AcqRel);
         #[cfg(unix)]
-        if rung {
+        {
             let mut word = [0; 64];
             let _empty = rustix::io::read(self.descriptor(), &mut word);
         }
-        rung
+        self.bell.rung.swap(false, Ordering::AcqRel)
     }
 
     /// What becomes readable when it is rung.

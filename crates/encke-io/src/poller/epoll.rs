@@ -20,9 +20,9 @@ pub struct Epoll<const EDGE: bool> {
 }
 
 /// Reports what is ready at every wait.
-pub type EpollLevel = Epoll<false>;
+pub(crate) type EpollLevel = Epoll<false>;
 /// Reports what has become ready since the last wait.
-pub type EpollEdge = Epoll<true>;
+pub(crate) type EpollEdge = Epoll<true>;
 
 impl<const EDGE: bool> Epoll<EDGE> {
     fn flags(interest: Interest) -> EventFlags {

@@ -1,0 +1,429 @@
+//! Real back ends over real sockets: the scene, and the cases that need an operating system.
+
+use std::io::{Read, Write};
+use std::marker::PhantomData;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use encke_io::offload::Pool;
+use encke_io::socket::{ListenOptions, Stream, Watched, unconnected};
+use encke_io::{Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage};
+use crate::temporary::TemporaryFile;
+
+/// Makes a reactor. A back end that this system lacks fails its cases: it never skips them.
+pub trait BackEnd {
+    type Reactor: Reactor;
+    const BURST: usize;
+
+    fn open(pool: Pool) -> Self::Reactor;
+}
+
+/// Defines back ends: a name, the reactor, how to make it, and its [`Scene::BURST`].
+macro_rules! back_ends {
+    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr;)*) => {
+        $(
+            pub struct $name;
+
+            impl BackEnd for $name {
+                type Reactor = $reactor;
+                const BURST: usize = $burst;
+
+                fn open(pool: Pool) -> Self::Reactor {
+                    ($make)(pool).unwrap_or_else(|error| panic!("{error}"))
+                }
+            }
+        )*
+    };
+}
+
+back_ends! {
+    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1;
+    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1;
+    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1;
+}
+
+/// Jobs that wait for the one thread of a scene's pool.
+const JOBS: usize = 2;
+
+pub struct Loopback<B: BackEnd> {
+    reactor: B::Reactor,
+    pool: Pool,
+    of: PhantomData<B>,
+}
+
+impl<B: BackEnd> Drop for Loopback<B> {
+    fn drop(&mut self) {
+        self.pool.close();
+    }
+}
+
+impl<B: BackEnd> Scene for Loopback<B> {
+    type Reactor = B::Reactor;
+    type Peer = Client;
+    const BURST: usize = B::BURST;
+
+    fn open() -> Self {
+        let pool = Pool::start(1, JOBS).expect("room for a thread");
+        Self { reactor: B::open(pool.clone()), pool, of: PhantomData }
+    }
+
+    fn reactor(&mut self) -> &mut Self::Reactor {
+        &mut self.reactor
+    }
+
+    fn listener(&mut self) -> Listener {
+        let any_port = Address::Inet(SocketAddr::from(([127, 0, 0, 1], 0)));
+        Listener::bind(&any_port, ListenOptions { backlog: 128, shared: false, mode: None })
+            .expect("a free port")
+    }
+
+    fn peer(&mut self, address: &Address, window: Option<usize>) -> Client {
+        let address = Stage::<Self>::inet(address);
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .expect("a socket");
+        if let Some(window) = window {
+            sockopt::set_socket_recv_buffer_size(&socket, window).expect("a buffer of that size");
+        }
+        sockopt::set_tcp_nodelay(&socket, true).expect("a TCP socket");
+        // The kernel completes the connection whether or not anybody accepts it.
+        rustix::net::connect(&socket, &address).expect("a listener");
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(true).expect("a socket");
+        Client { stream, end: End::Open }
+    }
+
+    fn unconnected(&mut self, address: &SocketAddr) -> Stream {
+        unconnected(address, None).expect("a socket")
+    }
+
+    fn elapse(&mut self) -> bool {
+        true
+    }
+
+    fn settle(stage: &mut Stage<Self>) {
+        stage.echo();
+    }
+}
+
+pub struct Client {
+    stream: TcpStream,
+    end: End,
+}
+
+impl Client {
+    /// The outcome of reading or writing: how much, and what it says of the connection's end.
+    fn count(&mut self, result: std::io::Result<usize>) -> usize {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
+        match result {
+            Ok(count) => count,
+            Err(error) if error.kind() == WouldBlock => 0,
+            Err(error) if matches!(error.kind(), ConnectionReset | BrokenPipe) => {
+                self.end = End::Reset;
+                0
+            }
+            Err(error) => panic!("the peer's socket: {error}"),
+        }
+    }
+}
+
+impl Peer for Client {
+    fn address(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a connected socket")
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> usize {
+        let result = self.stream.write(bytes);
+        self.count(result)
+    }
+
+    fn receive(&mut self, limit: usize, into: &mut Vec<u8>) {
+        let mut piece = vec![0; 256 * 1024];
+        let mut left = limit;
+        while left > 0 && self.end == End::Open {
+            let wanted = left.min(piece.len());
+            let result = self.stream.read(&mut piece[..wanted]);
+            if matches!(result, Ok(0)) {
+                self.end = End::Finished;
+            }
+            let count = self.count(result);
+            if count == 0 {
+                return;
+            }
+            into.extend(&piece[..count]);
+            left -= count;
+        }
+    }
+
+    fn end(&self) -> End {
+        self.end
+    }
+
+    fn shutdown(&mut self) {
+        // A connection that the other side has reset is down already.
+        let _down = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn reset(self) {
+        sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("a socket");
+    }
+}
+
+pub fn a_unix_socket_serves_alike<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let folder = TemporaryFile::new("unix", b"");
+    let path = folder.folder().join("socket");
+    let address = Address::Unix(path.clone());
+    let options = ListenOptions { backlog: 8, shared: false, mode: Some(0o600) };
+    let listener = Listener::bind(&address, options).expect("a free name");
+    let listener = stage.adopt(Source::Listener(listener));
+    stage.submit(listener, Op::Accept);
+    let mut client = UnixStream::connect(&path).expect("a listener");
+    let (token, origin) = stage.accepted(listener);
+    assert_eq!(origin, Origin::Local);
+    stage.submit(token, Op::Recv);
+    client.write_all(b"ping").expect("sent");
+    assert_eq!(stage.received(token, 4), b"ping");
+    stage.send(token, vec![encke_io::Segment::Bytes(b"pong".to_vec())]);
+    stage.sent(token);
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).expect("received");
+    assert_eq!(&answer, b"pong");
+    drop(client);
+    assert!(!stage.peer_closed(token));
+}
+
+pub fn a_connect_under_way_can_be_given_up<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (listener, address) = stage.listen();
+    // A retired listener answers nothing, so that the attempt stays under way.
+    stage.submit(listener, Op::Retire);
+    let target = Stage::<Loopback<B>>::inet(&address);
+    let client = stage.unconnected(&target);
+    stage.submit(client, Op::Connect(target));
+    stage.silent_about(client);
+    stage.submit(client, Op::Cancel);
+    assert_eq!(stage.failed(client, OpKind::Connect), (Fault::Canceled, 0));
+    stage.silent_about(client);
+    let other = stage.unconnected(&target);
+    stage.submit(other, Op::Connect(target));
+    stage.settle();
+    stage.close(other, Op::Close);
+}
+
+pub fn a_retired_listener_serves_those_under_way_and_no_others<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (listener, address) = stage.listen();
+    let _early: Vec<_> = (0..5).map(|_| stage.scene.peer(&address, None)).collect();
+    stage.submit(listener, Op::Accept);
+    stage.submit(listener, Op::Retire);
+    for _ in 0..5 {
+        stage.accepted(listener);
+    }
+    let target = Stage::<Loopback<B>>::inet(&address);
+    let late = unconnected(&target, None).expect("a socket");
+    let late = stage.adopt(Source::Stream(late));
+    stage.submit(late, Op::Connect(target));
+    stage.silent_about(late);
+    stage.silent_about(listener);
+}
+
+pub fn a_watched_descriptor_tells_when_it_is_readable<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("a descriptor");
+    let ring = || rustix::io::write(&bell, &1_u64.to_ne_bytes()).expect("room for one");
+    let hush = || rustix::io::read(&bell, &mut [0_u8; 8]).expect("it was rung");
+    let watched = Watched::new(bell.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let token = stage.adopt(Source::Watched(watched));
+    ring();
+    stage.silent_about(token);
+    stage.submit(token, Op::Watch);
+    for _ in 0..5 {
+        watched_once(stage, token);
+        hush();
+        stage.settle();
+        stage.notes.clear();
+        ring();
+    }
+    watched_once(stage, token);
+    hush();
+    stage.settle();
+    stage.notes.clear();
+    stage.submit(token, Op::Pause);
+    stage.settle();
+    ring();
+    stage.silent_about(token);
+    stage.submit(token, Op::Watch);
+    watched_once(stage, token);
+    // Closed while it is readable, and while another descriptor of the same file lives on: not a word of it.
+    stage.close(token, Op::Close);
+    stage.silent_about(token);
+    let until = stage.reactor().now().plus(Duration::from_millis(5));
+    let now = stage.reactor().wait(Some(until)).expect("the system waits");
+    assert!(now.mono_ns >= until, "what is closed wakes nobody");
+}
+
+fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {
+    stage.expect("news of the descriptor", |note| {
+        matches!(note, Note::Watched(token) if *token == of).then_some(())
+    });
+}
+
+pub fn a_changed_folder_is_news<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    use encke_io::changes::Changes;
+    use encke_io::files::{Links, Patience, Root};
+    let file = TemporaryFile::new("watched", b"before");
+    let root = Root::new(file.folder()).expect("made above");
+    let folder = root.open(b"", Links::Deny, Patience::Patient).expect("made above");
+    let mut changes = Changes::new().expect("an inotify instance");
+    changes.watch(&folder).expect("room for a watch");
+    let token = stage.adopt(Source::Watched(changes.watched().expect("a descriptor")));
+    stage.submit(token, Op::Watch);
+    stage.silent_about(token);
+    file.shrink(2);
+    watched_once(stage, token);
+    let mut seen = 0;
+    changes.read(|_| seen += 1).expect("news to read");
+    assert!(seen > 0);
+}
+
+pub fn many_wakes_are_one_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    for _ in 0..3 {
+        let waker = stage.reactor().waker();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| waker.wake()));
+            }
+        });
+        // All of them before the wait.
+        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
+        stage.settle();
+        assert!(stage.notes.is_empty(), "one event for all: {:?}", stage.notes);
+    }
+}
+
+pub fn a_wake_ends_the_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let waker = stage.reactor().waker();
+    let (begin, begun) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        for () in begun {
+            waker.wake();
+        }
+    });
+    for _ in 0..1_000 {
+        begin.send(()).expect("the thread waits");
+        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
+    }
+    drop(begin);
+    thread.join().expect("no panic");
+}
+
+pub fn wakes_of_many_threads_are_never_lost<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const WAKES: usize = 20_000;
+    let count = AtomicUsize::new(0);
+    let wakers = [stage.reactor().waker(), stage.reactor().waker()];
+    let count = &count;
+    thread::scope(|scope| {
+        for waker in wakers {
+            scope.spawn(move || {
+                for _ in 0..WAKES {
+                    count.fetch_add(1, Ordering::Release);
+                    waker.wake();
+                }
+            });
+        }
+        while count.load(Ordering::Acquire) < 2 * WAKES {
+            stage.expect("a wake", |note| matches!(note, Note::Woken).then_some(()));
+            stage.notes.clear();
+        }
+    });
+}
+
+pub fn a_job_comes_back_as_an_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    for key in 0..20_u64 {
+        stage.submit(Token::NONE, Op::Offload(Job { key, run: Box::new(move || Box::new(key * 2)) }));
+        let done = offloaded(stage, key).expect("it ran");
+        assert_eq!(*done.downcast::<u64>().expect("what the job returned"), key * 2);
+    }
+    stage.submit(Token::NONE, Op::Offload(Job { key: 99, run: Box::new(|| panic!("as the case wants")) }));
+    assert!(offloaded(stage, 99).is_none(), "a job that panics has no result");
+}
+
+pub fn a_job_too_many_is_refused<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (release, released) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel::<()>();
+    let blocker = move || -> encke_io::op::Done {
+        begin.send(()).expect("the case waits");
+        Box::new(released.recv().is_ok())
+    };
+    stage.submit(Token::NONE, Op::Offload(Job { key: 0, run: Box::new(blocker) }));
+    begun.recv().expect("the job runs");
+    for key in 1..=JOBS as u64 + 1 {
+        stage.submit(Token::NONE, Op::Offload(Job { key, run: Box::new(move || Box::new(key)) }));
+    }
+    assert_eq!(stage.reactor().occupancy().jobs, JOBS + 2);
+    assert!(offloaded(stage, JOBS as u64 + 1).is_none());
+    release.send(()).expect("the job waits");
+    for key in 0..=JOBS as u64 {
+        assert!(offloaded(stage, key).is_some(), "job {key} was in the queue");
+    }
+}
+
+fn offloaded<B: BackEnd>(stage: &mut Stage<Loopback<B>>, wanted: u64) -> Option<encke_io::op::Done> {
+    let begun = Instant::now();
+    loop {
+        let found =
+            stage.notes.iter().position(|note| matches!(note, Note::Offloaded { key, .. } if *key == wanted));
+        if let Some(Note::Offloaded { done, .. }) = found.and_then(|position| stage.notes.remove(position)) {
+            return done;
+        }
+        assert!(begun.elapsed() < PATIENCE, "job {wanted} did not come back");
+        stage.turn(PATIENCE);
+    }
+}
+
+pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (token, _peer) = stage.connection();
+    stage.submit(token, Op::Recv);
+    for millis in [0, 1, 30] {
+        let until = stage.reactor().now().plus(Duration::from_millis(millis));
+        let mut now = stage.reactor().wait(Some(until)).expect("the system waits");
+        while now.mono_ns < until {
+            // An event of its own may come in between.
+            assert!(stage.reactor().next().is_some(), "woken early for nothing");
+            now = stage.reactor().wait(Some(until)).expect("the system waits");
+        }
+        assert!(now.mono_ns < until + 5_000_000_000, "{} ns late", now.mono_ns - until);
+        assert!(stage.reactor().next().is_none());
+    }
+    let past = stage.reactor().now().mono_ns / 2;
+    let now = stage.reactor().wait(Some(past)).expect("the system waits");
+    assert!(now.mono_ns < past + PATIENCE.as_nanos() as u64);
+}
+
+pub fn what_was_not_fetched_comes_first<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let mut connections: Vec<_> = (0..10).map(|_| stage.connection()).collect();
+    for (token, peer) in &mut connections {
+        stage.submit(*token, Op::Recv);
+        assert_eq!(peer.send(b"x"), 1);
+    }
+    let mut told = Vec::new();
+    let begun = Instant::now();
+    while told.len() < connections.len() {
+        assert!(begun.elapsed() < PATIENCE, "only {told:?} were told");
+        let far = stage.reactor().now().plus(PATIENCE);
+        // One event a turn: no wait waits while others are left.
+        stage.reactor().wait(Some(far)).expect("the system waits");
+        if let Some(encke_io::Event::Received { token, .. }) = stage.reactor().next() {
+            told.push(token.index);
+        }
+    }
+    told.sort_unstable();
+    told.dedup();
+    assert_eq!(told.len(), connections.len());
+}

@@ -1,0 +1,98 @@
+//! The behaviours that every back end shares, played on each of them over real sockets, and on the simulator.
+//!
+//! A case is a function over a [`stage::Stage`]; the tables below say which are played where. A back end that
+//! this machine lacks fails: a suite that skips proves nothing.
+
+#![cfg(target_os = "linux")]
+#![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
+
+mod cases;
+mod loopback;
+mod stage;
+mod temporary;
+
+/// Makes a module of tests: each of the cases on one scene.
+macro_rules! play {
+    ($room:ident, $scene:ty, $($from:ident::{$($case:ident),* $(,)?}),* $(,)?) => {
+        mod $room {
+            $($(
+                #[test]
+                fn $case() {
+                    let mut stage = crate::stage::Stage::<$scene>::open();
+                    crate::$from::$case(&mut stage);
+                    stage.finish();
+                }
+            )*)*
+        }
+    };
+}
+
+/// The cases that need nothing but the reactor's promises.
+macro_rules! on {
+    ($room:ident, $scene:ty $(, $($from:ident::$cases:tt),*)?) => {
+        play! {
+            $room, $scene,
+            cases::{
+                a_listener_accepts_all_who_wait,
+                a_paused_listener_accepts_after_it_is_resumed,
+                bytes_arrive_in_order_however_they_are_cut,
+                what_arrived_before_receiving_was_asked_for_is_not_lost,
+                more_than_a_lease_arrives_in_pieces,
+                the_end_comes_after_the_data_and_once,
+                after_the_peers_end_sending_still_works,
+                an_end_is_hinted_while_receiving_is_paused,
+                an_end_is_hinted_beside_a_blocked_send,
+                a_paused_connection_keeps_what_arrives,
+                pausing_and_resuming_within_a_turn_loses_nothing,
+                segments_arrive_in_order,
+                a_send_gives_its_segments_back,
+                a_send_to_a_slow_reader_goes_on_as_it_reads,
+                a_connection_receives_while_its_send_is_blocked,
+                a_busy_connection_does_not_starve_a_quiet_one,
+                a_file_that_shrinks_while_it_is_sent_fails_the_send,
+                a_reset_fails_receiving,
+                a_reset_is_told_while_receiving_is_paused,
+                a_reset_fails_a_blocked_send,
+                a_blocked_send_can_be_given_up,
+                a_shutdown_waits_for_the_send_in_flight,
+                closing_delivers_what_was_sent,
+                aborting_resets,
+                closing_gives_back_an_unfinished_send,
+                a_connection_may_be_closed_as_soon_as_it_is_accepted,
+                a_stale_token_is_ignored,
+                a_place_is_used_again_only_after_its_end_was_told,
+                connecting_succeeds_or_is_refused,
+                what_the_server_says_first_is_received_after_connecting,
+                random_mixes_deliver_every_byte,
+            }
+            $(, $($from::$cases),*)?
+        }
+    };
+}
+
+/// All of those, and the cases that need an operating system.
+macro_rules! on_the_system {
+    ($room:ident, $back_end:ty) => {
+        on! {
+            $room, crate::loopback::Loopback<$back_end>,
+            loopback::{
+                a_unix_socket_serves_alike,
+                a_connect_under_way_can_be_given_up,
+                a_retired_listener_serves_those_under_way_and_no_others,
+                a_watched_descriptor_tells_when_it_is_readable,
+                a_changed_folder_is_news,
+                many_wakes_are_one_event,
+                a_wake_ends_the_wait,
+                wakes_of_many_threads_are_never_lost,
+                a_job_comes_back_as_an_event,
+                a_job_too_many_is_refused,
+                a_wait_ends_at_its_moment,
+                what_was_not_fetched_comes_first,
+            }
+        }
+    };
+}
+
+on_the_system!(poll, crate::loopback::Poll);
+on_the_system!(epoll_level, crate::loopback::EpollLevel);
+on_the_system!(epoll_edge, crate::loopback::EpollEdge);
