@@ -50,6 +50,11 @@ impl<T> Slab<T> {
         index
     }
 
+    /// The place that the next value will get.
+    pub fn next_index(&self) -> u32 {
+        if self.free == END { self.places.len() as u32 } else { self.free }
+    }
+
     /// Takes a value out; its place may be given out again at once.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let place = self.places.get_mut(index as usize)?;
@@ -109,8 +114,10 @@ mod tests {
         assert_eq!(slab.remove(indices[3]), Some(3));
         assert_eq!(slab.remove(indices[3]), None);
         assert_eq!(slab.get(indices[4]), Some(&4));
+        assert_eq!(slab.next_index(), indices[3]);
         assert_eq!(slab.insert(30), indices[3]);
         assert_eq!(slab.insert(10), indices[1]);
+        assert_eq!(slab.next_index(), 5);
         assert_eq!(slab.insert(50), 5);
         assert_eq!(slab.len(), 6);
         assert_eq!(slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [0, 10, 2, 30, 4, 50]);

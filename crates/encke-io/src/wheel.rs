@@ -74,6 +74,17 @@ impl Wheel {
         self.place(index, tick);
     }
 
+    /// Arms the timer of `index` unless it is armed for that moment or an earlier one.
+    pub fn arm_earlier(&mut self, index: u32, deadline_ns: u64) {
+        if let Some(entry) = self.entries.get(index as usize)
+            && entry.prev != NONE
+            && (entry.tick.wrapping_sub(tick_ceil(deadline_ns)) as i32) <= 0
+        {
+            return;
+        }
+        self.arm(index, deadline_ns);
+    }
+
     /// Disarms the timer of `index`; nothing happens if it is not armed.
     pub fn cancel(&mut self, index: u32) {
         let Some(&entry) = self.entries.get(index as usize) else { return };
@@ -224,6 +235,18 @@ mod tests {
         wheel.arm(0, 9 * TICK);
         assert_eq!(due(&mut wheel, 8 * TICK), []);
         assert_eq!(due(&mut wheel, 9 * TICK), [0]);
+    }
+
+    #[test]
+    fn arming_earlier_never_postpones() {
+        let mut wheel = Wheel::new(0);
+        wheel.arm(0, 5 * TICK);
+        wheel.arm_earlier(0, 9 * TICK);
+        assert_eq!(due(&mut wheel, 5 * TICK), [0]);
+        wheel.arm_earlier(0, 9 * TICK);
+        wheel.arm_earlier(0, 7 * TICK);
+        assert_eq!(due(&mut wheel, 7 * TICK), [0]);
+        assert_eq!(wheel.armed(), 0);
     }
 
     #[test]

@@ -1,1 +1,43 @@
-//! encke-server
+//! One worker a core: listeners, transports, connections, exchanges; and the handlers they serve.
+//!
+//! The entry is [`Server`]: give it addresses and handlers, start it, and it serves until it is told to stop.
+//!
+//! ```text
+//!                    ┌──────────────────────────── worker (a thread) ─────────────────────────────┐
+//!  socket ─► reactor │ Transport ─► Conn, http1 ─► Request ─► Handler ─► Reply ─► http1 ─► Transport│ ─► socket
+//!                    └──────────────────────────────┬───────────────────────────────────────────────┘
+//!                                                   └─ Later: Exchange, answered from any thread
+//! ```
+//! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
+//! **exchange** (one request, while it is open).
+
+mod access;
+mod buffers;
+mod census;
+mod close;
+mod conn;
+mod date;
+mod exchange;
+mod handler;
+mod http1;
+mod metrics;
+mod plan;
+mod policy;
+mod record;
+mod reply;
+mod request;
+mod server;
+mod transport;
+mod worker;
+
+pub use close::{CloseReason, Guilty};
+pub use exchange::{Exchange, ExchangeKey, WakeStream};
+pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+pub use policy::{Network, Policy};
+pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
+pub use request::{Kept, Origin, Request};
+pub use server::{Door, Options, Running, Server};
+
+pub(crate) fn report(text: &str) {
+    eprintln!("encke: {text}");
+}

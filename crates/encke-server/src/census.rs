@@ -1,0 +1,83 @@
+//! How many connections there are, in the whole process and of each address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Counts connections for all workers: touched when one is accepted or closed, never by a request.
+#[derive(Default)]
+pub(crate) struct Census {
+    open: AtomicUsize,
+    /// Only where addresses have a limit.
+    addresses: Mutex<HashMap<IpAddr, u32>>,
+}
+
+impl Census {
+    /// A connection more; returns how many there are with it.
+    pub(crate) fn enter(&self) -> usize {
+        self.open.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A connection more of an address, unless it has `most` already. IPv6 addresses count by their /64, which
+    /// is what one subscriber gets.
+    pub(crate) fn enter_address(&self, address: IpAddr, most: u32) -> bool {
+        let mut addresses = self.addresses();
+        let count = addresses.entry(household(address)).or_insert(0);
+        if *count >= most {
+            return false;
+        }
+        *count += 1;
+        true
+    }
+
+    pub(crate) fn leave_address(&self, address: IpAddr) {
+        let mut addresses = self.addresses();
+        let key = household(address);
+        if let Some(count) = addresses.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&key);
+            }
+        }
+    }
+
+    /// The counts are whole at every point where a thread could panic.
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_so_many_and_no_more() {
+        let census = Census::default();
+        let one: IpAddr = "2001:db8::1".parse().expect("an address");
+        let neighbour: IpAddr = "2001:db8::2".parse().expect("an address");
+        let other: IpAddr = "192.0.2.1".parse().expect("an address");
+        assert!(census.enter_address(one, 2));
+        assert!(census.enter_address(neighbour, 2));
+        assert!(!census.enter_address(one, 2));
+        assert!(census.enter_address(other, 2));
+        census.leave_address(neighbour);
+        assert!(census.enter_address(one, 2));
+        for address in [one, one, other] {
+            census.leave_address(address);
+        }
+        assert!(census.addresses().is_empty());
+    }
+}

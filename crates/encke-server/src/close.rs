@@ -1,0 +1,63 @@
+//! Why connections end: each end has one reason, counted, and each reason says whose it is.
+
+/// Declares [`CloseReason`] and what each variant says as one table.
+macro_rules! close_reasons {
+    ($($variant:ident $guilty:ident $name:literal $sentence:literal,)+) => {
+        /// Why a connection ended.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum CloseReason {
+            $(#[doc = $sentence] $variant,)+
+        }
+
+        impl CloseReason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Its name in metrics and logs; stays the same between versions.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// Whose doing it was.
+            pub const fn guilty(self) -> Guilty {
+                match self { $(Self::$variant => Guilty::$guilty,)+ }
+            }
+        }
+    };
+}
+
+/// Whose doing an end was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guilty {
+    /// Nobody's: the connection had done its work.
+    Nobody,
+    /// The client, or the network between.
+    Peer,
+    /// This server: a limit, a drain, a fault of a handler.
+    Us,
+    /// The operating system.
+    System,
+}
+
+close_reasons! {
+    PeerDone Nobody "peer_done" "The client closed between requests.",
+    Answered Nobody "answered" "The answer was the last one, by the wish of either side.",
+    IdleTime Nobody "idle_time" "No request came within the idle time.",
+    PeerReset Peer "peer_reset" "The client reset the connection.",
+    PeerAborted Peer "peer_aborted" "The client closed in the middle of a request.",
+    Refused Peer "refused" "The request was malformed or beyond a limit.",
+    HeadTime Peer "head_time" "The request's head did not arrive in time.",
+    BodyRate Peer "body_rate" "The request's body arrived too slowly.",
+    WriteRate Peer "write_rate" "The client took the answer too slowly.",
+    LingerTime Peer "linger_time" "The client went on sending after the final answer.",
+    ProxyHeader Peer "proxy_header" "The PROXY header was missing or malformed.",
+    AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
+    ConnectionLimit Us "connection_limit" "There are as many connections as there may be.",
+    Shed Us "shed" "It was idle while descriptors were short.",
+    Drain Us "drain" "The server stops.",
+    HandlerPanic Us "handler_panic" "A handler failed while it was answering.",
+    StreamFailed Us "stream_failed" "A body could not be continued.",
+    FileShrunk Us "file_shrunk" "A file became shorter while it was sent.",
+    System System "system" "The operating system failed an operation.",
+}

@@ -1,0 +1,184 @@
+//! An exchange: one request and the right to answer it, from any thread.
+//!
+//! ```text
+//! Handler::call(&Request, Exchange) ─┬─► Outcome::Now(reply)      answered within the call
+//!                                    └─► Outcome::Later           the handler keeps the Exchange:
+//!                                          interim(103) · read_more() → Handler::body(key, Piece)
+//!                                          answer(reply) · wake() for a stream that had nothing
+//!                                          dropped unanswered: the client gets a 500
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use encke_io::Waker;
+
+use crate::reply::{Fields, Reply};
+
+/// Names an exchange among those of its worker. Stream 0 is the only one of an HTTP/1 connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ExchangeKey {
+    /// Place in the worker's table of open exchanges.
+    pub slot: u32,
+    /// Which use of the place.
+    pub generation: u32,
+    /// Stream of the connection.
+    pub stream: u32,
+}
+
+impl ExchangeKey {
+    fn word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+}
+
+/// The right to answer one request.
+pub struct Exchange {
+    link: Arc<Link>,
+    key: ExchangeKey,
+    open: bool,
+}
+
+impl Exchange {
+    pub(crate) fn new(link: Arc<Link>, key: ExchangeKey) -> Self {
+        Self { link, key, open: true }
+    }
+
+    /// Its name: what [`crate::Handler::body`] is called with.
+    pub fn key(&self) -> ExchangeKey {
+        self.key
+    }
+
+    /// Answers. If the client has gone meanwhile, nothing happens.
+    pub fn answer(mut self, reply: Reply) {
+        self.open = false;
+        self.link.send(Message::Answer(self.key, Box::new(reply)));
+    }
+
+    /// Sends an interim answer (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients get none.
+    pub fn interim(&self, status: u16, fields: Fields) {
+        debug_assert!((102..200).contains(&status));
+        self.link.send(Message::Interim(self.key, status, fields));
+    }
+
+    /// Asks for the next piece of the request's body, which comes by [`crate::Handler::body`]. The first one
+    /// sends `100 Continue` if the client waits for it; without it the client is not read from.
+    pub fn read_more(&self) {
+        self.link.send(Message::ReadMore(self.key));
+    }
+
+    /// A handle that wakes this exchange's stream ([`crate::reply::Pulled::Pending`]) after it was answered.
+    pub fn wake_handle(&self) -> WakeStream {
+        WakeStream { link: Arc::clone(&self.link), key: self.key }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.open && !self.link.dropped_in_call(self.key) {
+            self.link.send(Message::Dropped(self.key));
+        }
+    }
+}
+
+/// Tells a worker that a stream has more.
+#[derive(Clone)]
+pub struct WakeStream {
+    link: Arc<Link>,
+    key: ExchangeKey,
+}
+
+impl WakeStream {
+    /// Has the stream pulled again. Harmless after its end.
+    pub fn wake(&self) {
+        self.link.send(Message::Wake(self.key));
+    }
+}
+
+/// What reaches a worker from handlers and other threads.
+pub(crate) enum Message {
+    Answer(ExchangeKey, Box<Reply>),
+    Interim(ExchangeKey, u16, Fields),
+    ReadMore(ExchangeKey),
+    Wake(ExchangeKey),
+    Dropped(ExchangeKey),
+    Command(crate::worker::Command),
+}
+
+/// A worker's letter box.
+pub(crate) struct Link {
+    inbox: Mutex<VecDeque<Message>>,
+    waker: Waker,
+    awake: AtomicBool,
+    /// The exchange whose handler is being called now, as a word; [`NO_CALL`] otherwise. An exchange that is
+    /// dropped meanwhile needs no letter: the worker sees `dropped` when the call returns.
+    calling: AtomicU64,
+    dropped: AtomicBool,
+}
+
+const NO_CALL: u64 = u64::MAX;
+
+impl Link {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self {
+            inbox: Mutex::new(VecDeque::new()),
+            waker,
+            awake: AtomicBool::new(false),
+            calling: AtomicU64::new(NO_CALL),
+            dropped: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        lock(&self.inbox).push_back(message);
+        if !self.awake.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// The worker is about to wait; false if there is a message that it must look at first. Both sides take the
+    /// lock between their two steps, so that a message is either seen here or rings the bell.
+    pub(crate) fn sleep(&self) -> bool {
+        self.awake.store(false, Ordering::SeqCst);
+        lock(&self.inbox).is_empty()
+    }
+
+    /// The worker has woken: until it sleeps again messages need no bell.
+    pub(crate) fn awake(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+    }
+
+    /// Moves at most `most` messages out; true if some are left.
+    pub(crate) fn take(&self, most: usize, into: &mut Vec<Message>) -> bool {
+        let mut inbox = lock(&self.inbox);
+        let count = most.min(inbox.len());
+        into.extend(inbox.drain(..count));
+        !inbox.is_empty()
+    }
+
+    /// The worker is about to call a handler with this exchange.
+    pub(crate) fn enter_call(&self, key: ExchangeKey) {
+        self.dropped.store(false, Ordering::Relaxed);
+        self.calling.store(key.word(), Ordering::Release);
+    }
+
+    /// The call has returned; true if its exchange was dropped unanswered meanwhile.
+    pub(crate) fn leave_call(&self) -> bool {
+        self.calling.store(NO_CALL, Ordering::Release);
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    fn dropped_in_call(&self, key: ExchangeKey) -> bool {
+        let calling = self.calling.load(Ordering::Acquire) == key.word();
+        if calling {
+            self.dropped.store(true, Ordering::Release);
+        }
+        calling
+    }
+}
+
+/// A letter box is whole at every point where a thread could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,135 @@
+//! Handlers: what answers requests. Each worker opens its own from a shared [`Mount`], so none needs a lock.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use encke_io::{Done, Job, Now};
+
+use crate::exchange::{Exchange, ExchangeKey};
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Something that is mounted on a server: opened once by every worker.
+pub trait Mount: Send + Sync {
+    /// Makes a worker's own handler.
+    fn open(&self, desk: Desk) -> Box<dyn Handler>;
+}
+
+/// Answers requests, on one worker.
+pub trait Handler {
+    /// Answers a request, now or later. It must not wait for anything.
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome;
+
+    /// A piece of a request's body, asked for by [`Exchange::read_more`].
+    fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
+
+    /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
+
+    /// A descriptor given to [`Desk::watch`] is readable.
+    fn watched(&mut self) {}
+
+    /// Descriptors or memory are short: give back what is only held for speed.
+    fn shrink(&mut self) {}
+}
+
+/// What a call came to.
+#[non_exhaustive]
+pub enum Outcome {
+    /// Answered.
+    Now(Reply),
+    /// The exchange was kept and will be answered.
+    Later,
+}
+
+/// A piece of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Bytes; more follows. Ask again by [`Exchange::read_more`].
+    Data(&'a [u8]),
+    /// It is whole.
+    End,
+    /// The client has gone, sent too much, or broke the framing: nothing more will come, and an answer may not
+    /// reach it.
+    Broken,
+}
+
+/// Names a job of a handler.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct JobId(pub(crate) u64);
+
+/// A handler's place at its worker: what it may ask for besides answering.
+#[derive(Clone)]
+pub struct Desk(Rc<RefCell<DeskState>>);
+
+pub(crate) struct DeskState {
+    /// Which handler of the worker this is: the high bits of its jobs' keys.
+    pub(crate) handler: u16,
+    next_job: u64,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) watches: Vec<encke_io::socket::Watched>,
+    pub(crate) now: Now,
+}
+
+/// Jobs of a handler are numbered in the low 48 bits of a key, handlers in the 16 above.
+const JOB_BITS: u32 = 48;
+
+impl Desk {
+    pub(crate) fn new(handler: u16, now: Now) -> Self {
+        Self(Rc::new(RefCell::new(DeskState {
+            handler,
+            next_job: 0,
+            jobs: Vec::new(),
+            watches: Vec::new(),
+            now,
+        })))
+    }
+
+    /// Runs a blocking job on the pool; its result comes by [`Handler::offloaded`].
+    pub fn offload<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
+        let mut state = self.0.borrow_mut();
+        let key = u64::from(state.handler) << JOB_BITS | state.next_job;
+        state.next_job = (state.next_job + 1) & ((1 << JOB_BITS) - 1);
+        state.jobs.push(Job { key, run: Box::new(move || Box::new(job()) as Done) });
+        JobId(key)
+    }
+
+    /// Has [`Handler::watched`] called whenever a descriptor is readable.
+    pub fn watch(&self, watched: encke_io::socket::Watched) {
+        self.0.borrow_mut().watches.push(watched);
+    }
+
+    /// The moment at which the worker's present turn began.
+    pub fn now(&self) -> Now {
+        self.0.borrow().now
+    }
+
+    pub(crate) fn state(&self) -> std::cell::RefMut<'_, DeskState> {
+        self.0.borrow_mut()
+    }
+}
+
+impl JobId {
+    pub(crate) fn handler(self) -> usize {
+        (self.0 >> JOB_BITS) as usize
+    }
+}
+
+/// A handler that is a function of request and exchange.
+impl<F> Mount for F
+where
+    F: Fn(&Request<'_>, Exchange) -> Outcome + Clone + Send + Sync + 'static,
+{
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(Function(self.clone()))
+    }
+}
+
+struct Function<F>(F);
+
+impl<F: Fn(&Request<'_>, Exchange) -> Outcome> Handler for Function<F> {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        (self.0)(request, exchange)
+    }
+}

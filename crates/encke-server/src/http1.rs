@@ -1,0 +1,1023 @@
+//! HTTP/1 on a connection: bytes in, requests to handlers, answers out. The states are drawn in `conn`.
+//!
+//! ```text
+//! received(lease) ─► consume ─┬─ head.feed ─► request ─► handler ─┬─ Now ──► put_reply ─► out ─┐
+//!                             │                                   └─ Later ► Record            │ settle:
+//!                             └─ intake ─► Handler::body                                       ▼ one Send
+//! sent ─► stream? pull ─► out ─► settle · more input? consume · else idle: everything given back
+//! ```
+//! All answers to the requests of one read are gathered in `out` and leave in one send. Nothing here waits, and
+//! nothing calls the system: operations are put down in `ops`, which the worker submits.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use encke_io::{Fault, Op, Peer, Segment, Token};
+use encke_wire::field::Known;
+use encke_wire::forwarded::{self, Dialect};
+use encke_wire::http1::{self, BodyState, Form, Framing, Head, Progress, Refusal, Version};
+use encke_wire::method::Method;
+use encke_wire::proxy::{self, ProxyHeader};
+
+use crate::close::CloseReason;
+use crate::conn::{ADMIN, Conn, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING};
+use crate::exchange::{Exchange, ExchangeKey};
+use crate::handler::{Outcome, Piece};
+use crate::policy::{
+    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, RATE_WINDOW_NS,
+    STREAM_PIECE_BYTES,
+};
+use crate::record::{Asked, Decoder, Intake, Record, Stream};
+use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
+use crate::request::{Origin, Request};
+use crate::worker::Core;
+
+/// Content of an answer up to this size is copied behind its head; larger goes as a segment of its own.
+/// A copy of 4 KiB costs about 100 ns, a further slice in sendmsg(2) about as much.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+
+/// The methods that a handler may see; what else a client names is 501.
+pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
+
+impl Core {
+    /// Bytes arrived.
+    pub(crate) fn received(&mut self, token: Token, lease: &mut [u8]) {
+        let Some(conn) = self.conn(token) else { return };
+        let mut transport = std::mem::take(&mut conn.transport);
+        transport.receive(lease, |plain| self.plaintext(token, plain));
+        if let Some(conn) = self.conn(token) {
+            conn.transport = transport;
+        }
+    }
+
+    fn plaintext(&mut self, token: Token, bytes: &[u8]) {
+        let Some(conn) = self.conn(token) else { return };
+        match conn.phase {
+            Phase::Vacant | Phase::Closing => return,
+            Phase::Lingering => {
+                conn.window_bytes += bytes.len() as u64;
+                if conn.window_bytes > LINGER_BYTES_MAX {
+                    self.close(token, CloseReason::LingerTime, true);
+                }
+                return;
+            }
+            Phase::Proxy | Phase::Idle | Phase::Head | Phase::Open => {}
+        }
+        match conn.input.take() {
+            None if !conn.has(SENDING) => {
+                let mut head = self.spare_head();
+                let (used, parsing) = self.consume(token, bytes, &mut head, false);
+                self.keep_rest(token, &bytes[used..], head, parsing);
+            }
+            None => {
+                let head = self.spare_head();
+                self.keep_rest(token, bytes, head, false);
+            }
+            Some(mut input) => {
+                input.bytes.extend_from_slice(bytes);
+                let busy = conn.has(SENDING);
+                conn.input = Some(input);
+                if !busy {
+                    self.resume_input(token);
+                }
+            }
+        }
+        self.settle(token);
+    }
+
+    /// Looks at the bytes that waited.
+    fn resume_input(&mut self, token: Token) {
+        let Some(conn) = self.conn(token) else { return };
+        let Some(mut input) = conn.input.take() else { return };
+        let (used, parsing) = self.consume(token, &input.bytes, &mut input.head, input.parsing);
+        if used == input.bytes.len() && !parsing {
+            self.recycle_input(input);
+            return;
+        }
+        input.bytes.drain(..used);
+        input.parsing = parsing;
+        match self.conn(token) {
+            Some(conn) if !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant) => {
+                conn.input = Some(input);
+            }
+            _ => self.recycle_input(input),
+        }
+    }
+
+    /// Keeps what `consume` left over of a lease.
+    fn keep_rest(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
+        let live = self
+            .conn(token)
+            .is_some_and(|conn| !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant));
+        if rest.is_empty() && !parsing || !live {
+            self.heads.push(head);
+            return;
+        }
+        let mut bytes = self.buffers.take();
+        bytes.extend_from_slice(rest);
+        let input = Box::new(Input { bytes, head, parsing });
+        self.conn(token).expect("looked up above").input = Some(input);
+    }
+
+    /// Goes through `bytes`, which begin at a head (`parsing`: partly fed already) or in a body. Returns how
+    /// many are dealt with, and whether the rest is a head that was fed in part.
+    fn consume(&mut self, token: Token, bytes: &[u8], head: &mut Head, mut parsing: bool) -> (usize, bool) {
+        let mut at = 0;
+        loop {
+            let full = self.out.len() >= BATCH_BYTES_MAX || self.segments.len() >= BATCH_SEGMENTS_MAX;
+            let Some(conn) = self.conns.get_mut(token.index as usize) else { break };
+            let rest = &bytes[at..];
+            match conn.phase {
+                Phase::Idle | Phase::Head => {
+                    if conn.has(LAST) {
+                        // What follows the last request is not looked at; closing now would reset the answer.
+                        if !rest.is_empty() {
+                            conn.flags |= LINGER;
+                        }
+                        return (bytes.len(), false);
+                    }
+                    if rest.is_empty() || full {
+                        break;
+                    }
+                    if !parsing {
+                        head.reset();
+                        parsing = true;
+                    }
+                    match head.feed(rest, &self.policy.head) {
+                        Progress::Partial => {
+                            if conn.phase == Phase::Idle {
+                                conn.phase = Phase::Head;
+                                if conn.requests > 0 {
+                                    self.set_deadline(token, self.policy.head_time_ns);
+                                }
+                            }
+                            break;
+                        }
+                        Progress::Done { head_bytes } => {
+                            parsing = false;
+                            at += head_bytes;
+                            self.request(token, rest, head);
+                        }
+                        Progress::Refused(refusal) => {
+                            self.refuse(token, refusal);
+                            return (bytes.len(), false);
+                        }
+                    }
+                }
+                Phase::Open => {
+                    let used = self.intake(token, rest);
+                    at += used;
+                    let open = self.conns[token.index as usize].phase == Phase::Open;
+                    if open && (used == 0 || at == bytes.len()) {
+                        break;
+                    }
+                }
+                Phase::Proxy => match proxy::read(rest) {
+                    ProxyHeader::NeedMore => break,
+                    ProxyHeader::Done { bytes, source, .. } => {
+                        at += bytes;
+                        conn.phase = Phase::Idle;
+                        if let Some(source) = source {
+                            conn.set_peer(Peer::Inet(source));
+                        }
+                    }
+                    ProxyHeader::Bad(_) => {
+                        self.close(token, CloseReason::ProxyHeader, false);
+                        return (bytes.len(), false);
+                    }
+                },
+                Phase::Vacant | Phase::Lingering | Phase::Closing => return (bytes.len(), false),
+            }
+        }
+        (at, parsing)
+    }
+
+    /// A request's head is whole. `bytes` begin with it; what follows it is not looked at here.
+    fn request(&mut self, token: Token, bytes: &[u8], head: &Head) {
+        let draining = self.draining();
+        let conn = &mut self.conns[token.index as usize];
+        conn.requests = conn.requests.wrapping_add(1);
+        let within = self.policy.requests_per_connection.is_none_or(|most| conn.requests < most);
+        let asked = Asked {
+            version_10: head.version() == Version::Http10,
+            head_only: head.method() == Method::Head,
+            keep: head.keep_alive() && within && !draining,
+            awaits_continue: head.expects_continue() && head.version() == Version::Http11,
+        };
+        conn.phase = Phase::Open;
+        let origin = self.origin(token, head, bytes);
+        let request = Request { head, bytes, origin: &origin, now: self.now };
+        let intake = Intake::new(head.framing());
+        self.turn_requests += 1;
+        if let Some(reply) = self.preliminary(&request) {
+            self.answer_in_call(token, &request, asked, intake, reply, None);
+            return;
+        }
+
+        let admin = self.conns[token.index as usize].has(ADMIN);
+        let Some(handler) = self.route(admin, request.path()) else {
+            self.answer_in_call(token, &request, asked, intake, Reply::error(404), None);
+            return;
+        };
+        self.generation = self.generation.wrapping_add(1);
+        let key = ExchangeKey { slot: self.records.next_index(), generation: self.generation, stream: 0 };
+        let exchange = Exchange::new(std::sync::Arc::clone(&self.link), key);
+        self.link.enter_call(key);
+        let called = self.handlers[handler as usize]
+            .as_mut()
+            .map(|mounted| catch_unwind(AssertUnwindSafe(|| mounted.handler.call(&request, exchange))));
+        let dropped = self.link.leave_call();
+        match called {
+            Some(Ok(Outcome::Now(reply))) => {
+                self.answer_in_call(token, &request, asked, intake, reply, Some(handler));
+            }
+            Some(Ok(Outcome::Later)) if !dropped => {
+                let entry = self.begin_entry(&request);
+                let record = self.records.insert(Record {
+                    token,
+                    generation: key.generation,
+                    handler,
+                    asked,
+                    intake,
+                    body_seen: 0,
+                    answered: false,
+                    reply: None,
+                    stream: None,
+                    entry,
+                    sent_bytes: 0,
+                    started_ns: self.now.mono_ns,
+                });
+                debug_assert_eq!(record, key.slot);
+                let conn = &mut self.conns[token.index as usize];
+                conn.record = record;
+                conn.deadline_ns = u64::MAX;
+            }
+            Some(Ok(Outcome::Later)) | None => {
+                self.answer_in_call(token, &request, asked, intake, Reply::error(500), None);
+            }
+            Some(Err(_panic)) => {
+                // The panic's text and place were printed by the hook; the connection may be in any state.
+                self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
+                self.metrics.handler_panics.add(1);
+                self.answer_in_call(token, &request, asked, intake, Reply::error(500).and_close(), None);
+            }
+        }
+        self.collect_desk(handler);
+    }
+
+    /// What is answered without asking a handler.
+    fn preliminary(&self, request: &Request<'_>) -> Option<Reply> {
+        let too_large = match (request.framing(), self.policy.body_bytes) {
+            (Framing::Length(length), Some(most)) => length > most,
+            _ => false,
+        };
+        match request.method() {
+            _ if too_large => Some(Reply::error(413).and_close()),
+            _ if request.head.expects_unknown() => Some(Reply::error(417)),
+            Method::Other => Some(Reply::error(501)),
+            // A tunnel: what follows would be the tunnel's, so nothing more is read.
+            Method::Connect => Some(Reply::error(501).and_close()),
+            // It would echo cookies and tokens to whoever can make a browser send it.
+            Method::Trace => Some(Reply::error(405).with("Allow", METHODS)),
+            Method::Options if request.form() == Form::Asterisk => {
+                Some(Reply::new(204).with("Allow", METHODS))
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts down an answer that came within the call, and ends the exchange if nothing of it is left.
+    fn answer_in_call(
+        &mut self,
+        token: Token,
+        request: &Request<'_>,
+        asked: Asked,
+        intake: Intake,
+        reply: Reply,
+        handler: Option<u16>,
+    ) {
+        if intake.is_done() && !matches!(reply.body, Body::Stream(_)) {
+            let status = reply.status;
+            let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
+            let (_, content) = self.put_reply(token, asked, true, reply);
+            self.end_entry(entry, status, content, started_ns);
+            self.next_request(token);
+            return;
+        }
+        let entry = self.begin_entry(request);
+        let record = self.records.insert(Record {
+            token,
+            generation: self.generation,
+            handler: handler.unwrap_or(u16::MAX),
+            asked,
+            intake,
+            body_seen: 0,
+            answered: false,
+            reply: None,
+            stream: None,
+            entry,
+            sent_bytes: 0,
+            started_ns: self.now.mono_ns,
+        });
+        self.conns[token.index as usize].record = record;
+        self.answer_record(token, record, reply);
+    }
+
+    /// Puts down the answer of an open exchange.
+    fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
+        let record = self.records.get_mut(place).expect("the caller has looked it up");
+        record.answered = true;
+        let mut asked = record.asked;
+        // The rest of the body is read and dropped, if it is short and certain to come.
+        let (discard, unsafe_to_go_on) = match record.intake {
+            Intake::Done => (None, false),
+            Intake::Unread(decoder) | Intake::Wanted(decoder) | Intake::Discard(decoder) => {
+                let short = match decoder {
+                    Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
+                    Decoder::Chunked(_) => true,
+                };
+                (Some(decoder), !short || asked.awaits_continue)
+            }
+        };
+        if let Some(decoder) = discard {
+            record.intake = Intake::Discard(decoder);
+            // From here on it counts what is dropped.
+            record.body_seen = 0;
+        }
+        asked.keep &= !unsafe_to_go_on;
+        record.asked = asked;
+        let body_done = record.intake.is_done();
+        let status = reply.status;
+        let (stream, content) = self.put_reply(token, asked, body_done, reply);
+        let record = self.records.get_mut(place).expect("looked up above");
+        record.sent_bytes = content;
+        record.stream = stream;
+        if let Some(entry) = &mut record.entry {
+            self.log.set_status(entry, status);
+        }
+        if unsafe_to_go_on {
+            record.intake = Intake::Done;
+            self.conns[token.index as usize].flags |= LINGER;
+        } else if !body_done {
+            self.set_rate_window(token, 0);
+        }
+        if self.records.get(place).is_some_and(|record| record.stream.is_some()) {
+            self.pull(token, place);
+        }
+        self.end_exchange_if_over(token, place);
+    }
+
+    /// Writes an answer's head and content to the output. Returns the stream that is left, and the content's
+    /// length as far as it is known.
+    fn put_reply(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        body_done: bool,
+        reply: Reply,
+    ) -> (Option<Stream>, u64) {
+        self.metrics.responses(reply.status);
+        let conn = &mut self.conns[token.index as usize];
+        let Reply { status, fields, body, prepared, close } = reply;
+        let len = body.len();
+        let chunked = len.is_none() && !asked.version_10;
+        let last = !asked.keep || close || len.is_none() && !chunked && !asked.head_only;
+        if last {
+            conn.flags |= LAST;
+            if !body_done {
+                conn.flags |= LINGER;
+            }
+            if conn.reason == CloseReason::PeerDone {
+                conn.reason = CloseReason::Answered;
+            }
+        }
+        let persistence: &[u8] = match (last, asked.version_10) {
+            (true, _) => b"Connection: close\r\n",
+            (false, true) => b"Connection: keep-alive\r\n",
+            (false, false) => b"",
+        };
+        if let Some(prepared) = prepared {
+            return (None, self.put_prepared(&prepared, persistence, asked.head_only));
+        }
+
+        let out = self.out.tail(&mut self.buffers);
+        http1::put_status_line(out, status);
+        out.extend_from_slice(b"Date: ");
+        out.extend_from_slice(self.date.bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(fields.lines());
+        let bodiless = status == 204 || status == 304;
+        match len {
+            _ if bodiless => {}
+            Some(len) => http1::put_field_number(out, "Content-Length", len),
+            None if chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            None => {}
+        }
+        out.extend_from_slice(persistence);
+        out.extend_from_slice(b"\r\n");
+        if bodiless || asked.head_only {
+            return (None, 0);
+        }
+        match body {
+            Body::Empty => {}
+            Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => out.extend_from_slice(&bytes),
+            Body::Bytes(bytes) => self.out_segment(Segment::Bytes(bytes)),
+            Body::Shared(bytes) if bytes.len() <= COPY_BYTES_MAX => out.extend_from_slice(&bytes),
+            Body::Shared(bytes) => self.out_segment(Segment::Shared(bytes, 0)),
+            Body::File(file, range) => self.out_file(file, &range),
+            Body::Segments(segments) => {
+                for segment in segments {
+                    if !segment.is_empty() {
+                        self.out_segment(segment);
+                    }
+                }
+            }
+            Body::Stream(pull) => return (Some(Stream { pull, chunked, pending: false }), 0),
+        }
+        (None, len.unwrap_or(0))
+    }
+
+    /// The warm path: one copy of a block, with the date written over.
+    fn put_prepared(
+        &mut self,
+        prepared: &crate::reply::Prepared,
+        persistence: &[u8],
+        head_only: bool,
+    ) -> u64 {
+        let out = self.out.tail(&mut self.buffers);
+        let start = out.len();
+        if persistence.is_empty() && !head_only {
+            out.extend_from_slice(&prepared.block);
+        } else {
+            out.extend_from_slice(&prepared.block[..prepared.fields_end]);
+            out.extend_from_slice(persistence);
+            let end = if head_only { prepared.content_at } else { prepared.block.len() };
+            out.extend_from_slice(&prepared.block[prepared.fields_end..end]);
+        }
+        let date = start + prepared.date_at;
+        out[date..date + encke_wire::date::DATE_BYTES].copy_from_slice(self.date.bytes());
+        if head_only {
+            return 0;
+        }
+        match &prepared.content {
+            PreparedContent::Block => {}
+            PreparedContent::Shared(bytes) => {
+                self.out_segment(Segment::Shared(std::sync::Arc::clone(bytes), 0));
+            }
+            PreparedContent::File(file, range) => self.out_file(std::sync::Arc::clone(file), range),
+        }
+        prepared.len()
+    }
+
+    fn out_file(&mut self, file: std::sync::Arc<encke_io::files::OpenFile>, range: &std::ops::Range<u64>) {
+        if range.start < range.end {
+            self.out_segment(Segment::File { file, offset: range.start, len: range.end - range.start });
+        }
+    }
+
+    /// Puts a segment behind what is in the output.
+    fn out_segment(&mut self, segment: Segment) {
+        self.out.seal(&mut self.segments);
+        self.segments.push(segment);
+    }
+
+    /// An answer that is no handler's: the request was not one.
+    fn refuse(&mut self, token: Token, refusal: Refusal) {
+        self.metrics.refused(refusal.reason());
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Open;
+        conn.reason = CloseReason::Refused;
+        conn.flags |= LINGER;
+        let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
+        let status = refusal.status();
+        let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
+        let reply = Reply::text(status, text).with("X-Content-Type-Options", "nosniff");
+        let (_, content) = self.put_reply(token, asked, true, reply);
+        let entry = self.begin_refused_entry(token);
+        self.end_entry(entry, status, content, self.now.mono_ns);
+        self.next_request(token);
+    }
+
+    /// The exchange that was open is over: the connection is between requests.
+    fn next_request(&mut self, token: Token) {
+        let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Idle;
+        conn.deadline_ns = idle;
+    }
+
+    /// Ends an exchange whose answer is out and whose body is done.
+    fn end_exchange_if_over(&mut self, token: Token, place: u32) {
+        let Some(record) = self.records.get(place) else { return };
+        if !record.answered || record.stream.is_some() || !record.intake.is_done() {
+            return;
+        }
+        let Some(record) = self.records.remove(place) else { return };
+        self.conns[token.index as usize].record = NONE;
+        if let Some(entry) = record.entry {
+            self.out_entries.push((entry, record.sent_bytes, record.started_ns));
+        }
+        self.next_request(token);
+    }
+
+    /// Bytes of the open request's body. Returns how many are dealt with.
+    fn intake(&mut self, token: Token, bytes: &[u8]) -> usize {
+        let place = self.conns[token.index as usize].record;
+        let Some(record) = self.records.get_mut(place) else { return 0 };
+        let (mut decoder, wanted) = match record.intake {
+            Intake::Wanted(decoder) => (decoder, true),
+            Intake::Discard(decoder) => (decoder, false),
+            Intake::Done | Intake::Unread(_) => return 0,
+        };
+        if bytes.is_empty() {
+            return 0;
+        }
+        let (data, used, done) = match &mut decoder {
+            Decoder::Length(left) => {
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                *left -= take as u64;
+                (&bytes[..take], take, *left == 0)
+            }
+            Decoder::Chunked(chunked) => match chunked.feed(bytes) {
+                Ok(chunk) => (chunk.data, chunk.consumed, chunk.state == BodyState::Done),
+                Err(refusal) => {
+                    self.metrics.refused(refusal.reason());
+                    self.break_body(token, CloseReason::Refused, Some(refusal.status()));
+                    return bytes.len();
+                }
+            },
+        };
+        record.body_seen += data.len() as u64;
+        let over = if wanted {
+            self.policy.body_bytes.is_some_and(|most| record.body_seen > most)
+        } else {
+            record.body_seen > DISCARD_BYTES_MAX
+        };
+        if over {
+            record.intake = Intake::Unread(decoder);
+            self.metrics.refused("body_too_large");
+            self.break_body(token, CloseReason::Refused, Some(413));
+            return bytes.len();
+        }
+        if !wanted {
+            record.intake = if done { Intake::Done } else { Intake::Discard(decoder) };
+            self.end_exchange_if_over(token, place);
+            return used;
+        }
+        // Framing without data: go on looking for some.
+        record.intake = if done {
+            Intake::Done
+        } else if data.is_empty() {
+            Intake::Wanted(decoder)
+        } else {
+            Intake::Unread(decoder)
+        };
+        let key = ExchangeKey { slot: place, generation: record.generation, stream: 0 };
+        let handler = record.handler;
+        if done || !data.is_empty() {
+            self.conns[token.index as usize].deadline_ns = u64::MAX;
+        }
+        if !data.is_empty() {
+            self.call_body(handler, key, Piece::Data(data));
+        }
+        if done {
+            self.call_body(handler, key, Piece::End);
+        }
+        used
+    }
+
+    fn call_body(&mut self, handler: u16, key: ExchangeKey, piece: Piece<'_>) {
+        let Some(Some(mounted)) = self.handlers.get_mut(handler as usize) else { return };
+        let called = catch_unwind(AssertUnwindSafe(|| mounted.handler.body(key, piece)));
+        if called.is_err() {
+            self.metrics.handler_panics.add(1);
+            self.answer(key, Reply::error(500).and_close());
+        }
+        self.collect_desk(handler);
+    }
+
+    /// The body cannot be read to its end: the handler is told, the client gets an answer if it can, and the
+    /// connection closes.
+    pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, status: Option<u16>) {
+        let place = self.conns[token.index as usize].record;
+        let Some(record) = self.records.get_mut(place) else { return };
+        let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_));
+        let key = ExchangeKey { slot: place, generation: record.generation, stream: 0 };
+        let (handler, answered) = (record.handler, record.answered);
+        record.intake = Intake::Done;
+        record.asked.keep = false;
+        let conn = &mut self.conns[token.index as usize];
+        conn.flags |= LAST | LINGER;
+        conn.reason = reason;
+        if reading {
+            self.call_body(handler, key, Piece::Broken);
+        }
+        if let Some(status) = status
+            && !answered
+            && self.records.get(place).is_some_and(|record| !record.answered)
+        {
+            self.answer_record(token, place, Reply::error(status).and_close());
+        }
+        self.end_exchange_if_over(token, place);
+    }
+
+    /// Pulls an answer's stream until the output is full or it has nothing.
+    fn pull(&mut self, token: Token, place: u32) {
+        let Some(record) = self.records.get_mut(place) else { return };
+        let Some(stream) = &mut record.stream else { return };
+        stream.pending = false;
+        while self.segments.is_empty() && self.out.len() < 2 * STREAM_PIECE_BYTES {
+            let out = self.out.tail(&mut self.buffers);
+            let start = out.len();
+            if stream.chunked {
+                // Four digits and CRLF, filled in once the piece's length is known (RFC 9112 §7.1 allows
+                // leading zeros).
+                out.extend_from_slice(b"0000\r\n");
+            }
+            let content = out.len();
+            let pulled = catch_unwind(AssertUnwindSafe(|| stream.pull.pull(STREAM_PIECE_BYTES, out)))
+                .unwrap_or(Pulled::Failed);
+            let len = out.len() - content;
+            record.sent_bytes += len as u64;
+            if stream.chunked {
+                if len == 0 {
+                    out.truncate(start);
+                } else {
+                    for (digit, shift) in out[start..start + 4].iter_mut().zip([12, 8, 4, 0]) {
+                        *digit = b"0123456789abcdef"[len >> shift & 15];
+                    }
+                    out.extend_from_slice(b"\r\n");
+                }
+            }
+            match pulled {
+                Pulled::More => {}
+                Pulled::Pending => {
+                    stream.pending = true;
+                    break;
+                }
+                Pulled::End => {
+                    if stream.chunked {
+                        out.extend_from_slice(http1::LAST_CHUNK);
+                    }
+                    record.stream = None;
+                    self.end_exchange_if_over(token, place);
+                    break;
+                }
+                Pulled::Failed => {
+                    self.close(token, CloseReason::StreamFailed, true);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A handler's answer, from wherever it comes.
+    pub(crate) fn answer(&mut self, key: ExchangeKey, reply: Reply) {
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        if record.generation != key.generation || record.answered || record.reply.is_some() {
+            return;
+        }
+        let token = record.token;
+        if self.conns[token.index as usize].has(SENDING) {
+            record.reply = Some(Box::new(reply));
+            return;
+        }
+        self.answer_record(token, key.slot, reply);
+        self.go_on(token);
+    }
+
+    /// A handler's interim answer.
+    pub(crate) fn interim(&mut self, key: ExchangeKey, status: u16, fields: &Fields) {
+        let Some(record) = self.records.get(key.slot) else { return };
+        let token = record.token;
+        let open = record.generation == key.generation && !record.answered && !record.asked.version_10;
+        // One that meets a send in flight is left out: interim answers are hints.
+        if !open || self.conns[token.index as usize].has(SENDING) {
+            return;
+        }
+        let out = self.out.tail(&mut self.buffers);
+        http1::put_status_line(out, status);
+        out.extend_from_slice(fields.lines());
+        out.extend_from_slice(b"\r\n");
+        self.settle(token);
+    }
+
+    /// A handler asks for the next piece of a body.
+    pub(crate) fn read_more(&mut self, key: ExchangeKey) {
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        if record.generation != key.generation {
+            return;
+        }
+        let Intake::Unread(decoder) = record.intake else {
+            return;
+        };
+        record.intake = Intake::Wanted(decoder);
+        let token = record.token;
+        let asks = std::mem::replace(&mut record.asked.awaits_continue, false) && record.body_seen == 0;
+        let seen = record.body_seen;
+        self.set_rate_window(token, seen);
+        let conn = &self.conns[token.index as usize];
+        if asks && conn.input.is_none() && !conn.has(SENDING) {
+            self.out.tail(&mut self.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        self.go_on(token);
+    }
+
+    /// A handler's stream has more.
+    pub(crate) fn wake_stream(&mut self, key: ExchangeKey) {
+        let Some(record) = self.records.get(key.slot) else { return };
+        let token = record.token;
+        let pending = record.stream.as_ref().is_some_and(|stream| stream.pending);
+        if record.generation == key.generation && pending && !self.conns[token.index as usize].has(SENDING) {
+            self.pull(token, key.slot);
+            self.settle(token);
+        }
+    }
+
+    /// A handler has dropped an exchange.
+    pub(crate) fn dropped(&mut self, key: ExchangeKey) {
+        self.answer(key, Reply::error(500));
+    }
+
+    /// A send has ended well: what waited for it goes on.
+    pub(crate) fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>) {
+        self.recycle_segments(segments);
+        self.metrics.sent_bytes.add(bytes);
+        let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
+        let Some(conn) = self.conn(token) else { return };
+        conn.flags &= !SENDING;
+        let place = conn.record;
+        conn.deadline_ns = if conn.phase == Phase::Open { u64::MAX } else { idle };
+        let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
+        self.end_flight(flight, None);
+        if let Some(record) = self.records.get_mut(place) {
+            if let Some(reply) = record.reply.take() {
+                self.answer_record(token, place, *reply);
+            } else if record.stream.is_some() {
+                self.pull(token, place);
+            } else if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {
+                let seen = record.body_seen;
+                self.set_rate_window(token, seen);
+            }
+        }
+        self.go_on(token);
+    }
+
+    /// Looks at input that waited, sends what came of it, and receives again if nothing stands against it.
+    fn go_on(&mut self, token: Token) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.input.is_some() && !conn.has(SENDING) && !conn.has(LAST) {
+            self.resume_input(token);
+        }
+        self.settle(token);
+    }
+
+    /// Brings operations in line with the state: send what is in the output, close what is over, receive or
+    /// pause.
+    pub(crate) fn settle(&mut self, token: Token) {
+        self.flush(token);
+        let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+        if conn.generation != token.generation || matches!(conn.phase, Phase::Vacant | Phase::Closing) {
+            return;
+        }
+        if conn.has(SENDING) {
+            if conn.input.is_some() && !conn.has(PAUSED | PEER_ENDED) {
+                conn.flags |= PAUSED;
+                self.ops.push((token, Op::Pause));
+            }
+            return;
+        }
+        if conn.has(LAST) && conn.record == NONE {
+            self.end(token);
+            return;
+        }
+        let (waits, parsing) = match &conn.input {
+            None => (false, false),
+            Some(input) => (!input.bytes.is_empty(), input.parsing),
+        };
+        if conn.has(PEER_ENDED) {
+            match conn.phase {
+                Phase::Idle if !waits => self.close(token, CloseReason::PeerDone, false),
+                Phase::Head | Phase::Proxy => self.close(token, CloseReason::PeerAborted, false),
+                Phase::Open => self.end_of_body(token),
+                _ => {}
+            }
+            return;
+        }
+        let hungry = match conn.phase {
+            Phase::Idle | Phase::Head | Phase::Proxy => !waits || parsing || conn.phase == Phase::Proxy,
+            Phase::Open => match self.records.get(conn.record).map(|record| record.intake) {
+                Some(Intake::Wanted(_) | Intake::Discard(_)) => !waits,
+                // One read ahead, so that the peer's end is noticed while it waits for its answer.
+                _ => !waits,
+            },
+            Phase::Lingering => true,
+            Phase::Vacant | Phase::Closing => return,
+        };
+        if hungry && conn.has(PAUSED) {
+            conn.flags &= !PAUSED;
+            self.ops.push((token, Op::Recv));
+        } else if !hungry && !conn.has(PAUSED) {
+            conn.flags |= PAUSED;
+            self.ops.push((token, Op::Pause));
+        }
+    }
+
+    /// The peer sends no more while an exchange is open: a body that is not whole will never be.
+    fn end_of_body(&mut self, token: Token) {
+        let place = self.conns[token.index as usize].record;
+        let Some(record) = self.records.get(place) else { return };
+        let waits =
+            self.conns[token.index as usize].input.as_ref().is_some_and(|input| !input.bytes.is_empty());
+        let unfinished = match record.intake {
+            Intake::Done => false,
+            Intake::Unread(_) => !waits,
+            Intake::Wanted(_) | Intake::Discard(_) => true,
+        };
+        if unfinished {
+            self.break_body(token, CloseReason::PeerAborted, None);
+            self.close(token, CloseReason::PeerAborted, false);
+        }
+    }
+
+    /// Turns the output into one send.
+    fn flush(&mut self, token: Token) {
+        self.out.seal(&mut self.segments);
+        if self.segments.is_empty() {
+            debug_assert!(self.out_entries.is_empty());
+            return;
+        }
+        let spare = self.spare_segments.pop().unwrap_or_default();
+        let segments = std::mem::replace(&mut self.segments, spare);
+        let total: u64 = segments.iter().map(Segment::len).sum();
+        let flight = self.begin_flight();
+        let deadline = self.now.mono_ns.saturating_add(RATE_WINDOW_NS);
+        let conn = &mut self.conns[token.index as usize];
+        debug_assert!(!conn.has(SENDING), "one send at a time");
+        conn.flight = flight;
+        conn.flags |= SENDING;
+        conn.deadline_ns = deadline;
+        conn.window_bytes = total;
+        let segments = conn.transport.seal(segments);
+        self.wheel.arm_earlier(token.index, deadline);
+        self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
+    }
+
+    /// The last answer is out.
+    fn end(&mut self, token: Token) {
+        let conn = &mut self.conns[token.index as usize];
+        if !conn.has(LINGER) || conn.has(PEER_ENDED) {
+            let reason = conn.reason;
+            self.close(token, reason, false);
+            return;
+        }
+        // Closing with unread input would reset the connection, and a reset may destroy the answer before the
+        // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its.
+        conn.phase = Phase::Lingering;
+        conn.window_bytes = 0;
+        let paused = conn.has(PAUSED);
+        conn.flags &= !PAUSED;
+        let input = conn.input.take();
+        self.ops.push((token, Op::Shutdown));
+        if paused {
+            self.ops.push((token, Op::Recv));
+        }
+        if let Some(input) = input {
+            self.recycle_input(input);
+        }
+        self.set_deadline(token, self.policy.linger_time_ns);
+    }
+
+    /// The peer has ended its side.
+    pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
+        let Some(conn) = self.conn(token) else { return };
+        if behind_data {
+            // The bytes before the end are read when their turn comes, and the end is told again then.
+            return;
+        }
+        conn.flags |= PEER_ENDED;
+        if conn.phase == Phase::Lingering {
+            let reason = conn.reason;
+            self.close(token, reason, false);
+        } else {
+            self.settle(token);
+        }
+    }
+
+    /// An operation of a connection has failed.
+    pub(crate) fn conn_failed(&mut self, token: Token, fault: Fault, sent: u64, segments: Vec<Segment>) {
+        self.recycle_segments(segments);
+        self.metrics.sent_bytes.add(sent);
+        let Some(conn) = self.conn(token) else { return };
+        let reason = match fault {
+            _ if conn.phase == Phase::Lingering => conn.reason,
+            Fault::Reset | Fault::Unreachable => CloseReason::PeerReset,
+            Fault::FileShrunk => CloseReason::FileShrunk,
+            _ => CloseReason::System,
+        };
+        let flight = std::mem::replace(&mut conn.flight, NONE);
+        self.end_flight(flight, Some(sent));
+        // After a broken answer only a reset tells the client that it is not whole.
+        self.close(token, reason, fault == Fault::FileShrunk);
+    }
+
+    /// A connection's deadline has passed. `unsent` are the bytes of its send that the kernel has not taken.
+    pub(crate) fn overdue(&mut self, token: Token, unsent: u64) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.has(SENDING) {
+            let taken = conn.window_bytes.saturating_sub(unsent);
+            if taken < self.policy.write_rate.saturating_mul(RATE_WINDOW_NS / 1_000_000_000) {
+                self.close(token, CloseReason::WriteRate, true);
+            } else {
+                self.conns[token.index as usize].window_bytes = unsent;
+                self.set_deadline(token, RATE_WINDOW_NS);
+            }
+            return;
+        }
+        match conn.phase {
+            Phase::Idle if conn.requests == 0 => self.close(token, CloseReason::HeadTime, false),
+            Phase::Idle => {
+                let reason = if self.draining() { CloseReason::Drain } else { CloseReason::IdleTime };
+                self.close(token, reason, false);
+            }
+            Phase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
+            Phase::Head => {
+                let input = conn.input.take();
+                if let Some(input) = input {
+                    self.recycle_input(input);
+                }
+                self.time_out(token, CloseReason::HeadTime);
+            }
+            Phase::Open => {
+                let (place, window) = (conn.record, conn.window_bytes);
+                let Some(record) = self.records.get(place) else { return };
+                let taken = record.body_seen.saturating_sub(window);
+                if taken >= self.policy.body_rate.saturating_mul(RATE_WINDOW_NS / 1_000_000_000) {
+                    let seen = record.body_seen;
+                    self.set_rate_window(token, seen);
+                } else {
+                    self.break_body(token, CloseReason::BodyRate, Some(408));
+                    self.settle(token);
+                }
+            }
+            Phase::Lingering => {
+                let reason = match conn.reason {
+                    CloseReason::Answered => CloseReason::LingerTime,
+                    other => other,
+                };
+                self.close(token, reason, true);
+            }
+            Phase::Vacant | Phase::Closing => {}
+        }
+    }
+
+    /// Answers 408 to a request that did not come in time.
+    fn time_out(&mut self, token: Token, reason: CloseReason) {
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Open;
+        conn.reason = reason;
+        conn.flags |= LINGER;
+        let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
+        let (_, content) = self.put_reply(token, asked, true, Reply::error(408));
+        let entry = self.begin_refused_entry(token);
+        self.end_entry(entry, 408, content, self.now.mono_ns);
+        self.next_request(token);
+        self.settle(token);
+    }
+
+    /// Judges the rate of a body from now on; `seen` bytes of it have arrived.
+    fn set_rate_window(&mut self, token: Token, seen: u64) {
+        self.conns[token.index as usize].window_bytes = seen;
+        self.set_deadline(token, RATE_WINDOW_NS);
+    }
+
+    /// Who asks: the peer, or whom a trusted proxy names.
+    fn origin(&self, token: Token, head: &Head, bytes: &[u8]) -> Origin {
+        let conn: &Conn = &self.conns[token.index as usize];
+        let peer = conn.peer();
+        let (address, local) = match peer {
+            Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
+            Peer::Local => (None, true),
+        };
+        let mut origin = Origin { peer, client: address, secure: conn.has(SECURE), local };
+        let trusted = |ip| self.policy.trusted_proxies.iter().any(|network| network.contains(ip));
+        // Whoever reaches a Unix socket was let in by its permissions: a proxy of ours.
+        let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if !self.policy.trusted_proxies.is_empty() && (address.is_none() || trusted(proxy)) {
+            let (dialect, field) = match self.policy.dialect {
+                dialect @ Dialect::Forwarded => (dialect, Known::Forwarded),
+                dialect @ Dialect::XForwardedFor => (dialect, Known::XForwardedFor),
+            };
+            let is_trusted = |ip| ip == proxy || trusted(ip);
+            let client = forwarded::client(proxy, dialect, head.all(bytes, field), is_trusted);
+            if address.is_some() || client.address != proxy {
+                origin.client = Some(client.address);
+            }
+            origin.secure |= client
+                .proto
+                .or_else(|| head.known(bytes, Known::XForwardedProto))
+                .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+        }
+        origin
+    }
+}

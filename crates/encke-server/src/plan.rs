@@ -1,0 +1,22 @@
+//! What the workers do, as a value: made from settings, replaced whole at a reload.
+
+use std::sync::Arc;
+
+use crate::handler::Mount;
+use crate::policy::Policy;
+
+/// Policy and handlers.
+pub(crate) struct Plan {
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) mounts: Vec<MountPoint>,
+}
+
+/// A handler's place.
+#[derive(Clone)]
+pub(crate) struct MountPoint {
+    /// Paths that begin with it, as sent, are the handler's.
+    pub(crate) prefix: String,
+    pub(crate) mount: Arc<dyn Mount>,
+    /// It is reached through the admin listener only; the others are not.
+    pub(crate) admin: bool,
+}

@@ -1,0 +1,132 @@
+//! What a worker obeys: the settings of limits, checked and in the units of the hot path.
+
+use std::net::IpAddr;
+
+use encke_wire::forwarded::Dialect;
+use encke_wire::http1::HeadLimits;
+
+/// Limits of connections and requests. Times are nanoseconds, rates bytes a second.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Of a request's head.
+    pub head: HeadLimits,
+    /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
+    pub head_time_ns: u64,
+    /// Between two requests.
+    pub idle_time_ns: u64,
+    /// Largest body of a request; `None`: any.
+    pub body_bytes: Option<u64>,
+    /// A body must arrive at least this fast while we read it.
+    pub body_rate: u64,
+    /// An answer must be taken at least this fast.
+    pub write_rate: u64,
+    /// How long a connection is read on after a final answer that the client may not have read.
+    pub linger_time_ns: u64,
+    /// After so many requests a connection is closed; `None`: never.
+    pub requests_per_connection: Option<u32>,
+    /// Connections of the whole process.
+    pub connections: usize,
+    /// Connections of one client address; `None`: any.
+    pub connections_per_address: Option<u32>,
+    /// Peers whose word about the client's address is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// Which field those peers write.
+    pub dialect: Dialect,
+}
+
+/// A range of addresses, as in `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of it.
+    pub address: IpAddr,
+    /// Leading bits that count.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether an address lies in it. An IPv4 address in IPv6 clothing counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(ours), IpAddr::V4(other)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(other)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(128))).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            head: HeadLimits::default(),
+            head_time_ns: 10_000_000_000,
+            idle_time_ns: 60_000_000_000,
+            // 1 GiB: bodies are streamed, so the limit protects handlers' disks, not this server's memory.
+            body_bytes: Some(1 << 30),
+            // 240 bytes a second is slower than any modem; what is slower holds a connection on purpose.
+            body_rate: 240,
+            write_rate: 240,
+            linger_time_ns: 2_000_000_000,
+            requests_per_connection: None,
+            connections: 1_000,
+            connections_per_address: None,
+            trusted_proxies: Vec::new(),
+            dialect: Dialect::XForwardedFor,
+        }
+    }
+}
+
+/// How long a slow body or a slow reader is watched before its rate is judged: long enough for a phone that
+/// changes cells, short enough that 300 slow clients are gone before a person gives up.
+pub(crate) const RATE_WINDOW_NS: u64 = 10_000_000_000;
+
+/// Bytes of a request's body that are read and dropped so that the connection can go on; more, and it is
+/// closed after the answer. Reading 64 KiB costs about as much as a new connection.
+pub(crate) const DISCARD_BYTES_MAX: u64 = 64 * 1024;
+
+/// Bytes read and dropped while lingering. A client that sends more than this after the final answer does not
+/// read it.
+pub(crate) const LINGER_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Output of one batch of pipelined requests: past it the rest waits for the send to end.
+pub(crate) const BATCH_BYTES_MAX: usize = 256 * 1024;
+/// The same in segments (an answer with a file is two).
+pub(crate) const BATCH_SEGMENTS_MAX: usize = 64;
+
+/// A stream's body is pulled in pieces of at most this size: the chunk's size then has four digits.
+pub(crate) const STREAM_PIECE_BYTES: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_contains_its_addresses_and_no_others() {
+        let network = |text: &str| {
+            let (address, prefix) = text.split_once('/').expect("a slash");
+            Network {
+                address: address.parse().expect("an address"),
+                prefix: prefix.parse().expect("a number"),
+            }
+        };
+        for (range, address, expected) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("192.0.2.7/32", "192.0.2.7", true),
+            ("192.0.2.7/32", "192.0.2.6", false),
+            ("192.0.2.0/24", "::ffff:192.0.2.1", true),
+            ("2001:db8::/32", "2001:db8:1::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "10.0.0.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(network(range).contains(address), expected, "{address} in {range}");
+        }
+    }
+}

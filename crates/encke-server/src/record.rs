@@ -1,0 +1,90 @@
+//! An open exchange: what a worker remembers of a request that is not done yet.
+//!
+//! ```text
+//! request's body   None ─────────────────────────────────────────────► Done
+//!                  Unread ─read_more─► Wanted ─piece─► Unread … last ─► Done
+//!                  Unread or Wanted ─answered─► Discard ──────────────► Done (or the connection is closed)
+//! answer           unanswered ─► (reply waits for a send) ─► streaming ─► answered
+//! ```
+//! The exchange ends when the answer is out and the body is done.
+
+use encke_io::Token;
+use encke_wire::http1::{ChunkedDecoder, Framing};
+
+use crate::access::Entry;
+use crate::reply::{Pull, Reply};
+
+/// An exchange that outlives the call of its handler.
+pub(crate) struct Record {
+    pub(crate) token: Token,
+    pub(crate) generation: u32,
+    /// Which of the worker's handlers was called.
+    pub(crate) handler: u16,
+    pub(crate) asked: Asked,
+    pub(crate) intake: Intake,
+    /// Bytes of the request's body so far.
+    pub(crate) body_seen: u64,
+    pub(crate) answered: bool,
+    /// An answer that came while a send was in flight.
+    pub(crate) reply: Option<Box<Reply>>,
+    pub(crate) stream: Option<Stream>,
+    pub(crate) entry: Option<Box<Entry>>,
+    /// Bytes of the answer's content so far.
+    pub(crate) sent_bytes: u64,
+    pub(crate) started_ns: u64,
+}
+
+/// What of a request decides how its answer is framed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// HTTP/1.0: no chunks, no interim answers, and persistence must be said.
+    pub(crate) version_10: bool,
+    /// HEAD: no content.
+    pub(crate) head_only: bool,
+    /// The connection may go on afterwards.
+    pub(crate) keep: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub(crate) awaits_continue: bool,
+}
+
+/// Where the request's body stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Intake {
+    /// There is none, or it is whole.
+    Done,
+    /// The handler has not asked for more.
+    Unread(Decoder),
+    /// The handler has asked.
+    Wanted(Decoder),
+    /// Nobody wants it.
+    Discard(Decoder),
+}
+
+/// How the body's end is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decoder {
+    Length(u64),
+    Chunked(ChunkedDecoder),
+}
+
+impl Intake {
+    pub(crate) fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::None | Framing::Length(0) => Self::Done,
+            Framing::Length(length) => Self::Unread(Decoder::Length(length)),
+            Framing::Chunked => Self::Unread(Decoder::Chunked(ChunkedDecoder::new())),
+        }
+    }
+
+    pub(crate) fn is_done(self) -> bool {
+        matches!(self, Self::Done)
+    }
+}
+
+/// The rest of an answer that is pulled.
+pub(crate) struct Stream {
+    pub(crate) pull: Box<dyn Pull>,
+    pub(crate) chunked: bool,
+    /// It had nothing when last asked.
+    pub(crate) pending: bool,
+}

@@ -1,0 +1,145 @@
+//! What a handler sees of a request: a view of method, path, authority and fields, never of buffers.
+
+use std::net::IpAddr;
+
+use encke_io::{Now, Peer};
+use encke_wire::conditional::Conditions;
+use encke_wire::field::Known;
+use encke_wire::http1::{Form, Framing, Head, Values, Version};
+use encke_wire::method::Method;
+
+/// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub(crate) head: &'a Head,
+    /// The buffer that `head` was parsed from.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) origin: &'a Origin,
+    pub(crate) now: Now,
+}
+
+/// Where a request came from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The other end of the connection, or who it is according to a PROXY header.
+    pub peer: Peer,
+    /// The client's address: the peer's, or behind a trusted proxy what that proxy says. `None` for a Unix
+    /// socket whose peer says nothing.
+    pub client: Option<IpAddr>,
+    /// The request came encrypted, to us or to a trusted proxy.
+    pub secure: bool,
+    /// The connection itself comes from this machine (loopback address or Unix socket).
+    pub local: bool,
+}
+
+impl<'a> Request<'a> {
+    /// The method; [`Method::Other`] for those that have no name here.
+    pub fn method(&self) -> Method {
+        self.head.method()
+    }
+
+    /// The method as sent.
+    pub fn method_text(&self) -> &'a [u8] {
+        self.head.method_text(self.bytes)
+    }
+
+    /// Major and minor version; HTTP/1.x above 1.1 count as 1.1.
+    pub fn version(&self) -> Version {
+        self.head.version()
+    }
+
+    /// The request target as sent.
+    pub fn target(&self) -> &'a [u8] {
+        self.head.target(self.bytes)
+    }
+
+    /// Which of the four forms the target has (RFC 9112 §3.2).
+    pub fn form(&self) -> Form {
+        self.head.form()
+    }
+
+    /// The path as sent: not decoded, dots not resolved; `*` for an asterisk-form.
+    pub fn path(&self) -> &'a [u8] {
+        self.head.path(self.bytes)
+    }
+
+    /// The query as sent, without `?`.
+    pub fn query(&self) -> Option<&'a [u8]> {
+        self.head.query(self.bytes)
+    }
+
+    /// The authority that the request is for, `host[:port]`; empty if the client gave none.
+    pub fn authority(&self) -> &'a [u8] {
+        self.head.host(self.bytes)
+    }
+
+    /// The first value of a well-known field.
+    pub fn known(&self, name: Known) -> Option<&'a [u8]> {
+        self.head.known(self.bytes, name)
+    }
+
+    /// Every value of a well-known field, in order.
+    pub fn all(&self, name: Known) -> Values<'a> {
+        self.head.all(self.bytes, name)
+    }
+
+    /// The first value of any field; names are compared without regard to case.
+    pub fn field(&self, name: &str) -> Option<&'a [u8]> {
+        self.head.field(self.bytes, name)
+    }
+
+    /// Every field, name and value, in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.head.fields(self.bytes)
+    }
+
+    /// Whether there is any precondition or range to look at (RFC 9110 §13, §14): almost never.
+    pub fn is_conditional(&self) -> bool {
+        self.head.is_conditional()
+    }
+
+    /// The preconditions, to be evaluated against what would be answered.
+    pub fn conditions(&self) -> Conditions<'a, Values<'a>> {
+        self.head.conditions(self.bytes)
+    }
+
+    /// Whether a body follows the head, and how its end is known.
+    pub fn framing(&self) -> Framing {
+        self.head.framing()
+    }
+
+    /// Where it came from.
+    pub fn origin(&self) -> &'a Origin {
+        self.origin
+    }
+
+    /// The moment at which the worker's present turn began.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// A copy that outlives the call.
+    pub fn keep(&self) -> Kept {
+        Kept {
+            head: Box::new(self.head.clone()),
+            bytes: self.bytes.into(),
+            origin: self.origin.clone(),
+            now: self.now,
+        }
+    }
+}
+
+/// A request that was kept.
+pub struct Kept {
+    head: Box<Head>,
+    bytes: Box<[u8]>,
+    origin: Origin,
+    now: Now,
+}
+
+impl Kept {
+    /// The view it was made from.
+    pub fn view(&self) -> Request<'_> {
+        Request { head: &self.head, bytes: &self.bytes, origin: &self.origin, now: self.now }
+    }
+}

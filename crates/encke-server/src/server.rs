@@ -1,0 +1,412 @@
+//! A server: addresses and handlers, started on as many workers as there are processors.
+//!
+//! ```
+//! use encke_server::{Options, Outcome, Reply, Server};
+//!
+//! let running = Server::new(Options::default())
+//!     .listen("127.0.0.1:0".parse()?)
+//!     .mount("/", |request: &encke_server::Request<'_>, _exchange| {
+//!         let path = String::from_utf8_lossy(request.path());
+//!         Outcome::Now(Reply::text(200, format!("You asked for {path}\n")))
+//!     })
+//!     .start()?;
+//! println!("serving on {}", running.addresses()[0]);
+//! running.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use encke_io::offload::{self, Pool};
+use encke_io::socket::{ListenOptions, Listener};
+use encke_io::{Address, Backend, Reactor};
+
+use crate::access::Access;
+use crate::census::Census;
+use crate::exchange::{Link, Message};
+use crate::handler::Mount;
+use crate::metrics::Metrics;
+use crate::plan::{MountPoint, Plan};
+use crate::policy::Policy;
+use crate::worker::{Command, DoorKind, Shared, Worker};
+
+/// How a server runs, besides what it serves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Worker threads; `None`: one for each processor this process may use.
+    pub workers: Option<usize>,
+    /// How to wait for events; `None`: chosen.
+    pub backend: Option<Backend>,
+    /// Connections that the kernel completes before they are accepted, for each listener.
+    pub backlog: u32,
+    /// Threads for work that may block.
+    pub offload_threads: usize,
+    /// Limits.
+    pub policy: Policy,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { workers: None, backend: None, backlog: 4096, offload_threads: 2, policy: Policy::default() }
+    }
+}
+
+/// A place to listen.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Where.
+    pub address: Address,
+    /// Connections begin with a PROXY header (haproxy's protocol, versions 1 and 2).
+    pub proxy_protocol: bool,
+    /// Permission bits of a Unix socket's file.
+    pub mode: Option<u32>,
+    /// It leads to the admin handlers, not to the others.
+    pub admin: bool,
+}
+
+impl From<SocketAddr> for Door {
+    fn from(address: SocketAddr) -> Self {
+        Self { address: Address::Inet(address), proxy_protocol: false, mode: None, admin: false }
+    }
+}
+
+/// A server that is being put together.
+pub struct Server {
+    options: Options,
+    doors: Vec<Door>,
+    inherited: Vec<Listener>,
+    mounts: Vec<MountPoint>,
+}
+
+/// A server that serves. Dropping it leaves it running until the process ends; [`Running::stop`] ends it.
+pub struct Running {
+    links: Vec<Arc<Link>>,
+    threads: Vec<JoinHandle<()>>,
+    board: Arc<Board>,
+    pool: Pool,
+    mounts: Mutex<Vec<MountPoint>>,
+}
+
+/// What is known of a running server, for whoever asks: admin handlers, the program.
+pub struct Board {
+    pub(crate) metrics: Vec<Arc<Metrics>>,
+    pub(crate) stopping: std::sync::atomic::AtomicBool,
+    pub(crate) backend: Backend,
+    pub(crate) backend_reason: &'static str,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) admin_addresses: Vec<Address>,
+    pub(crate) connections: usize,
+    pub(crate) started: std::time::SystemTime,
+}
+
+impl Server {
+    /// A server that listens nowhere and has no handlers yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, doors: Vec::new(), inherited: Vec::new(), mounts: Vec::new() }
+    }
+
+    /// Listens on a TCP address; port 0 lets the system choose.
+    #[must_use]
+    pub fn listen(self, address: SocketAddr) -> Self {
+        self.door(address.into())
+    }
+
+    /// Listens as told.
+    #[must_use]
+    pub fn door(mut self, door: Door) -> Self {
+        self.doors.push(door);
+        self
+    }
+
+    /// Accepts on a socket that listens already.
+    #[must_use]
+    pub fn inherit(mut self, listener: Listener) -> Self {
+        self.inherited.push(listener);
+        self
+    }
+
+    /// Gives requests whose path, as sent, begins with `prefix` to a handler. The longest prefix wins.
+    #[must_use]
+    pub fn mount(mut self, prefix: &str, mount: impl Mount + 'static) -> Self {
+        self.mounts.push(MountPoint { prefix: prefix.to_owned(), mount: Arc::new(mount), admin: false });
+        self
+    }
+
+    /// Gives requests of the admin listener whose path begins with `prefix` to a handler.
+    #[must_use]
+    pub fn mount_admin(mut self, prefix: &str, mount: impl Mount + 'static) -> Self {
+        self.mounts.push(MountPoint { prefix: prefix.to_owned(), mount: Arc::new(mount), admin: true });
+        self
+    }
+
+    /// Binds every address and starts the workers. When it returns, every listener accepts.
+    ///
+    /// # Errors
+    /// An address cannot be bound (the error names it), the back end is not to be had, or the system has no
+    /// room for another thread.
+    pub fn start(self) -> io::Result<Running> {
+        self.start_with(|_| Vec::new())
+    }
+
+    /// As [`Server::start`], with handlers that want to know of the server they are part of.
+    pub(crate) fn start_with(
+        self,
+        admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>,
+    ) -> io::Result<Running> {
+        let Self { options, doors, inherited, mut mounts } = self;
+        let (backend, backend_reason) = match options.backend {
+            Some(backend) => (backend, "as asked for"),
+            None => Backend::auto()?,
+        };
+        let workers = options.workers.unwrap_or_else(encke_io::host::processors).max(1);
+        let mut queues = Vec::new();
+        queues.resize_with(workers, Vec::new);
+        let mut addresses = Vec::new();
+        let mut admin_addresses = Vec::new();
+        for door in &doors {
+            let address = bind(door, options.backlog, &mut queues)?;
+            if door.admin { &mut admin_addresses } else { &mut addresses }.push(address);
+        }
+        for listener in inherited {
+            addresses.push(listener.address().clone());
+            let kind = DoorKind { admin: false, proxy_protocol: false };
+            share(listener, kind, &mut queues)?;
+        }
+
+        let pool = Pool::start(options.offload_threads, offload::QUEUE_DEFAULT)?;
+        let census = Arc::new(Census::default());
+        let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
+        let board = Arc::new(Board {
+            metrics: metrics.clone(),
+            stopping: false.into(),
+            backend,
+            backend_reason,
+            addresses,
+            admin_addresses,
+            connections: options.policy.connections,
+            started: std::time::SystemTime::now(),
+        });
+        mounts.extend(admin(&board));
+        let plan = Arc::new(Plan { policy: Arc::new(options.policy), mounts: mounts.clone() });
+
+        let mut running = Running {
+            links: Vec::new(),
+            threads: Vec::new(),
+            board,
+            pool: pool.clone(),
+            mounts: Mutex::new(mounts),
+        };
+        for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
+            let seat = Seat {
+                queue,
+                plan: Arc::clone(&plan),
+                pool: pool.clone(),
+                shared: Shared { metrics, census: Arc::clone(&census), log: Access::default() },
+            };
+            let (report, hear) = std::sync::mpsc::channel();
+            let thread = thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn(move || seat.take(backend, &report))?;
+            let started =
+                hear.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended at its start")));
+            match started {
+                Ok(link) => {
+                    running.links.push(link);
+                    running.threads.push(thread);
+                }
+                Err(error) => {
+                    running.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where it listens, with the ports that the system chose.
+    pub fn addresses(&self) -> &[Address] {
+        &self.board.addresses
+    }
+
+    /// Where the admin listener is.
+    pub fn admin_addresses(&self) -> &[Address] {
+        &self.board.admin_addresses
+    }
+
+    /// How it waits for events, and why so.
+    pub fn backend(&self) -> (Backend, &'static str) {
+        (self.board.backend, self.board.backend_reason)
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Has the workers stop: for `delay` they go on and `/readyz` says that they will not; then they take
+    /// nothing new, and what is going on has `time` to end.
+    pub fn drain(&self, delay: Duration, time: Duration) {
+        self.board.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+        for link in &self.links {
+            link.send(Message::Command(Command::Drain { delay, time }));
+        }
+    }
+
+    /// Gives the workers other limits. What they serve stays.
+    pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
+        let mut points = self.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(mounts) = mounts {
+            points.retain(|point| point.admin);
+            points.extend(mounts.into_iter().map(|(prefix, mount)| MountPoint {
+                prefix,
+                mount,
+                admin: false,
+            }));
+        }
+        let plan = Arc::new(Plan { policy: Arc::new(policy), mounts: points.clone() });
+        for link in &self.links {
+            link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
+        }
+    }
+
+    /// Waits until the workers have stopped.
+    pub fn join(mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker that panics aborts the process: there is no other end to hear of.
+            let _ended = thread.join();
+        }
+        self.pool.close();
+    }
+
+    /// Stops at once what is idle, gives the rest a moment, and waits for the end.
+    pub fn stop(self) {
+        self.drain(Duration::ZERO, Duration::from_millis(500));
+        self.join();
+    }
+}
+
+/// What a worker's thread is given.
+struct Seat {
+    queue: Vec<(Listener, DoorKind)>,
+    plan: Arc<Plan>,
+    pool: Pool,
+    shared: Shared,
+}
+
+type Report = std::sync::mpsc::Sender<io::Result<Arc<Link>>>;
+
+impl Seat {
+    /// Runs a worker on the chosen back end until it is over.
+    fn take(self, backend: Backend, report: &Report) {
+        let pool = self.pool.clone();
+        match backend {
+            #[cfg(unix)]
+            Backend::Poll => self.run(encke_io::PollReactor::new(pool), report),
+            #[cfg(target_os = "linux")]
+            Backend::EpollLevel => self.run(encke_io::EpollLevelReactor::new(pool), report),
+            #[cfg(target_os = "linux")]
+            Backend::EpollEdge => self.run(encke_io::EpollEdgeReactor::new(pool), report),
+            other => {
+                let reason = format!("this program was built without the back end {other}");
+                let _gone = report.send(Err(io::Error::new(io::ErrorKind::Unsupported, reason)));
+            }
+        }
+    }
+
+    fn run<R: Reactor>(self, reactor: Result<R, encke_io::Unavailable>, report: &Report) {
+        let reactor = match reactor {
+            Ok(reactor) => reactor,
+            Err(error) => {
+                let _gone = report.send(Err(error.into()));
+                return;
+            }
+        };
+        let link = Link::new(reactor.waker());
+        let mut worker = Worker::new(reactor, Arc::clone(&link), &self.plan, self.shared);
+        for (listener, kind) in self.queue {
+            if let Err(fault) = worker.listen(listener, kind) {
+                let _gone = report.send(Err(io::Error::other(fault)));
+                return;
+            }
+        }
+        let _gone = report.send(Ok(link));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run()));
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => {
+                crate::report(&format!("a worker cannot wait for events any more: {fault}; stopping"));
+                std::process::abort();
+            }
+            // One worker less would answer a part of the clients with silence: better to be started again.
+            Err(_panic) => std::process::abort(),
+        }
+    }
+}
+
+/// Binds a door for every worker; the admin door leads to the first one only.
+fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Address> {
+    let kind = DoorKind { admin: door.admin, proxy_protocol: door.proxy_protocol };
+    let shared = queues.len() > 1 && !door.admin && matches!(door.address, Address::Inet(_));
+    let options = ListenOptions { backlog, shared, mode: door.mode };
+    let named = |error: io::Error, address: &Address| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(&error)))
+    };
+    if shared {
+        // Sharing a port would also share it with another server of this user, without a word: ask alone first.
+        let alone = ListenOptions { shared: false, ..options };
+        let probe = Listener::bind(&door.address, alone).map_err(|error| named(error, &door.address))?;
+        if let Address::Inet(address) = &door.address
+            && address.port() != 0
+        {
+            drop(probe);
+        }
+    }
+    let first = Listener::bind(&door.address, options).map_err(|error| named(error, &door.address))?;
+    let address = first.address().clone();
+    if !shared {
+        if door.admin || queues.len() == 1 {
+            queues[0].push((first, kind));
+        } else {
+            share(first, kind, queues)?;
+        }
+        return Ok(address);
+    }
+    let mut next = Some(first);
+    for queue in queues {
+        let listener = match next.take() {
+            Some(first) => first,
+            None => Listener::bind(&address, options).map_err(|error| named(error, &address))?,
+        };
+        queue.push((listener, kind));
+    }
+    Ok(address)
+}
+
+/// Gives every worker a handle of one queue.
+fn share(listener: Listener, kind: DoorKind, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<()> {
+    let (last, others) = queues.split_last_mut().expect("there is at least one worker");
+    for queue in others {
+        queue.push((listener.duplicate()?, kind));
+    }
+    last.push((listener, kind));
+    Ok(())
+}
+
+/// What helps against a failed bind.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (another program listens there; choose another port with -l)",
+        io::ErrorKind::PermissionDenied => {
+            " (ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with -l)"
+        }
+        io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
+        _ => "",
+    }
+}

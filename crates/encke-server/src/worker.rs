@@ -1,0 +1,768 @@
+//! A worker: one thread, one reactor, its own connections, handlers and timers. Nothing in it is shared.
+//!
+//! ```text
+//! turn:  wait (not at all if work is pending)
+//!        ─► ≤ 256 events ─► due timers ─► ≤ 64 messages ─► jobs and watches of handlers ─► submit
+//! ```
+//! [`Core`] decides and puts operations down; [`Worker`] has the reactor and submits them. So an event may lend
+//! the reactor's memory while the core works with it.
+//!
+//! ```text
+//! Serving ──Drain──► Announced ──delay──► Retired ──a moment──► Draining ──empty, or time──► over
+//!                    /readyz says 503     listeners take what   listeners are closed,
+//!                                         is under way          idle connections end
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::slab::Slab;
+use encke_io::socket::Listener;
+use encke_io::wheel::Wheel;
+use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Reactor, Segment, Source, Token};
+use encke_wire::http1::Head;
+
+use crate::access::{Access, Entry};
+use crate::buffers::{Buffers, Out};
+use crate::census::Census;
+use crate::close::CloseReason;
+use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase};
+use crate::date::DateCache;
+use crate::exchange::{Link, Message};
+use crate::handler::{Desk, Handler, JobId};
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::record::Record;
+use crate::request::Request;
+
+/// Events served before timers and messages have their turn.
+const EVENTS_PER_TURN: usize = 256;
+/// Messages taken from the inbox in a turn.
+const MESSAGES_PER_TURN: usize = 64;
+/// When accepting failed for want of descriptors, and nothing of this worker closes, it is tried again.
+const ACCEPT_RETRY_NS: u64 = 100_000_000;
+/// How long a retired listener accepts what was under way: a handshake takes a round trip.
+const RETIRE_NS: u64 = 200_000_000;
+/// From this share of the connections on, idle ones make room: 97 in 100.
+const SHED_PERCENT: usize = 97;
+/// Slots looked at to find an idle connection to shed.
+const SHED_LOOK: usize = 64;
+
+/// What the program tells a worker.
+pub(crate) enum Command {
+    /// Accept here, too.
+    Listen(Listener, DoorKind),
+    /// Accept there no longer; connections stay.
+    Unlisten(Address),
+    /// New settings.
+    Reload(Arc<Plan>),
+    /// Stop: say so for `delay`, then take nothing new, and end within `time`.
+    Drain {
+        /// During which `/readyz` already answers 503.
+        delay: Duration,
+        /// For what is going on to end.
+        time: Duration,
+    },
+    /// Open the logs again.
+    ReopenLogs,
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DoorKind {
+    /// It leads to the admin handlers.
+    pub(crate) admin: bool,
+    /// Connections begin with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+}
+
+struct Door {
+    token: Token,
+    address: Address,
+    kind: DoorKind,
+    /// Drops that the kernel had counted at the last look.
+    drops: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Serving,
+    Announced { until_ns: u64, time_ns: u64 },
+    Retired { until_ns: u64, end_ns: u64 },
+    Draining { end_ns: u64 },
+}
+
+/// A handler and where it is reached.
+pub(crate) struct Mounted {
+    pub(crate) handler: Box<dyn Handler>,
+    desk: Desk,
+    prefix: String,
+    admin: bool,
+    /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
+    retired: bool,
+    jobs: usize,
+    watches: Vec<Token>,
+}
+
+/// A worker on a reactor of kind `R`.
+pub(crate) struct Worker<R> {
+    reactor: R,
+    core: Core,
+}
+
+/// All of a worker but its reactor.
+pub(crate) struct Core {
+    pub(crate) now: Now,
+    pub(crate) date: DateCache,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) wheel: Wheel,
+    pub(crate) records: Slab<Record>,
+    /// Counts exchanges, so that a late answer never meets another request.
+    pub(crate) generation: u32,
+    flights: Slab<Flight>,
+    pub(crate) handlers: Vec<Option<Mounted>>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) heads: Vec<Box<Head>>,
+    pub(crate) out: Out,
+    pub(crate) segments: Vec<Segment>,
+    /// Log entries of the answers in the output: entry, content bytes, start.
+    pub(crate) out_entries: Vec<(Box<Entry>, u64, u64)>,
+    pub(crate) spare_segments: Vec<Vec<Segment>>,
+    pub(crate) buffers: Buffers,
+    pub(crate) ops: Vec<(Token, Op)>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Access,
+    pub(crate) turn_requests: u64,
+    census: Arc<Census>,
+    doors: Vec<Door>,
+    accept_paused: bool,
+    accept_retry_ns: Option<u64>,
+    shed_hand: usize,
+    open: usize,
+    partial: usize,
+    stage: Stage,
+    due: Vec<u32>,
+    messages: Vec<Message>,
+    inbox_left: bool,
+    checked_second: u64,
+}
+
+/// Log entries of answers whose send is in flight.
+struct Flight {
+    entries: Vec<(Box<Entry>, u64, u64)>,
+}
+
+/// Whether a worker goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    Go,
+    Over,
+}
+
+/// What a worker shares with the others and the program.
+pub(crate) struct Shared {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) census: Arc<Census>,
+    pub(crate) log: Access,
+}
+
+impl<R: Reactor> Worker<R> {
+    pub(crate) fn new(mut reactor: R, link: Arc<Link>, plan: &Plan, shared: Shared) -> Self {
+        let now = reactor.now();
+        let mut core = Core {
+            now,
+            date: DateCache::new(now.unix_s()),
+            policy: Arc::clone(&plan.policy),
+            conns: Vec::new(),
+            wheel: Wheel::new(now.mono_ns),
+            records: Slab::new(),
+            generation: 0,
+            flights: Slab::new(),
+            handlers: Vec::new(),
+            link,
+            heads: Vec::new(),
+            out: Out::default(),
+            segments: Vec::new(),
+            out_entries: Vec::new(),
+            spare_segments: Vec::new(),
+            buffers: Buffers::default(),
+            ops: Vec::new(),
+            metrics: shared.metrics,
+            log: shared.log,
+            turn_requests: 0,
+            census: shared.census,
+            doors: Vec::new(),
+            accept_paused: false,
+            accept_retry_ns: None,
+            shed_hand: 0,
+            open: 0,
+            partial: 0,
+            stage: Stage::Serving,
+            due: Vec::new(),
+            messages: Vec::new(),
+            inbox_left: false,
+            checked_second: 0,
+        };
+        core.mount(plan);
+        let mut worker = Self { reactor, core };
+        worker.serve_desks();
+        worker
+    }
+
+    /// Accepts on a listener.
+    pub(crate) fn listen(&mut self, listener: Listener, kind: DoorKind) -> Result<(), Fault> {
+        let address = listener.address().clone();
+        let token = self.reactor.adopt(Source::Listener(listener))?;
+        self.core.doors.push(Door { token, address, kind, drops: 0 });
+        if !self.core.accept_paused {
+            self.reactor.submit(token, Op::Accept);
+        }
+        Ok(())
+    }
+
+    /// Turns until the worker is told to stop and is empty.
+    pub(crate) fn run(mut self) -> Result<(), Fault> {
+        while self.turn()? == Turn::Go {}
+        Ok(())
+    }
+
+    /// One turn; drawn at the top.
+    pub(crate) fn turn(&mut self) -> Result<Turn, Fault> {
+        let until = self.core.until();
+        if !self.core.link.sleep() || self.core.inbox_left {
+            // A message came in before the bell was armed: look at it in this turn.
+            self.core.begin_turn(self.reactor.wait(Some(0))?);
+        } else {
+            self.core.begin_turn(self.reactor.wait(until)?);
+        }
+        self.core.link.awake();
+
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.reactor.next() else { break };
+            self.core.on_event(event);
+            self.submit();
+        }
+        self.timers();
+        self.messages();
+        self.serve_desks();
+        self.stage();
+        self.end_turn();
+        let over = matches!(self.core.stage, Stage::Draining { .. }) && self.core.open == 0;
+        Ok(if over { Turn::Over } else { Turn::Go })
+    }
+
+    fn submit(&mut self) {
+        for (token, op) in self.core.ops.drain(..) {
+            self.reactor.submit(token, op);
+        }
+    }
+
+    fn timers(&mut self) {
+        let mut due = std::mem::take(&mut self.core.due);
+        self.core.wheel.expire(self.core.now.mono_ns, &mut due);
+        for index in due.drain(..) {
+            let conn = &self.core.conns[index as usize];
+            let token = Token { index, generation: conn.generation };
+            if conn.deadline_ns > self.core.now.mono_ns {
+                // Postponed since the timer was armed.
+                if conn.deadline_ns != u64::MAX {
+                    self.core.wheel.arm(index, conn.deadline_ns);
+                }
+                continue;
+            }
+            let unsent = self.reactor.unsent(token);
+            self.core.overdue(token, unsent);
+            self.submit();
+        }
+        self.core.due = due;
+        if self.core.accept_retry_ns.is_some_and(|at| at <= self.core.now.mono_ns) {
+            self.core.resume_accept();
+            self.submit();
+        }
+    }
+
+    fn messages(&mut self) {
+        let mut messages = std::mem::take(&mut self.core.messages);
+        self.core.inbox_left = self.core.link.take(MESSAGES_PER_TURN, &mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Answer(key, reply) => self.core.answer(key, *reply),
+                Message::Interim(key, status, fields) => self.core.interim(key, status, &fields),
+                Message::ReadMore(key) => self.core.read_more(key),
+                Message::Wake(key) => self.core.wake_stream(key),
+                Message::Dropped(key) => self.core.dropped(key),
+                Message::Command(command) => self.command(command),
+            }
+            self.submit();
+        }
+        self.core.messages = messages;
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Listen(listener, kind) => {
+                let address = listener.address().clone();
+                if let Err(fault) = self.listen(listener, kind) {
+                    crate::report(&format!("cannot accept on {address}: {fault}"));
+                }
+            }
+            Command::Unlisten(address) => {
+                for door in self.core.doors.extract_if(.., |door| door.address == address) {
+                    self.reactor.submit(door.token, Op::Close);
+                }
+            }
+            Command::Reload(plan) => {
+                self.core.policy = Arc::clone(&plan.policy);
+                self.core.mount(&plan);
+            }
+            Command::Drain { delay, time } => {
+                if self.core.stage == Stage::Serving {
+                    let until_ns = self.core.now.plus(delay);
+                    self.core.stage = Stage::Announced { until_ns, time_ns: time.as_nanos() as u64 };
+                }
+            }
+            Command::ReopenLogs => {}
+        }
+    }
+
+    /// Gives the reactor what handlers have put on their desks, and drops those that are done with.
+    fn serve_desks(&mut self) {
+        for number in 0..self.core.handlers.len() {
+            let Some(mounted) = &mut self.core.handlers[number] else { continue };
+            let mut desk = mounted.desk.state();
+            if desk.jobs.is_empty() && desk.watches.is_empty() && !mounted.retired {
+                continue;
+            }
+            for job in desk.jobs.drain(..) {
+                mounted.jobs += 1;
+                self.reactor.submit(Token::NONE, Op::Offload(job));
+            }
+            for watched in desk.watches.drain(..) {
+                if let Ok(token) = self.reactor.adopt(Source::Watched(watched)) {
+                    self.reactor.submit(token, Op::Watch);
+                    mounted.watches.push(token);
+                }
+            }
+            drop(desk);
+            let idle = mounted.retired && mounted.jobs == 0;
+            if idle && !self.core.records.iter().any(|(_, record)| usize::from(record.handler) == number) {
+                let gone = self.core.handlers[number].take().expect("looked up above");
+                for token in &gone.watches {
+                    self.reactor.submit(*token, Op::Close);
+                }
+            }
+        }
+    }
+
+    /// Goes through the stages of a drain as their time comes.
+    fn stage(&mut self) {
+        let now = self.core.now.mono_ns;
+        match self.core.stage {
+            Stage::Announced { until_ns, time_ns } if until_ns <= now => {
+                for door in &self.core.doors {
+                    self.reactor.submit(door.token, Op::Retire);
+                }
+                self.core.stage =
+                    Stage::Retired { until_ns: now + RETIRE_NS.min(time_ns / 2), end_ns: now + time_ns };
+            }
+            Stage::Retired { until_ns, end_ns } if until_ns <= now => {
+                for door in self.core.doors.drain(..) {
+                    self.reactor.submit(door.token, Op::Close);
+                }
+                self.core.stage = Stage::Draining { end_ns };
+                self.core.release_idle();
+            }
+            Stage::Draining { end_ns } if end_ns <= now => {
+                for index in 0..self.core.conns.len() as u32 {
+                    let conn = &self.core.conns[index as usize];
+                    let token = Token { index, generation: conn.generation };
+                    self.core.close(token, CloseReason::Drain, true);
+                }
+            }
+            _ => {}
+        }
+        self.submit();
+    }
+
+    fn end_turn(&mut self) {
+        let core = &mut self.core;
+        if core.turn_requests > 0 {
+            let end = self.reactor.now();
+            let lasted = end.mono_ns.saturating_sub(core.now.mono_ns);
+            core.metrics.requests.add(core.turn_requests);
+            core.metrics.latency.record_many(lasted, core.turn_requests);
+            core.turn_requests = 0;
+        }
+        let occupancy = self.reactor.occupancy();
+        core.metrics.turns.add(1);
+        core.metrics.open.set(core.open as i64);
+        core.metrics.partial.set(core.partial as i64);
+        core.metrics.exchanges.set(core.records.len() as i64);
+        core.metrics.sends.set(occupancy.sends as i64);
+        core.metrics.jobs.set(occupancy.jobs as i64);
+        core.log.flush();
+        if core.now.unix_s() != core.checked_second {
+            core.checked_second = core.now.unix_s();
+            let mut drops = 0;
+            for door in &mut core.doors {
+                let total = self.reactor.listen_drops(door.token).unwrap_or(0);
+                drops += u64::from(total.wrapping_sub(door.drops));
+                door.drops = total;
+            }
+            core.metrics.listen_drops.add(drops);
+        }
+    }
+}
+
+impl Core {
+    fn begin_turn(&mut self, now: Now) {
+        self.now = now;
+        self.date.turn(now.unix_s());
+        for mounted in self.handlers.iter().flatten() {
+            mounted.desk.state().now = now;
+        }
+    }
+
+    /// Until when the worker may sleep.
+    fn until(&self) -> Option<u64> {
+        let stage = match self.stage {
+            Stage::Serving => None,
+            Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
+            Stage::Draining { end_ns } => Some(end_ns),
+        };
+        [self.wheel.next_ns(), self.accept_retry_ns, stage].into_iter().flatten().min()
+    }
+
+    /// Whether answers close their connections.
+    pub(crate) fn draining(&self) -> bool {
+        matches!(self.stage, Stage::Retired { .. } | Stage::Draining { .. })
+    }
+
+    /// The connection that a token names, if it is still that one.
+    pub(crate) fn conn(&mut self, token: Token) -> Option<&mut Conn> {
+        let conn = self.conns.get_mut(token.index as usize)?;
+        (conn.generation == token.generation && conn.phase != Phase::Vacant).then_some(conn)
+    }
+
+    fn on_event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Received { token, lease } => {
+                self.metrics.received_bytes.add(lease.len() as u64);
+                self.received(token, lease);
+            }
+            Event::Sent { token, bytes, segments } => self.sent(token, bytes, segments),
+            Event::Accepted { listener, token, peer } => self.accepted(listener, token, peer),
+            Event::PeerClosed { token, behind_data } => self.peer_closed(token, behind_data),
+            Event::Closed { token, segments } => {
+                self.recycle_segments(segments);
+                self.closed(token);
+            }
+            Event::Failed { token, op: OpKind::Accept, fault, .. } => self.accept_failed(token, fault),
+            Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken | Event::Connected { .. } => {}
+            Event::Failed { token, fault, sent, segments, .. } => {
+                self.conn_failed(token, fault, sent, segments);
+            }
+            Event::Watched { token } => {
+                let watching = self.handlers.iter_mut().flatten().find(|one| one.watches.contains(&token));
+                if let Some(mounted) = watching {
+                    mounted.handler.watched();
+                }
+            }
+            Event::Offloaded { key, done } => {
+                let job = JobId(key);
+                if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
+                    mounted.jobs -= 1;
+                    mounted.handler.offloaded(job, done);
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, listener: Token, token: Token, peer: Peer) {
+        let Some(kind) = self.doors.iter().find(|door| door.token == listener).map(|door| door.kind) else {
+            self.ops.push((token, Op::Close));
+            return;
+        };
+        self.metrics.accepted.add(1);
+        let phase = if kind.proxy_protocol { Phase::Proxy } else { Phase::Idle };
+        let mut conn = Conn::new(token.generation, peer, phase);
+        if kind.admin {
+            conn.flags |= ADMIN;
+        }
+        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
+        let deadline_ns = conn.deadline_ns;
+        let index = token.index as usize;
+        if index >= self.conns.len() {
+            self.conns.resize_with(index + 1, Conn::vacant);
+        }
+        self.conns[index] = conn;
+        self.open += 1;
+        let most = self.policy.connections;
+        let open = self.census.enter();
+        if open > most && !kind.admin {
+            self.pause_accept();
+            self.close(token, CloseReason::ConnectionLimit, true);
+            return;
+        }
+        if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, peer) {
+            if !self.census.enter_address(address.ip(), most) {
+                self.close(token, CloseReason::AddressLimit, true);
+                return;
+            }
+            self.conns[index].flags |= COUNTED;
+        }
+        if open.saturating_mul(100) >= most.saturating_mul(SHED_PERCENT) {
+            self.shed_one();
+        }
+        self.wheel.arm(token.index, deadline_ns);
+        self.ops.push((token, Op::Recv));
+    }
+
+    /// Closes an idle connection: of those that the clock's hand passes, the one that would time out first.
+    fn shed_one(&mut self) {
+        let count = self.conns.len();
+        let mut oldest: Option<usize> = None;
+        for _ in 0..SHED_LOOK.min(count) {
+            self.shed_hand = (self.shed_hand + 1) % count;
+            let conn = &self.conns[self.shed_hand];
+            let older = |index: usize| conn.deadline_ns < self.conns[index].deadline_ns;
+            if conn.is_idle() && oldest.is_none_or(older) {
+                oldest = Some(self.shed_hand);
+            }
+        }
+        if let Some(index) = oldest {
+            let token = Token { index: index as u32, generation: self.conns[index].generation };
+            self.close(token, CloseReason::Shed, false);
+        }
+    }
+
+    fn accept_failed(&mut self, listener: Token, fault: Fault) {
+        let address =
+            self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
+        let address = address.unwrap_or_default();
+        crate::report(&format!(
+            "cannot accept on {address}: {fault}; accepting pauses until a connection closes"
+        ));
+        self.pause_accept();
+        for mounted in self.handlers.iter_mut().flatten() {
+            mounted.handler.shrink();
+        }
+        self.buffers.shrink();
+        self.shed_one();
+    }
+
+    fn pause_accept(&mut self) {
+        self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
+        if self.accept_paused {
+            return;
+        }
+        self.accept_paused = true;
+        self.metrics.accept_pauses.add(1);
+        for door in &self.doors {
+            self.ops.push((door.token, Op::Pause));
+        }
+    }
+
+    fn resume_accept(&mut self) {
+        self.accept_retry_ns = None;
+        if std::mem::take(&mut self.accept_paused) {
+            for door in &self.doors {
+                self.ops.push((door.token, Op::Accept));
+            }
+        }
+    }
+
+    /// Gives a connection a deadline that comes before the timer may be armed.
+    pub(crate) fn set_deadline(&mut self, token: Token, after_ns: u64) {
+        let deadline = self.now.mono_ns.saturating_add(after_ns);
+        self.conns[token.index as usize].deadline_ns = deadline;
+        self.wheel.arm_earlier(token.index, deadline);
+    }
+
+    /// Closes a connection: its open exchange ends, and nothing more is sent.
+    pub(crate) fn close(&mut self, token: Token, reason: CloseReason, abort: bool) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.phase == Phase::Closing {
+            return;
+        }
+        conn.phase = Phase::Closing;
+        conn.deadline_ns = u64::MAX;
+        let record = std::mem::replace(&mut conn.record, NONE);
+        let flight = std::mem::replace(&mut conn.flight, NONE);
+        let input = conn.input.take();
+        self.metrics.closed(reason);
+        if let Some(input) = input {
+            self.recycle_input(input);
+        }
+        if let Some(gone) = self.records.remove(record) {
+            self.abandon(record, gone);
+        }
+        self.end_flight(flight, Some(0));
+        self.out.clear();
+        self.segments.clear();
+        for (entry, _, started_ns) in std::mem::take(&mut self.out_entries) {
+            self.finish_entry(entry, 0, started_ns);
+        }
+        self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
+    }
+
+    /// An exchange whose client is gone: a handler that reads its body is told.
+    fn abandon(&mut self, slot: u32, record: Record) {
+        use crate::exchange::ExchangeKey;
+        use crate::record::Intake;
+        if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
+            && !record.answered
+            && let Some(Some(mounted)) = self.handlers.get_mut(usize::from(record.handler))
+        {
+            let key = ExchangeKey { slot, generation: record.generation, stream: 0 };
+            mounted.handler.body(key, crate::handler::Piece::Broken);
+        }
+        if let Some(entry) = record.entry {
+            self.finish_entry(entry, record.sent_bytes, record.started_ns);
+        }
+    }
+
+    fn closed(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+        if conn.generation != token.generation || conn.phase == Phase::Vacant {
+            return;
+        }
+        if conn.has(COUNTED)
+            && let Peer::Inet(address) = conn.peer()
+        {
+            self.census.leave_address(address.ip());
+        }
+        *conn = Conn::vacant();
+        self.wheel.cancel(token.index);
+        self.open -= 1;
+        self.census.leave();
+        if self.accept_paused {
+            self.resume_accept();
+        }
+    }
+
+    /// Idle connections of a server that stops get a moment to send what they have on the way.
+    fn release_idle(&mut self) {
+        for index in 0..self.conns.len() as u32 {
+            let conn = &self.conns[index as usize];
+            if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
+                let token = Token { index, generation: conn.generation };
+                self.set_deadline(token, RETIRE_NS);
+            }
+        }
+    }
+
+    /// Opens the handlers of a plan; those of the plan before get no further requests.
+    fn mount(&mut self, plan: &Plan) {
+        for mounted in self.handlers.iter_mut().flatten() {
+            mounted.retired = true;
+        }
+        for mount in &plan.mounts {
+            let number = self.handlers.len();
+            let desk = Desk::new(number as u16, self.now);
+            let handler = mount.mount.open(desk.clone());
+            self.handlers.push(Some(Mounted {
+                handler,
+                desk,
+                prefix: mount.prefix.clone(),
+                admin: mount.admin,
+                retired: false,
+                jobs: 0,
+                watches: Vec::new(),
+            }));
+        }
+    }
+
+    /// The handler for a path: of those of the listener's side, the one with the longest prefix.
+    pub(crate) fn route(&self, admin: bool, path: &[u8]) -> Option<u16> {
+        let mut best: Option<(usize, u16)> = None;
+        for (number, mounted) in self.handlers.iter().enumerate() {
+            let Some(mounted) = mounted else { continue };
+            let fits =
+                !mounted.retired && mounted.admin == admin && path.starts_with(mounted.prefix.as_bytes());
+            if fits && best.is_none_or(|(len, _)| mounted.prefix.len() >= len) {
+                best = Some((mounted.prefix.len(), number as u16));
+            }
+        }
+        best.map(|(_, number)| number)
+    }
+
+    /// Notes that a handler was called: what lies on its desk is fetched at the end of the turn.
+    pub(crate) fn collect_desk(&mut self, _handler: u16) {}
+
+    /// A head to parse into.
+    pub(crate) fn spare_head(&mut self) -> Box<Head> {
+        self.heads.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn recycle_input(&mut self, input: Box<Input>) {
+        let Input { bytes, head, .. } = *input;
+        self.buffers.give(bytes);
+        if self.heads.len() < 16 {
+            self.heads.push(head);
+        }
+    }
+
+    pub(crate) fn recycle_segments(&mut self, mut segments: Vec<Segment>) {
+        for segment in segments.drain(..) {
+            if let Segment::Bytes(bytes) = segment {
+                self.buffers.give(bytes);
+            }
+        }
+        if segments.capacity() > 0 && self.spare_segments.len() < 64 {
+            self.spare_segments.push(segments);
+        }
+    }
+
+    // ---- the access log ----
+
+    pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
+        self.log.begin(request)
+    }
+
+    /// A request that could not be understood is logged by its peer alone.
+    pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<Entry>> {
+        let peer = self.conns[token.index as usize].peer();
+        self.log.begin_refused(peer, self.now)
+    }
+
+    /// The answer to an entry is in the output.
+    pub(crate) fn end_entry(
+        &mut self,
+        entry: Option<Box<Entry>>,
+        status: u16,
+        content: u64,
+        started_ns: u64,
+    ) {
+        if let Some(mut entry) = entry {
+            self.log.set_status(&mut entry, status);
+            self.out_entries.push((entry, content, started_ns));
+        }
+    }
+
+    /// The entries of an output wait for its send.
+    pub(crate) fn begin_flight(&mut self) -> u32 {
+        if self.out_entries.is_empty() {
+            return NONE;
+        }
+        self.flights.insert(Flight { entries: std::mem::take(&mut self.out_entries) })
+    }
+
+    /// A send has ended: whole (`sent: None`) or after so many bytes.
+    pub(crate) fn end_flight(&mut self, flight: u32, sent: Option<u64>) {
+        let Some(flight) = self.flights.remove(flight) else { return };
+        let mut left = sent.unwrap_or(u64::MAX);
+        for (entry, content, started_ns) in flight.entries {
+            let sent = content.min(left);
+            left -= sent;
+            self.finish_entry(entry, sent, started_ns);
+        }
+    }
+
+    fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
+        let lasted = self.now.mono_ns.saturating_sub(started_ns);
+        self.log.finish(entry, sent, lasted);
+    }
+}
