@@ -28,10 +28,13 @@ pub mod socket;
 pub mod wake;
 pub mod wheel;
 
+mod places;
 #[cfg(unix)]
 mod poller;
 #[cfg(unix)]
 mod readiness;
+#[cfg(unix)]
+mod sending;
 
 pub use clock::Now;
 pub use fault::Fault;

@@ -16,36 +16,32 @@
 //! within a turn is never registered, and pausing and resuming within a turn costs no system call.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{self as sys, RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{self as sys, RecvFlags, Shutdown, sockopt};
 
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
 use crate::offload::{Pool, Returns};
-use crate::op::{Done, Event, Op, OpKind, Segment, Send, Token};
+use crate::op::{Done, Event, Op, OpKind, Send, Token};
+use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SEND_QUANTUM, Source, Unavailable};
+use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
+use crate::sending::{Sending, Step};
 use crate::slab::Slab;
 use crate::socket;
 use crate::wake::{self, Waker};
 
-/// Slices handed to one sendmsg(2); Linux takes up to 1,024.
-const SLICES: usize = 32;
-
 /// A reactor that tries operations itself when `P` says that they will not block.
 pub struct Readiness<P> {
     poller: P,
-    places: Vec<Place>,
-    /// Free places, through `Place::link`.
-    free: u32,
-    used: usize,
+    places: Places<Place>,
     sends: Slab<Sending>,
-    /// Places with work, each at most once.
-    queue: VecDeque<u32>,
+    /// Sources with work, each at most once.
+    queue: VecDeque<Token>,
     /// Completions that are not delivered yet; each comes before any further work.
     done: VecDeque<Event<'static>>,
     /// Sources whose registration with the poller may have to change.
@@ -53,7 +49,7 @@ pub struct Readiness<P> {
     scratch: Box<[u8]>,
     bell: wake::Listener,
     pool: Pool,
-    returns: std::sync::Arc<Returns>,
+    returns: Arc<Returns>,
     returned: VecDeque<(u64, Option<Done>)>,
     jobs: usize,
     clock: Clock,
@@ -61,15 +57,15 @@ pub struct Readiness<P> {
 }
 
 /// The first place is the bell's, so that a wake is an event like any other.
-const BELL: u32 = 0;
+const BELL: Token = Token { index: 0, generation: 0 };
 const NONE: u32 = u32::MAX;
 
-/// A source, or room for one. 16 bytes: with the connection's slot and its timer, all that an idle connection
-/// costs.
+/// A source. 12 bytes, 16 with its generation: with the connection's slot and its timer, all that an idle
+/// connection costs.
 struct Place {
+    /// None only in the bell's place.
     descriptor: Option<OwnedFd>,
-    generation: u32,
-    /// In a used place the send in flight, in a free one the next free place; else `NONE`.
+    /// The send in flight, or `NONE`.
     link: u32,
     flags: u16,
     kind: Kind,
@@ -78,7 +74,6 @@ struct Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    Free,
     Bell,
     Listener,
     Stream,
@@ -122,21 +117,14 @@ const TOLD_READ: u8 = 2;
 const TOLD_WRITE: u8 = 4;
 const TOLD_HANGUP: u8 = 8;
 
-/// A send in flight: everything before `segment` is sent, and `offset` bytes of it.
-struct Sending {
-    segments: Vec<Segment>,
-    more: bool,
-    segment: usize,
-    offset: u64,
-    sent: u64,
-}
+impl Place {
+    const fn new(descriptor: Option<OwnedFd>, kind: Kind, flags: u16) -> Self {
+        Self { descriptor, link: NONE, flags, kind, registered: 0 }
+    }
 
-/// How far a send got.
-enum Step {
-    Done,
-    Blocked,
-    Yielded,
-    Failed(Fault),
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_ref().expect("every source but the bell holds its descriptor").as_fd()
+    }
 }
 
 impl<P: Poller> Readiness<P> {
@@ -148,22 +136,15 @@ impl<P: Poller> Readiness<P> {
         let unavailable = |errno: Errno| Unavailable::new(P::BACKEND, &errno.into(), "");
         let bell = wake::Listener::new().map_err(unavailable)?;
         let mut poller = P::new().map_err(unavailable)?;
-        let token = Token { index: BELL, generation: 0 };
         let interest = Interest { read: true, write: false, hangup: false };
-        poller.add(bell.descriptor().as_fd(), token, interest).map_err(unavailable)?;
+        poller.add(bell.descriptor().as_fd(), BELL, interest).map_err(unavailable)?;
+        let mut places = Places::new();
+        let token = places.insert(Place { registered: TOLD, ..Place::new(None, Kind::Bell, 0) });
+        assert_eq!(token, BELL, "the first place of an empty table");
         let mut clock = Clock::new();
         Ok(Self {
             poller,
-            places: vec![Place {
-                descriptor: None,
-                generation: 0,
-                link: NONE,
-                flags: 0,
-                kind: Kind::Bell,
-                registered: TOLD,
-            }],
-            free: NONE,
-            used: 0,
+            places,
             sends: Slab::new(),
             queue: VecDeque::new(),
             done: VecDeque::new(),
@@ -179,40 +160,18 @@ impl<P: Poller> Readiness<P> {
         })
     }
 
-    fn place(&mut self, token: Token) -> Option<&mut Place> {
-        let place = self.places.get_mut(token.index as usize)?;
-        (place.generation == token.generation && place.kind != Kind::Free).then_some(place)
-    }
-
-    fn take_place(&mut self, descriptor: OwnedFd, kind: Kind, flags: u16) -> Token {
-        self.used += 1;
-        let place =
-            Place { descriptor: Some(descriptor), generation: 0, link: NONE, flags, kind, registered: 0 };
-        if self.free == NONE {
-            self.places.push(place);
-            return Token { index: (self.places.len() - 1) as u32, generation: 0 };
-        }
-        let index = self.free;
-        let vacant = &mut self.places[index as usize];
-        self.free = vacant.link;
-        let generation = vacant.generation;
-        let queued = vacant.flags & QUEUED;
-        *vacant = Place { generation, flags: flags | queued, ..place };
-        Token { index, generation }
-    }
-
-    /// Puts a place with work at the end of the queue, unless it stands there.
-    fn enqueue(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
+    /// Puts a source with work at the end of the queue, unless it stands there.
+    fn enqueue(&mut self, token: Token) {
+        let place = self.places.get_mut(token).expect(LIVE);
         if place.flags & QUEUED == 0 {
             place.flags |= QUEUED;
-            self.queue.push_back(index);
+            self.queue.push_back(token);
         }
     }
 
     /// Notes that what the poller was told about a place may be out of date.
     fn note_change(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
+        let place = self.places.get_mut(token).expect(LIVE);
         let settled = P::EDGE && place.registered & TOLD != 0;
         if !settled && place.flags & CHANGED == 0 {
             place.flags |= CHANGED;
@@ -224,7 +183,8 @@ impl<P: Poller> Readiness<P> {
     fn register(&mut self) {
         for position in 0..self.changed.len() {
             let token = self.changed[position];
-            let Some(place) = self.place(token) else { continue };
+            // A source that has been closed since then needs nothing.
+            let Some(place) = self.places.get_mut(token) else { continue };
             place.flags &= !CHANGED;
             let flags = place.flags;
             let interest = Interest {
@@ -245,17 +205,14 @@ impl<P: Poller> Readiness<P> {
                 continue;
             }
             place.registered = telling;
-            let descriptor = place.descriptor.take().expect("a used place holds its descriptor");
             let result = match (told & TOLD != 0, wanted) {
-                (false, true) => self.poller.add(descriptor.as_fd(), token, interest),
-                (true, true) => self.poller.modify(descriptor.as_fd(), token, interest),
+                (false, true) => self.poller.add(place.descriptor(), token, interest),
+                (true, true) => self.poller.modify(place.descriptor(), token, interest),
                 (_, false) => {
-                    self.poller.remove(descriptor.as_fd(), token, false);
+                    self.poller.remove(place.descriptor(), token, false);
                     Ok(())
                 }
             };
-            let place = &mut self.places[token.index as usize];
-            place.descriptor = Some(descriptor);
             if let Err(errno) = result {
                 place.registered = 0;
                 place.flags &= !ARMED;
@@ -285,13 +242,11 @@ impl<P: Poller> Readiness<P> {
         work
     }
 
-    /// Serves the place at the head of the queue: at most one event.
-    fn serve(&mut self, index: u32) -> Served {
-        let place = &mut self.places[index as usize];
+    /// Serves the source at the head of the queue: at most one event.
+    fn serve(&mut self, token: Token) -> Served {
+        let Some(place) = self.places.get_mut(token) else { return Served::Nothing };
         place.flags &= !QUEUED;
-        let token = Token { index, generation: place.generation };
         match place.kind {
-            Kind::Free => Served::Nothing,
             Kind::Bell => {
                 if self.bell.silence() {
                     self.returns.take(&mut self.returned);
@@ -314,16 +269,15 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn accept(&mut self, listener: Token) -> Served {
-        let place = &mut self.places[listener.index as usize];
+        let place = self.places.get_mut(listener).expect(LIVE);
         if place.flags & (ARMED | READABLE) != ARMED | READABLE {
             return Served::Nothing;
         }
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        match socket::accept(descriptor.as_fd()) {
+        match socket::accept(place.descriptor()) {
             Ok((descriptor, peer)) => {
-                self.enqueue(listener.index);
+                self.enqueue(listener);
                 // A client that has connected has often sent its request: the first receive is tried at once.
-                let token = self.take_place(descriptor, Kind::Stream, READABLE);
+                let token = self.places.insert(Place::new(Some(descriptor), Kind::Stream, READABLE));
                 Served::Event(Event::Accepted { listener, token, peer })
             }
             Err(Errno::AGAIN) => {
@@ -343,7 +297,7 @@ impl<P: Poller> Readiness<P> {
                 | Errno::HOSTDOWN
                 | Errno::PERM,
             ) => {
-                self.enqueue(listener.index);
+                self.enqueue(listener);
                 Served::Nothing
             }
             Err(errno) => {
@@ -356,7 +310,7 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn serve_stream(&mut self, token: Token) -> Served {
-        let place = &mut self.places[token.index as usize];
+        let place = self.places.get_mut(token).expect(LIVE);
         if place.flags & CONNECTING != 0 {
             return self.finish_connect(token);
         }
@@ -365,9 +319,9 @@ impl<P: Poller> Readiness<P> {
         if sending_due && reading_due {
             // By turns: neither an endless download nor an endless upload holds up the other.
             place.flags ^= SENT_LAST;
-            self.enqueue(token.index);
+            self.enqueue(token);
         }
-        let place = &mut self.places[token.index as usize];
+        let place = self.places.get_mut(token).expect(LIVE);
         if sending_due && (!reading_due || place.flags & SENT_LAST != 0) {
             self.continue_send(token);
             return Served::Nothing;
@@ -388,8 +342,7 @@ impl<P: Poller> Readiness<P> {
                 Event::PeerClosed { token, behind_data: true }
             });
         }
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        match sys::recv(descriptor, &mut self.scratch[..], RecvFlags::empty()) {
+        match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
             Ok((0, _)) => {
                 place.flags = place.flags & !ARMED | ENDED;
                 self.note_change(token);
@@ -400,7 +353,7 @@ impl<P: Poller> Readiness<P> {
                     // A short read has emptied the socket: no second call only to see EAGAIN (epoll(7), Q9).
                     place.flags &= !READABLE;
                 } else {
-                    self.enqueue(token.index);
+                    self.enqueue(token);
                 }
                 Served::Received(token, len)
             }
@@ -409,7 +362,7 @@ impl<P: Poller> Readiness<P> {
                 Served::Nothing
             }
             Err(Errno::INTR) => {
-                self.enqueue(token.index);
+                self.enqueue(token);
                 Served::Nothing
             }
             Err(errno) => {
@@ -421,10 +374,9 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn finish_connect(&mut self, token: Token) -> Served {
-        let place = &mut self.places[token.index as usize];
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        let outcome = match sockopt::socket_error(descriptor) {
-            Ok(Ok(())) => match sys::getpeername(descriptor) {
+        let place = self.places.get_mut(token).expect(LIVE);
+        let outcome = match sockopt::socket_error(place.descriptor()) {
+            Ok(Ok(())) => match sys::getpeername(place.descriptor()) {
                 Ok(_) => Ok(()),
                 // Woken without an outcome (a hang-up before connect(2), see epoll(7)): wait on.
                 Err(Errno::NOTCONN) => {
@@ -447,59 +399,56 @@ impl<P: Poller> Readiness<P> {
         })
     }
 
-    fn start_send(&mut self, token: Token, Send { segments, more }: Send) {
-        let place = &mut self.places[token.index as usize];
+    fn start_send(&mut self, token: Token, send: Send) {
+        let place = self.places.get_mut(token).expect(LIVE);
         assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
-        let mut sending = Sending { segments, more, segment: 0, offset: 0, sent: 0 };
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        let step = sending.advance(descriptor.as_fd(), &mut self.scratch);
-        match step {
-            Step::Done => {
-                let Sending { segments, sent, .. } = sending;
-                self.done.push_back(Event::Sent { token, bytes: sent, segments });
-            }
-            Step::Blocked | Step::Yielded => {
-                self.places[token.index as usize].link = self.sends.insert(sending);
+        let mut sending = Sending::new(send);
+        match sending.advance(place.descriptor(), &mut self.scratch) {
+            Step::Done => self.done.push_back(sending.ended(token, Ok(()))),
+            Step::Failed(fault) => self.done.push_back(sending.ended(token, Err(fault))),
+            step @ (Step::Blocked | Step::Yielded) => {
+                place.link = self.sends.insert(sending);
                 self.put_off(token, &step);
             }
-            Step::Failed(fault) => self.done.push_back(sending.failed(token, fault)),
         }
     }
 
     fn continue_send(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
-        let link = place.link;
-        let sending = self.sends.get_mut(link).expect("a place's link names its send");
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        let step = sending.advance(descriptor.as_fd(), &mut self.scratch);
-        match step {
-            Step::Blocked | Step::Yielded => self.put_off(token, &step),
-            Step::Done | Step::Failed(_) => {
-                place.link = NONE;
-                self.note_change(token);
-                let sending = self.sends.remove(link).expect("looked up above");
-                self.finish(token);
-                self.done.push_back(match step {
-                    Step::Failed(fault) => sending.failed(token, fault),
-                    _ => Event::Sent { token, bytes: sending.sent, segments: sending.segments },
-                });
-            }
+        let place = self.places.get_mut(token).expect(LIVE);
+        let sending = self.sends.get_mut(place.link).expect("a place's link names its send");
+        match sending.advance(place.descriptor(), &mut self.scratch) {
+            Step::Done => self.end_send(token, Ok(())),
+            Step::Failed(fault) => self.end_send(token, Err(fault)),
+            step @ (Step::Blocked | Step::Yielded) => self.put_off(token, &step),
+        }
+    }
+
+    /// Takes the send in flight off its source, which shuts its side down if that had to wait for it.
+    fn end_send(&mut self, token: Token, result: Result<(), Fault>) {
+        let place = self.places.get_mut(token).expect(LIVE);
+        let link = std::mem::replace(&mut place.link, NONE);
+        let finishing = place.flags & FINISHING != 0;
+        place.flags &= !(BLOCKED | FINISHING);
+        let sending = self.sends.remove(link).expect("a place's link names its send");
+        self.done.push_back(sending.ended(token, result));
+        self.note_change(token);
+        if finishing {
+            self.shutdown(token);
         }
     }
 
     fn put_off(&mut self, token: Token, step: &Step) {
         if matches!(step, Step::Blocked) {
-            self.places[token.index as usize].flags |= BLOCKED;
+            self.places.get_mut(token).expect(LIVE).flags |= BLOCKED;
             self.note_change(token);
         } else {
-            self.enqueue(token.index);
+            self.enqueue(token);
         }
     }
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
-        let place = &mut self.places[token.index as usize];
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        match sys::connect(descriptor, &peer) {
+        let place = self.places.get_mut(token).expect(LIVE);
+        match sys::connect(place.descriptor(), &peer) {
             Ok(()) => self.done.push_back(Event::Connected { token }),
             Err(Errno::INPROGRESS | Errno::INTR) => {
                 place.flags = place.flags & !READABLE | CONNECTING;
@@ -510,48 +459,32 @@ impl<P: Poller> Readiness<P> {
     }
 
     fn cancel(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
+        let place = self.places.get_mut(token).expect(LIVE);
         if place.flags & CONNECTING != 0 {
             place.flags = place.flags & !CONNECTING | ENDED;
             self.note_change(token);
             self.done.push_back(failed(token, OpKind::Connect, Fault::Canceled));
         } else if place.link != NONE {
-            let link = std::mem::replace(&mut place.link, NONE);
-            place.flags &= !BLOCKED;
-            self.note_change(token);
-            let sending = self.sends.remove(link).expect("a place's link names its send");
-            self.finish(token);
-            self.done.push_back(sending.failed(token, Fault::Canceled));
-        }
-    }
-
-    /// Shuts our side down if that was asked for while a send was in flight.
-    fn finish(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
-        if place.flags & FINISHING != 0 {
-            place.flags &= !FINISHING;
-            self.shutdown(token);
+            self.end_send(token, Err(Fault::Canceled));
         }
     }
 
     fn shutdown(&mut self, token: Token) {
-        let place = &mut self.places[token.index as usize];
+        let place = self.places.get_mut(token).expect(LIVE);
         if place.link != NONE {
             place.flags |= FINISHING;
             return;
         }
-        let descriptor = place.descriptor.as_ref().expect("a used place holds its descriptor");
-        if let Err(errno) = sys::shutdown(descriptor, Shutdown::Write) {
+        if let Err(errno) = sys::shutdown(place.descriptor(), Shutdown::Write) {
             self.done.push_back(failed(token, OpKind::Shutdown, errno.into()));
         }
     }
 
     fn close(&mut self, token: Token, abort: bool) {
-        let place = &mut self.places[token.index as usize];
-        let descriptor = place.descriptor.take().expect("a used place holds its descriptor");
-        let told = place.registered & TOLD != 0;
-        let link = std::mem::replace(&mut place.link, NONE);
-        if told {
+        self.places.outdate(token.index);
+        let place = self.places.remove(token.index);
+        let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
+        if place.registered & TOLD != 0 {
             // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
             let closing = place.kind == Kind::Stream;
             self.poller.remove(descriptor.as_fd(), token, closing);
@@ -561,141 +494,13 @@ impl<P: Poller> Readiness<P> {
             let _best_effort = sockopt::set_socket_linger(&descriptor, Some(Duration::ZERO));
         }
         drop(descriptor);
-        let segments = self.sends.remove(link).map_or_else(Vec::new, |sending| sending.segments);
-        // Its number is given out again once `next` has delivered `Closed`.
-        let place = &mut self.places[token.index as usize];
-        place.kind = Kind::Free;
-        place.generation = place.generation.wrapping_add(1);
-        place.flags &= QUEUED; // the queue may still hold its number
-        place.registered = 0;
-        self.used -= 1;
+        let segments = self.sends.remove(place.link).map_or_else(Vec::new, Sending::into_segments);
         self.done.push_back(Event::Closed { token, segments });
     }
 }
 
-impl Sending {
-    /// Hands the kernel as much as it takes, at most a quantum.
-    fn advance(&mut self, socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
-        let quantum_end = self.sent + SEND_QUANTUM;
-        while let Some(segment) = self.segments.get(self.segment) {
-            if self.sent >= quantum_end {
-                return Step::Yielded;
-            }
-            let left = segment.len() - self.offset;
-            let result = match segment {
-                _ if left == 0 => Ok(0),
-                Segment::File { file, offset, .. } => {
-                    send_file(socket, file, offset + self.offset, left.min(SEND_QUANTUM), scratch)
-                }
-                Segment::Bytes(_) | Segment::Shared(..) => self.send_bytes(socket),
-            };
-            match result {
-                Ok(sent) => self.skip(sent),
-                Err(SendFault::Errno(Errno::AGAIN)) => return Step::Blocked,
-                Err(SendFault::Errno(Errno::INTR)) => {}
-                Err(SendFault::Errno(errno)) => return Step::Failed(errno.into()),
-                Err(SendFault::FileShrunk) => return Step::Failed(Fault::FileShrunk),
-            }
-        }
-        Step::Done
-    }
-
-    /// Sends the run of memory segments that begins at the current place.
-    fn send_bytes(&self, socket: BorrowedFd<'_>) -> Result<u64, SendFault> {
-        let mut run = self.segments[self.segment..].iter().map_while(Segment::memory);
-        let first = &run.next().expect("the current segment is in memory")[self.offset as usize..];
-        let Some(second) = run.next() else {
-            return Ok(sys::send(socket, first, self.flags(1))? as u64);
-        };
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        slices[0] = IoSlice::new(first);
-        slices[1] = IoSlice::new(second);
-        let mut count = 2;
-        for (slice, bytes) in slices[2..].iter_mut().zip(run) {
-            *slice = IoSlice::new(bytes);
-            count += 1;
-        }
-        let mut control = sys::SendAncillaryBuffer::default();
-        Ok(sys::sendmsg(socket, &slices[..count], &mut control, self.flags(count))? as u64)
-    }
-
-    /// What follows `count` segments shall share a packet with them (tcp(7), MSG_MORE): a head and its file.
-    fn flags(&self, count: usize) -> SendFlags {
-        if self.more || self.segment + count < self.segments.len() {
-            SendFlags::NOSIGNAL | MORE
-        } else {
-            SendFlags::NOSIGNAL
-        }
-    }
-
-    /// Moves on by `sent` bytes, over the segments that are thereby done.
-    fn skip(&mut self, sent: u64) {
-        self.sent += sent;
-        self.offset += sent;
-        while let Some(segment) = self.segments.get(self.segment)
-            && self.offset >= segment.len()
-        {
-            self.offset -= segment.len();
-            self.segment += 1;
-        }
-    }
-
-    fn unsent(&self) -> u64 {
-        self.segments[self.segment..].iter().map(Segment::len).sum::<u64>() - self.offset
-    }
-
-    fn failed(self, token: Token, fault: Fault) -> Event<'static> {
-        Event::Failed { token, op: OpKind::Send, fault, sent: self.sent, segments: self.segments }
-    }
-}
-
-#[cfg(target_os = "linux")]
-const MORE: SendFlags = SendFlags::MORE;
-#[cfg(not(target_os = "linux"))]
-const MORE: SendFlags = SendFlags::empty();
-
-enum SendFault {
-    Errno(Errno),
-    FileShrunk,
-}
-
-impl From<Errno> for SendFault {
-    fn from(errno: Errno) -> Self {
-        Self::Errno(errno)
-    }
-}
-
-/// Sends a range of a file without a copy through this process (sendfile(2)).
-#[cfg(target_os = "linux")]
-fn send_file(
-    socket: BorrowedFd<'_>,
-    file: &crate::files::OpenFile,
-    mut offset: u64,
-    len: u64,
-    _scratch: &mut [u8],
-) -> Result<u64, SendFault> {
-    match rustix::fs::sendfile(socket, file, Some(&mut offset), len as usize)? {
-        0 => Err(SendFault::FileShrunk),
-        sent => Ok(sent as u64),
-    }
-}
-
-/// Sends a range of a file through the scratch: other systems' sendfile calls differ and come with their
-/// back ends.
-#[cfg(not(target_os = "linux"))]
-fn send_file(
-    socket: BorrowedFd<'_>,
-    file: &crate::files::OpenFile,
-    offset: u64,
-    len: u64,
-    scratch: &mut [u8],
-) -> Result<u64, SendFault> {
-    let wanted = scratch.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-    match rustix::io::pread(file, &mut scratch[..wanted], offset)? {
-        0 => Err(SendFault::FileShrunk),
-        read => Ok(sys::send(socket, &scratch[..read], SendFlags::NOSIGNAL)? as u64),
-    }
-}
+/// Why a token that is used inside is valid.
+const LIVE: &str = "tokens are checked where they come in";
 
 fn failed(token: Token, op: OpKind, fault: Fault) -> Event<'static> {
     Event::Failed { token, op, fault, sent: 0, segments: Vec::new() }
@@ -707,11 +512,13 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn adopt(&mut self, source: Source) -> Result<Token, Fault> {
-        Ok(match source {
-            Source::Listener(listener) => self.take_place(listener.descriptor, Kind::Listener, READABLE),
-            Source::Stream(stream) => self.take_place(stream.descriptor, Kind::Stream, READABLE),
-            Source::Watched(watched) => self.take_place(watched.descriptor, Kind::Watched, 0),
-        })
+        // Nobody has looked yet whether there is something to read; a watched descriptor's owner looks itself.
+        let (descriptor, kind, flags) = match source {
+            Source::Listener(listener) => (listener.descriptor, Kind::Listener, READABLE),
+            Source::Stream(stream) => (stream.descriptor, Kind::Stream, READABLE),
+            Source::Watched(watched) => (watched.descriptor, Kind::Watched, 0),
+        };
+        Ok(self.places.insert(Place::new(Some(descriptor), kind, flags)))
     }
 
     fn submit(&mut self, token: Token, op: Op) {
@@ -722,7 +529,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
             return;
         }
-        let Some(place) = self.place(token) else { return };
+        let Some(place) = self.places.get_mut(token) else { return };
         match op {
             Op::Accept | Op::Recv | Op::Watch => {
                 if place.flags & ENDED == 0 {
@@ -730,7 +537,7 @@ impl<P: Poller> Reactor for Readiness<P> {
                     let readable = place.flags & READABLE != 0;
                     self.note_change(token);
                     if readable {
-                        self.enqueue(token.index);
+                        self.enqueue(token);
                     }
                 }
             }
@@ -739,14 +546,14 @@ impl<P: Poller> Reactor for Readiness<P> {
                 let hangup = place.flags & (HANGUP | ENDED | HINTED) == HANGUP;
                 self.note_change(token);
                 if hangup {
-                    self.enqueue(token.index);
+                    self.enqueue(token);
                 }
             }
             Op::Retire => {
                 #[cfg(target_os = "linux")]
-                if let Some(descriptor) = &place.descriptor {
+                {
                     // Without the filter a few attempts may be reset: no reason not to stop.
-                    let _best_effort = socket::refuse_new(descriptor.as_fd());
+                    let _best_effort = socket::refuse_new(place.descriptor());
                 }
             }
             Op::Connect(peer) => self.connect(token, peer),
@@ -770,14 +577,11 @@ impl<P: Poller> Reactor for Readiness<P> {
         };
         let (places, queue) = (&mut self.places, &mut self.queue);
         self.poller.wait(timeout, |token, ready| {
-            let Some(place) = places.get_mut(token.index as usize) else { return };
-            if place.generation != token.generation || place.kind == Kind::Free {
-                return;
-            }
+            let Some(place) = places.get_mut(token) else { return };
             let work = Self::note_ready(place, ready) || place.kind == Kind::Bell;
             if work && place.flags & QUEUED == 0 {
                 place.flags |= QUEUED;
-                queue.push_back(token.index);
+                queue.push_back(token);
             }
         })?;
         self.now = self.clock.now();
@@ -788,8 +592,7 @@ impl<P: Poller> Reactor for Readiness<P> {
         loop {
             if let Some(event) = self.done.pop_front() {
                 if let Event::Closed { token, .. } = event {
-                    self.places[token.index as usize].link = self.free;
-                    self.free = token.index;
+                    self.places.release(token.index);
                 }
                 return Some(event);
             }
@@ -797,8 +600,8 @@ impl<P: Poller> Reactor for Readiness<P> {
                 self.jobs -= 1;
                 return Some(Event::Offloaded { key, done });
             }
-            let index = self.queue.pop_front()?;
-            match self.serve(index) {
+            let token = self.queue.pop_front()?;
+            match self.serve(token) {
                 Served::Nothing => {}
                 Served::Event(event) => return Some(event),
                 Served::Received(token, len) => {
@@ -818,22 +621,15 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn unsent(&self, token: Token) -> u64 {
-        match self.places.get(token.index as usize) {
-            Some(place) if place.generation == token.generation && place.kind == Kind::Stream => {
-                self.sends.get(place.link).map_or(0, Sending::unsent)
-            }
-            _ => 0,
-        }
+        let place = self.places.get(token);
+        place.and_then(|place| self.sends.get(place.link)).map_or(0, Sending::unsent)
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         #[cfg(target_os = "linux")]
         {
-            let place = self.places.get(listener.index as usize)?;
-            if place.generation != listener.generation || place.kind != Kind::Listener {
-                return None;
-            }
-            socket::drops(place.descriptor.as_ref()?.as_fd())
+            let place = self.places.get(listener).filter(|place| place.kind == Kind::Listener)?;
+            socket::drops(place.descriptor())
         }
         #[cfg(not(target_os = "linux"))]
         {
@@ -843,7 +639,7 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn occupancy(&self) -> Occupancy {
-        Occupancy { sources: self.used, sends: self.sends.len(), jobs: self.jobs, leases: 0 }
+        Occupancy { sources: self.places.len() - 1, sends: self.sends.len(), jobs: self.jobs, leases: 0 }
     }
 }
 
@@ -853,4 +649,14 @@ enum Served {
     Event(Event<'static>),
     /// So many bytes lie in the scratch.
     Received(Token, usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_costs_sixteen_bytes() {
+        assert_eq!(size_of::<crate::places::Row<Place>>(), 16);
+    }
 }

@@ -401,9 +401,9 @@ pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
         assert!(now.mono_ns < until + 5_000_000_000, "{} ns late", now.mono_ns - until);
         assert!(stage.reactor().next().is_none());
     }
-    let past = stage.reactor().now().mono_ns / 2;
-    let now = stage.reactor().wait(Some(past)).expect("the system waits");
-    assert!(now.mono_ns < past + PATIENCE.as_nanos() as u64);
+    let begun = stage.reactor().now();
+    let now = stage.reactor().wait(Some(begun.mono_ns / 2)).expect("the system waits");
+    assert!(now.mono_ns < begun.plus(PATIENCE), "a moment that is past is not waited for");
 }
 
 pub fn what_was_not_fetched_comes_first<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {

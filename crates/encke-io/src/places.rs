@@ -1,0 +1,146 @@
+//! The table of a reactor's sources: a token finds its source at once, and a token that is out of date finds
+//! nothing.
+//!
+//! ```text
+//!           insert                outdate                  remove                  release
+//! FREE ───────────────► IN USE ──────────────► LEAVING ──────────────► EMPTY ──────────────► FREE
+//!                     token valid          token is stale          `Closed` under way
+//! ```
+//!
+//! A source leaves in steps, because its number must rest until nobody can mean it: not the kernel, which may
+//! still work for it (LEAVING), nor the worker, which has not yet been told of its end (EMPTY).
+
+use crate::op::Token;
+
+/// Sources of a kind, by token.
+#[derive(Debug)]
+pub(crate) struct Places<T> {
+    rows: Vec<Row<T>>,
+    /// The row that was released last, and through it all others that are free.
+    free: u32,
+    used: usize,
+}
+
+/// A row costs its source and four bytes, if the source has a niche (an enum, a descriptor).
+#[derive(Debug)]
+pub(crate) struct Row<T> {
+    generation: u32,
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Used(T),
+    Empty { next: u32 },
+}
+
+const END: u32 = u32::MAX;
+
+impl<T> Places<T> {
+    pub(crate) const fn new() -> Self {
+        Self { rows: Vec::new(), free: END, used: 0 }
+    }
+
+    /// Sources in the table, with those that are leaving.
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn insert(&mut self, source: T) -> Token {
+        self.used += 1;
+        if self.free == END {
+            self.rows.push(Row { generation: 0, state: State::Used(source) });
+            return Token { index: (self.rows.len() - 1) as u32, generation: 0 };
+        }
+        let index = self.free;
+        let row = &mut self.rows[index as usize];
+        if let State::Empty { next } = row.state {
+            self.free = next;
+        }
+        row.state = State::Used(source);
+        Token { index, generation: row.generation }
+    }
+
+    /// The source of a token that is not out of date.
+    pub(crate) fn get(&self, token: Token) -> Option<&T> {
+        match self.rows.get(token.index as usize)? {
+            Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        match self.rows.get_mut(token.index as usize)? {
+            Row { generation, state: State::Used(source) } if *generation == token.generation => Some(source),
+            _ => None,
+        }
+    }
+
+    /// The source at a place, also when it is leaving.
+    pub(crate) fn at(&mut self, index: u32) -> Option<&mut T> {
+        match &mut self.rows.get_mut(index as usize)?.state {
+            State::Used(source) => Some(source),
+            State::Empty { .. } => None,
+        }
+    }
+
+    /// The token that is valid for a place now.
+    pub(crate) fn token(&self, index: u32) -> Token {
+        Token { index, generation: self.rows[index as usize].generation }
+    }
+
+    /// Makes a place's token stale; its source stays until it is removed.
+    pub(crate) fn outdate(&mut self, index: u32) {
+        let row = &mut self.rows[index as usize];
+        row.generation = row.generation.wrapping_add(1);
+    }
+
+    /// Takes the source out; its place rests until it is released.
+    pub(crate) fn remove(&mut self, index: u32) -> T {
+        let row = &mut self.rows[index as usize];
+        match std::mem::replace(&mut row.state, State::Empty { next: END }) {
+            State::Used(source) => {
+                self.used -= 1;
+                source
+            }
+            State::Empty { .. } => unreachable!("a source leaves once"),
+        }
+    }
+
+    /// Gives an empty place out again.
+    pub(crate) fn release(&mut self, index: u32) {
+        let row = &mut self.rows[index as usize];
+        debug_assert!(matches!(row.state, State::Empty { .. }), "released with its source inside");
+        row.state = State::Empty { next: self.free };
+        self.free = index;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_out_again_only_after_its_release() {
+        let mut places = Places::new();
+        let first = places.insert('a');
+        let second = places.insert('b');
+        places.outdate(first.index);
+        assert_eq!(places.get(first), None);
+        assert_eq!(places.at(first.index), Some(&mut 'a'));
+        assert_eq!(places.insert('c').index, 2, "the first is leaving");
+        assert_eq!(places.remove(first.index), 'a');
+        assert_eq!(places.at(first.index), None);
+        assert_eq!(places.insert('d').index, 3, "the first is resting");
+        places.release(first.index);
+        let again = places.insert('e');
+        assert_eq!(again, Token { index: first.index, generation: first.generation + 1 });
+        assert_eq!(
+            (places.get(first), places.get(again), places.get(second)),
+            (None, Some(&'e'), Some(&'b'))
+        );
+        assert_eq!((places.len(), places.token(again.index)), (4, again));
+        assert_eq!(places.get(Token { index: 99, generation: 0 }), None);
+    }
+}
