@@ -34,8 +34,6 @@ known_fields! {
     Accept = "accept",
     AcceptEncoding = "accept-encoding",
     AcceptLanguage = "accept-language",
-    AccessControlRequestHeaders = "access-control-request-headers",
-    AccessControlRequestMethod = "access-control-request-method",
     Age = "age",
     Authorization = "authorization",
     CacheControl = "cache-control",
@@ -89,15 +87,15 @@ known_fields! {
 impl Known {
     /// The known field that `name` spells, in any mix of cases. `name` must be a token (RFC 9110 §5.6.2): the
     /// head parser has checked that before it asks.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Self> {
-        if name.len() > KEY_BYTES_MAX {
+        if name.len() > FOLDED_BYTES_MAX {
             return None;
         }
-        let key = Key::of(name);
+        let key = Folded::of(name);
         let known = SLOTS[key.slot(MULTIPLIER)]?;
-        (KEYS[known as usize] == key).then_some(known)
+        KEYS[known as usize].is(&key).then_some(known)
     }
 
     /// The name in lower case.
@@ -206,45 +204,48 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// What tells one known name from all others: its length and its bytes in lower case.
+/// A short text in lower case, as words: what is equal is equal without regard to case.
 ///
-/// Folding by `| 0x20` maps tokens faithfully (letters to lower case, the rest onto themselves or onto each
-/// other outside of our names); `names_match_whole_and_in_any_case` tries every byte.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
+/// Folding by `| 0x20` is exact for letters, and no other two characters of [`scan::Class::Text`] become equal
+/// unless one of them is `@[\]^_` or `` `{|}~ `` or 0x7f, which none of the texts that we compare with has.
+/// `names_match_whole_and_in_any_case` tries every byte.
+#[derive(Clone, Copy)]
+pub(crate) struct Folded {
     first: u64,
     middle: u64,
-    late: u64,
     last: u64,
     bytes: usize,
 }
 
-impl Key {
-    /// The words overlap where the name is no multiple of eight: together they still hold every byte.
-    #[inline]
-    const fn of(name: &[u8]) -> Self {
-        let bytes = name.len();
-        let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) else {
-            let word = short_word(name) | LOWER;
-            return Self { first: word, middle: 0, late: 0, last: word, bytes };
+impl Folded {
+    /// Folds a text of at most [`FOLDED_BYTES_MAX`] bytes; of a longer one nothing can be told. The words
+    /// overlap where the length is no multiple of eight: together they hold every byte.
+    #[inline(always)]
+    pub(crate) const fn of(text: &[u8]) -> Self {
+        let bytes = text.len();
+        let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) else {
+            let word = short_word(text) | LOWER;
+            return Self { first: word, middle: 0, last: word, bytes };
         };
-        let (mut middle, mut late) = (0, 0);
-        if bytes > 16 {
-            middle = word_at(name, 8) | LOWER;
-        }
-        if bytes > 24 {
-            late = word_at(name, 16) | LOWER;
-        }
+        let middle = if bytes > 16 { word_at(text, 8) | LOWER } else { 0 };
         Self {
             first: u64::from_le_bytes(*first) | LOWER,
             middle,
-            late,
             last: u64::from_le_bytes(*last) | LOWER,
             bytes,
         }
     }
 
-    #[inline]
+    /// Whether both are the same text, at most [`FOLDED_BYTES_MAX`] bytes long.
+    #[inline(always)]
+    pub(crate) const fn is(&self, other: &Self) -> bool {
+        self.first == other.first
+            && self.last == other.last
+            && self.bytes == other.bytes
+            && (self.bytes <= 16 || self.middle == other.middle && self.bytes <= FOLDED_BYTES_MAX)
+    }
+
+    #[inline(always)]
     const fn slot(&self, multiplier: u64) -> usize {
         let mixed = (self.first ^ self.last.rotate_left(29)).wrapping_add(self.bytes as u64);
         (mixed.wrapping_mul(multiplier) >> (64 - SLOT_BITS)) as usize
@@ -252,7 +253,7 @@ impl Key {
 }
 
 /// The eight bytes at `at`; 0 if there are fewer, which no caller asks for.
-#[inline]
+#[inline(always)]
 const fn word_at(name: &[u8], at: usize) -> u64 {
     match name.split_at(at).1.first_chunk() {
         Some(word) => u64::from_le_bytes(*word),
@@ -261,7 +262,7 @@ const fn word_at(name: &[u8], at: usize) -> u64 {
 }
 
 /// Up to seven bytes in one word, two overlapping halves; the length tells apart what overlaps alike.
-#[inline]
+#[inline(always)]
 const fn short_word(name: &[u8]) -> u64 {
     match (name.first_chunk(), name.last_chunk()) {
         (Some(first), Some(last)) => {
@@ -279,19 +280,19 @@ const fn short_word(name: &[u8]) -> u64 {
 /// The bit that tells `a` from `A`, in every byte of a word.
 const LOWER: u64 = 0x2020_2020_2020_2020;
 
-/// Longest known name that [`Key`] can hold: four words.
-const KEY_BYTES_MAX: usize = 32;
+/// Longest text that [`Folded`] tells from all others: three words.
+const FOLDED_BYTES_MAX: usize = 24;
 
 /// 512 slots of a byte for some 50 names: few unknown names meet a taken slot and cost a comparison, and one
 /// multiplier in about 15 gives every name its own.
 const SLOT_BITS: u32 = 9;
 
-const KEYS: [Key; Known::ALL.len()] = {
-    let mut keys = [Key::of(b""); Known::ALL.len()];
+const KEYS: [Folded; Known::ALL.len()] = {
+    let mut keys = [Folded::of(b""); Known::ALL.len()];
     let mut index = 0;
     while index < keys.len() {
-        assert!(NAMES[index].len() <= KEY_BYTES_MAX, "a known field name has at most 32 bytes");
-        keys[index] = Key::of(NAMES[index].as_bytes());
+        assert!(NAMES[index].len() <= FOLDED_BYTES_MAX, "a known field name has at most 24 bytes");
+        keys[index] = Folded::of(NAMES[index].as_bytes());
         index += 1;
     }
     keys

@@ -31,7 +31,7 @@ pub enum Method {
 
 impl Method {
     /// The method that `name` spells; `Other` for what is not listed here.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         match name {

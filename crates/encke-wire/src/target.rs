@@ -255,11 +255,19 @@ fn is_host(host: &[u8]) -> bool {
 }
 
 /// A port of up to five digits.
+#[inline(always)]
 pub(crate) fn parse_port(digits: &[u8]) -> Option<u16> {
-    if digits.is_empty() || digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
+    if digits.is_empty() || digits.len() > 5 {
         return None;
     }
-    let port = digits.iter().fold(0, |port, digit| port * 10 + u32::from(digit - b'0'));
+    let mut port = 0;
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        port = port * 10 + u32::from(digit);
+    }
     u16::try_from(port).ok()
 }
 

@@ -9,15 +9,14 @@
 use crate::field::Known;
 use crate::http1::Refusal;
 use crate::limits::{FIELDS_MAX, NAME_BYTES_MAX};
-use crate::scan::{FIELD_NAME, Scanner};
+use crate::scan::{Class, FIELD_NAME, Scanner};
 
 /// One field line: where its name and value lie in the buffer of the head.
 #[derive(Clone, Copy)]
 struct Line {
     name: u16,
     name_bytes: u8,
-    /// `Known as u8`, or [`UNKNOWN`].
-    known: u8,
+    known: Option<Known>,
     value: u16,
     value_end: u16,
 }
@@ -45,7 +44,7 @@ pub(super) enum Step {
 
 impl Lines {
     pub(super) const fn new() -> Self {
-        let line = Line { name: 0, name_bytes: 0, known: UNKNOWN, value: 0, value_end: 0 };
+        let line = Line { name: 0, name_bytes: 0, known: None, value: 0, value_end: 0 };
         Self { present: 0, count: 0, first: [0; Known::ALL.len()], lines: [line; FIELDS_MAX as usize] }
     }
 
@@ -76,48 +75,30 @@ impl Lines {
         start: usize,
         fields_max: u16,
     ) -> Result<Step, Refusal> {
-        let name_end = scanner.skip(&FIELD_NAME, buf, start);
+        if buf[start..].first_chunk() == Some(CRLF) {
+            return Ok(Step::End { next: start + 2 });
+        }
+        let name_end = scanner.skip(FIELD_NAME, buf, start);
         let name_bytes = name_end - start;
-        if name_bytes > NAME_BYTES_MAX {
-            return Err(Refusal::FieldNameTooLong);
+        if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || buf.get(name_end) != Some(&b':') {
+            return self.no_field(buf, start, name_end);
         }
-        match buf.get(name_end) {
-            None => return Ok(Step::Partial),
-            Some(b':') if name_bytes > 0 => {}
-            Some(b'\r') if name_bytes == 0 => {
-                return match buf.get(start + 1) {
-                    None => Ok(Step::Partial),
-                    Some(b'\n') => Ok(Step::End { next: start + 2 }),
-                    Some(_) => Err(Refusal::BareCr),
-                };
-            }
-            Some(&byte) => return Err(self.name_fault(byte, name_bytes)),
-        }
-        let mut value = name_end + 1;
-        while matches!(buf.get(value), Some(b' ' | b'\t')) {
-            value += 1;
-        }
-        let text_end = scanner.skip_text(buf, value);
-        match (buf.get(text_end), buf.get(text_end + 1)) {
-            (Some(b'\r'), Some(b'\n')) => {}
-            (None, _) | (Some(b'\r'), None) => return Ok(Step::Partial),
-            (Some(b'\r'), Some(_)) => return Err(Refusal::BareCr),
-            (Some(b'\n'), _) => return Err(Refusal::BareLf),
-            (Some(_), _) => return Err(Refusal::ControlByte),
-        }
-        let mut value_end = text_end;
-        while value_end > value && matches!(buf[value_end - 1], b' ' | b'\t') {
-            value_end -= 1;
+        // Nearly every line is `name: value`; what else is allowed around the value is cut off below.
+        let text = name_end + 1 + usize::from(buf.get(name_end + 1) == Some(&b' '));
+        let text_end = scanner.skip(Class::Text, buf, text);
+        if buf[text_end..].first_chunk() != Some(CRLF) {
+            return no_end(&buf[text_end..]);
         }
         if self.count >= fields_max.min(FIELDS_MAX) {
             return Err(Refusal::TooManyFields);
         }
+        let (value, value_end) = trim(buf, text, text_end);
         let known = Known::of(&buf[start..name_end]);
         // The casts hold: positions are below 65,536 and names have at most 255 bytes.
         self.lines[self.count as usize] = Line {
             name: start as u16,
             name_bytes: name_bytes as u8,
-            known: known.map_or(UNKNOWN, |known| known as u8),
+            known,
             value: value as u16,
             value_end: value_end as u16,
         };
@@ -129,6 +110,21 @@ impl Lines {
         }
         self.count += 1;
         Ok(Step::Field { known, value: (value, value_end), next: text_end + 2 })
+    }
+
+    /// What a line is that has no name and colon: not whole yet, or a fault.
+    #[cold]
+    fn no_field(&self, buf: &[u8], start: usize, name_end: usize) -> Result<Step, Refusal> {
+        let name_bytes = name_end - start;
+        if name_bytes > NAME_BYTES_MAX {
+            return Err(Refusal::FieldNameTooLong);
+        }
+        match &buf[name_end..] {
+            [] => Ok(Step::Partial),
+            [b'\r'] if name_bytes == 0 => Ok(Step::Partial),
+            [b'\r', ..] if name_bytes == 0 => Err(Refusal::BareCr),
+            [byte, ..] => Err(self.name_fault(*byte, name_bytes)),
+        }
     }
 
     /// Why a name of `name_bytes` bytes may not end at `byte`.
@@ -188,6 +184,32 @@ impl Line {
     }
 }
 
+/// Why no CRLF begins `rest`, at which a value ends: it has not arrived, or something else is there.
+#[cold]
+fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
+    match rest {
+        [] | [b'\r'] => Ok(Step::Partial),
+        [b'\r', ..] => Err(Refusal::BareCr),
+        [b'\n', ..] => Err(Refusal::BareLf),
+        _ => Err(Refusal::ControlByte),
+    }
+}
+
+/// The text from `start` to `end` without white space at its ends.
+#[inline(always)]
+fn trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
+    match &buf[start..end] {
+        // In text, what is not above a space is a space or a tab.
+        [first, .., last] if *first > b' ' && *last > b' ' => (start, end),
+        text => {
+            let from = text.iter().take_while(|&&byte| byte <= b' ').count();
+            let rest = &text[from..];
+            let spaces = rest.iter().rev().take_while(|&&byte| byte <= b' ').count();
+            (start + from, end - spaces)
+        }
+    }
+}
+
 /// The values of all lines of one known field, in order.
 #[derive(Clone)]
 pub struct Values<'a> {
@@ -200,7 +222,7 @@ impl<'a> Iterator for Values<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let at = self.lines.iter().position(|line| line.known == self.known as u8)?;
+        let at = self.lines.iter().position(|line| line.known == Some(self.known))?;
         let line = self.lines[at];
         self.lines = &self.lines[at + 1..];
         Some(line.value(self.buf))
@@ -213,7 +235,7 @@ impl std::fmt::Debug for Values<'_> {
     }
 }
 
-const UNKNOWN: u8 = u8::MAX;
+const CRLF: &[u8; 2] = b"\r\n";
 
 const _: () = assert!(FIELDS_MAX as usize <= u8::MAX as usize + 1, "`first` holds indices as u8");
 const _: () = assert!(size_of::<Line>() == 8, "FIELDS_MAX lines are 1 KiB");

@@ -9,7 +9,7 @@ use crate::http1::head::{Progress, Version, chunked_only, content_length};
 use crate::http1::lines::{Lines, Step, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
-use crate::scan::{self, Job, Scanner};
+use crate::scan::{self, Class, Job, Scanner};
 use crate::status;
 
 /// The head of one response: positions in the buffer that it was fed from. Used again for every response.
@@ -76,12 +76,12 @@ impl ResponseHead {
         let head_bytes_max = limits.head_bytes.min(HEAD_BYTES_MAX) as usize;
         let window = &buf[..buf.len().min(head_bytes_max)];
         let refusal = match scan::run(Feed { head: self, buf: window, limits }) {
-            Ok(Some(head_bytes)) => {
+            Ok(true) => {
                 self.phase = Phase::Done;
-                return Progress::Done { head_bytes };
+                return Progress::Done { head_bytes: usize::from(self.at) };
             }
-            Ok(None) if window.len() < head_bytes_max => return Progress::Partial,
-            Ok(None) => Refusal::HeadTooLarge,
+            Ok(false) if window.len() < head_bytes_max => return Progress::Partial,
+            Ok(false) => Refusal::HeadTooLarge,
             Err(refusal) => refusal,
         };
         self.phase = Phase::Refused(refusal);
@@ -147,28 +147,24 @@ impl ResponseHead {
         self.lines.fields(buf)
     }
 
+    /// False: more bytes are needed.
     #[inline(always)]
-    fn advance<S: Scanner>(
-        &mut self,
-        scanner: S,
-        buf: &[u8],
-        limits: &HeadLimits,
-    ) -> Result<Option<usize>, Refusal> {
+    fn advance<S: Scanner>(&mut self, scanner: S, buf: &[u8], limits: &HeadLimits) -> Result<bool, Refusal> {
         if self.phase == Phase::StatusLine {
-            let Some(next) = self.status_line(scanner, buf)? else { return Ok(None) };
+            let Some(next) = self.status_line(scanner, buf)? else { return Ok(false) };
             self.at = next as u16;
             self.phase = Phase::Fields;
         }
         loop {
             match self.lines.step(scanner, buf, usize::from(self.at), limits.fields)? {
-                Step::Partial => return Ok(None),
+                Step::Partial => return Ok(false),
                 Step::Field { known, value: (start, end), next } => {
                     self.decide(known, &buf[start..end])?;
                     self.at = next as u16;
                 }
                 Step::End { next } => {
                     self.at = next as u16;
-                    return Ok(Some(next));
+                    return Ok(true);
                 }
             }
         }
@@ -177,13 +173,13 @@ impl ResponseHead {
     /// `HTTP/1.x SP 3DIGIT SP [reason] CRLF`; servers that leave out the second space are known.
     #[inline(always)]
     fn status_line<S: Scanner>(&mut self, scanner: S, buf: &[u8]) -> Result<Option<usize>, Refusal> {
-        for (&byte, &pattern) in buf.iter().zip(b"HTTP/1.x 000") {
+        for (at, (&byte, &pattern)) in buf.iter().zip(b"HTTP/1.0 000").enumerate() {
             match pattern {
-                b'0' | b'x' if byte.is_ascii_digit() => {}
+                b'0' if byte.is_ascii_digit() => {}
                 b'1' if matches!(byte, b'2'..=b'9') => return Err(Refusal::UnsupportedVersion),
                 pattern if pattern == byte => {}
-                b'0' => return Err(Refusal::InvalidStatus),
-                _ => return Err(Refusal::InvalidVersion),
+                _ if at < 8 => return Err(Refusal::InvalidVersion),
+                _ => return Err(Refusal::InvalidStatus),
             }
         }
         let Some(line) = buf.first_chunk::<12>() else { return Ok(None) };
@@ -195,7 +191,7 @@ impl ResponseHead {
         }
         let end = match buf.get(12) {
             None => return Ok(None),
-            Some(b' ') => scanner.skip_text(buf, 13),
+            Some(b' ') => scanner.skip(Class::Text, buf, 13),
             Some(_) => 12,
         };
         match (buf.get(end), buf.get(end + 1)) {
@@ -277,7 +273,7 @@ struct Feed<'a> {
 }
 
 impl Job for Feed<'_> {
-    type Output = Result<Option<usize>, Refusal>;
+    type Output = Result<bool, Refusal>;
 
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> Self::Output {

@@ -30,15 +30,10 @@ mod x86;
 pub(crate) use scalar::Scalar;
 
 /// Finds the end of tokens with one instruction set.
-///
-/// Both functions return the position of the first byte at or after `from` that does not belong, or
-/// `bytes.len()` if all do; `from` is at most `bytes.len()`.
 pub(crate) trait Scanner: Copy {
-    /// Skips the bytes of `class`.
-    fn skip(self, class: &Class, bytes: &[u8], from: usize) -> usize;
-
-    /// Skips what a field value may hold ([`is_text`]).
-    fn skip_text(self, bytes: &[u8], from: usize) -> usize;
+    /// Skips the bytes of `class`: the position of the first byte at or after `from` that is not a member, or
+    /// `bytes.len()` if all are. `from` is at most `bytes.len()`.
+    fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize;
 }
 
 /// Work that is compiled once for each instruction set.
@@ -74,60 +69,116 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
     }
 }
 
+/// A scanner that looks at `LANES` bytes at a time.
+trait Blocks<const LANES: usize>: Copy {
+    /// Bits in a mask for each byte.
+    const BITS: usize;
+
+    /// A mask, the first byte's bits lowest, that has a bit set for each byte of `block` that is no member.
+    fn strangers(self, class: Class, block: &[u8; LANES]) -> u64;
+
+    /// The loop of [`Scanner::skip`].
+    #[inline(always)]
+    fn skip_blocks(self, class: Class, bytes: &[u8], from: usize) -> usize {
+        let mut at = from;
+        while let Some(block) = bytes[at..].first_chunk() {
+            let strangers = self.strangers(class, block);
+            if strangers != 0 {
+                return at + strangers.trailing_zeros() as usize / Self::BITS;
+            }
+            at += LANES;
+        }
+        if at == bytes.len() {
+            return at;
+        }
+        // Fewer bytes than a block are left: look at the last block of the buffer, forget those before `at`.
+        let Some(block) = bytes.last_chunk() else { return skip_short(class, bytes, from) };
+        let seen = LANES - (bytes.len() - at);
+        match self.strangers(class, block) >> (Self::BITS * seen) {
+            0 => bytes.len(),
+            strangers => at + strangers.trailing_zeros() as usize / Self::BITS,
+        }
+    }
+}
+
+/// For buffers shorter than a block, which a request hardly ever is.
+#[cold]
+#[inline(never)]
+fn skip_short(class: Class, bytes: &[u8], from: usize) -> usize {
+    Scalar.skip(class, bytes, from)
+}
+
+/// A set of bytes. Callers name one of the constants below, so that after inlining nothing is left to choose.
+#[derive(Clone, Copy)]
+pub(crate) enum Class {
+    /// Some ASCII bytes.
+    Ascii(&'static Members),
+    /// What a field value may hold ([`is_text`]).
+    Text,
+}
+
 /// A set of ASCII bytes in the shapes that scalar and vector code test fastest.
-pub(crate) struct Class {
+pub(crate) struct Members {
     /// Indexed by the byte.
-    member: [bool; 256],
+    is_member: [bool; 256],
     /// Indexed by a byte's low half: bit h is set if the byte with high half h (0–7) is a member.
     high_halves: [u8; 16],
 }
 
-impl Class {
-    /// The set of bytes for which `text` has the byte itself. ASCII only: a byte above 0x7f is no member of
-    /// any class.
+impl Members {
+    /// The bytes of `text`.
     const fn of(text: &[u8]) -> Self {
-        let mut class = Self { member: [false; 256], high_halves: [0; 16] };
+        let mut members = Self { is_member: [false; 256], high_halves: [0; 16] };
         let mut index = 0;
         while index < text.len() {
             let byte = text[index];
-            assert!(byte.is_ascii(), "a class has ASCII members only");
-            class.member[byte as usize] = true;
-            class.high_halves[(byte & 0x0f) as usize] |= 1 << (byte >> 4);
+            assert!(byte.is_ascii(), "vector code takes every byte above 0x7f for a stranger");
+            members.is_member[byte as usize] = true;
+            members.high_halves[(byte & 0x0f) as usize] |= 1 << (byte >> 4);
             index += 1;
         }
-        class
-    }
-
-    /// Whether `byte` is a member.
-    #[inline]
-    pub(crate) const fn has(&self, byte: u8) -> bool {
-        self.member[byte as usize]
+        members
     }
 }
 
-/// `bit[h]` is the bit of high half `h` in [`Class::high_halves`]; bytes above 0x7f have none.
+impl Class {
+    /// Whether `byte` is a member.
+    #[inline]
+    pub(crate) const fn has(self, byte: u8) -> bool {
+        match self {
+            Self::Ascii(members) => members.is_member[byte as usize],
+            Self::Text => is_text(byte),
+        }
+    }
+}
+
+/// `bit[h]` is the bit of high half `h` in [`Members::high_halves`]; bytes above 0x7f have none.
 const HIGH_HALF_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// What names and methods are made of (RFC 9110 §5.6.2).
-pub(crate) static FIELD_NAME: Class =
-    Class::of(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+pub(crate) const FIELD_NAME: Class = Class::Ascii(&FIELD_NAME_MEMBERS);
+static FIELD_NAME_MEMBERS: Members =
+    Members::of(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
 /// A request target up to its query: RFC 3986's characters, and the few that it leaves out but clients send
 /// (`"<>^{|}` and the back quote). Not `#` (fragments stay with the client), not `\` (some file systems take
 /// it for a slash), nothing below 0x21 or above 0x7e. `?` ends it.
-pub(crate) static TARGET_PATH: Class = Class::of(
+pub(crate) const TARGET_PATH: Class = Class::Ascii(&TARGET_PATH_MEMBERS);
+static TARGET_PATH_MEMBERS: Members = Members::of(
     b"!\"$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
 );
 
 /// The query of a request target: as [`TARGET_PATH`], and `?` is data.
-pub(crate) static TARGET_QUERY: Class = Class::of(
+pub(crate) const TARGET_QUERY: Class = Class::Ascii(&TARGET_QUERY_MEMBERS);
+static TARGET_QUERY_MEMBERS: Members = Members::of(
     b"!\"$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~",
 );
 
 /// A host that is a name or an IPv4 address: unreserved and sub-delims (RFC 3986 §3.2.2), without `%`, which
 /// is looked at by hand.
-pub(crate) static HOST_NAME: Class =
-    Class::of(b"-._~!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+pub(crate) const HOST_NAME: Class = Class::Ascii(&HOST_NAME_MEMBERS);
+static HOST_NAME_MEMBERS: Members =
+    Members::of(b"-._~!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
 /// Whether `byte` may stand in a field value: anything but control characters, tab excepted.
 #[inline]
@@ -139,58 +190,49 @@ pub(crate) const fn is_text(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every scanner of this machine, as a function from a question to its answer.
-    fn answers(class: Option<&Class>, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
-        fn ask<S: Scanner>(scanner: S, class: Option<&Class>, bytes: &[u8], from: usize) -> usize {
-            match class {
-                Some(class) => scanner.skip(class, bytes, from),
-                None => scanner.skip_text(bytes, from),
-            }
-        }
-        struct Ask<'a>(Option<&'a Class>, &'a [u8], usize);
+    /// Every scanner of this machine, by name, with its answer.
+    fn answers(class: Class, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
+        struct Ask<'a>(Class, &'a [u8], usize);
         impl Job for Ask<'_> {
             type Output = usize;
             fn run<S: Scanner>(self, scanner: S) -> usize {
-                ask(scanner, self.0, self.1, self.2)
+                scanner.skip(self.0, self.1, self.2)
             }
         }
-        let mut all =
-            vec![("scalar", ask(Scalar, class, bytes, from)), ("chosen", run(Ask(class, bytes, from)))];
+        let ask = || Ask(class, bytes, from);
+        let mut all = vec![("scalar", ask().run(Scalar)), ("chosen", run(ask()))];
         #[cfg(target_arch = "x86_64")]
         {
-            all.extend(x86::Avx2::detected().map(|avx2| ("avx2", avx2.run(Ask(class, bytes, from)))));
-            all.extend(x86::Ssse3::detected().map(|ssse3| ("ssse3", ssse3.run(Ask(class, bytes, from)))));
+            all.extend(x86::Avx2::detected().map(|avx2| ("avx2", avx2.run(ask()))));
+            all.extend(x86::Ssse3::detected().map(|ssse3| ("ssse3", ssse3.run(ask()))));
         }
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-        all.push(("neon", ask(neon::Neon, class, bytes, from)));
+        all.push(("neon", ask().run(neon::Neon)));
         all
     }
 
     /// The definition, byte by byte.
-    fn expected(class: Option<&Class>, bytes: &[u8], from: usize) -> usize {
-        let belongs = |&byte: &u8| class.map_or_else(|| is_text(byte), |class| class.has(byte));
-        from + bytes[from..].iter().take_while(|byte| belongs(byte)).count()
+    fn expected(class: Class, bytes: &[u8], from: usize) -> usize {
+        from + bytes[from..].iter().take_while(|&&byte| class.has(byte)).count()
     }
 
-    fn check(class: Option<&Class>, bytes: &[u8], from: usize) {
+    fn check(class: Class, bytes: &[u8], from: usize) {
         for (name, answer) in answers(class, bytes, from) {
             assert_eq!(answer, expected(class, bytes, from), "{name} from {from} in {bytes:02x?}");
         }
     }
 
-    fn classes() -> [Option<&'static Class>; 5] {
-        [Some(&FIELD_NAME), Some(&TARGET_PATH), Some(&TARGET_QUERY), Some(&HOST_NAME), None]
-    }
+    const CLASSES: [Class; 5] = [FIELD_NAME, TARGET_PATH, TARGET_QUERY, HOST_NAME, Class::Text];
 
     #[test]
     fn this_machine_is_tested_with_the_vectors_it_has() {
         #[cfg(target_arch = "x86_64")]
-        assert_eq!(answers(None, b"", 0).len() > 2, x86::Ssse3::detected().is_some());
+        assert_eq!(answers(Class::Text, b"", 0).len() > 2, x86::Ssse3::detected().is_some());
     }
 
     #[test]
     fn every_byte_at_every_place_of_every_length_ends_the_same_tokens() {
-        for class in classes() {
+        for class in CLASSES {
             for length in 0..=100 {
                 let mut bytes = vec![b'a'; length];
                 check(class, &bytes, 0);
@@ -214,7 +256,7 @@ mod tests {
         let seed = 0x5eed_0001_u64;
         println!("seed {seed:#x}");
         let mut random = crate::http1::testing::Random::new(seed);
-        for class in classes() {
+        for class in CLASSES {
             for _ in 0..2_000 {
                 let length = random.below(90);
                 let bytes: Vec<u8> = (0..length)
@@ -229,7 +271,7 @@ mod tests {
 
     #[test]
     fn bytes_before_the_start_do_not_matter() {
-        for class in classes() {
+        for class in CLASSES {
             let mut bytes = vec![0; 64];
             bytes.extend_from_slice(&[b'x'; 7]);
             check(class, &bytes, 64);

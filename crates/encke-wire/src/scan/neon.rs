@@ -8,53 +8,40 @@ use std::arch::aarch64::{
     vorrq_u8, vqtbl1q_u8, vreinterpret_u64_u8, vreinterpretq_u16_u8, vshrn_n_u16, vshrq_n_u8,
 };
 
-use super::{Class, HIGH_HALF_BIT, Scalar, Scanner};
+use super::{Blocks, Class, HIGH_HALF_BIT, Members, Scanner};
 
 /// NEON is part of the architecture: no proof is needed.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon;
 
-impl Scanner for Neon {
-    #[inline(always)]
-    fn skip(self, class: &Class, bytes: &[u8], from: usize) -> usize {
-        let mut at = from;
-        while let Some(block) = bytes[at..].first_chunk() {
-            let strangers = strangers(class, block);
-            if strangers != 0 {
-                return at + (strangers.trailing_zeros() / 4) as usize;
-            }
-            at += 16;
-        }
-        let Some(block) = bytes.last_chunk() else { return Scalar.skip(class, bytes, at) };
-        let seen = 16 - (bytes.len() - at);
-        first_of(u128::from(strangers(class, block)) >> (4 * seen), at, bytes)
-    }
+impl Blocks<16> for Neon {
+    const BITS: usize = 4;
 
     #[inline(always)]
-    fn skip_text(self, bytes: &[u8], from: usize) -> usize {
-        let mut at = from;
-        while let Some(block) = bytes[at..].first_chunk() {
-            let controls = controls(block);
-            if controls != 0 {
-                return at + (controls.trailing_zeros() / 4) as usize;
-            }
-            at += 16;
+    fn strangers(self, class: Class, block: &[u8; 16]) -> u64 {
+        match class {
+            Class::Ascii(members) => non_members(members, block),
+            Class::Text => controls(block),
         }
-        let Some(block) = bytes.last_chunk() else { return Scalar.skip_text(bytes, at) };
-        let seen = 16 - (bytes.len() - at);
-        first_of(u128::from(controls(block)) >> (4 * seen), at, bytes)
     }
 }
 
-/// Four bits a byte of `block` that is not in `class`.
+impl Scanner for Neon {
+    #[inline(always)]
+    fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize {
+        self.skip_blocks(class, bytes, from)
+    }
+}
+
+/// Four bits a byte of `block` that is not in `members`.
 #[inline(always)]
-fn strangers(class: &Class, block: &[u8; 16]) -> u64 {
+fn non_members(members: &Members, block: &[u8; 16]) -> u64 {
     let bytes = load16(block);
     // SAFETY: NEON is part of aarch64, and these work on values only.
     unsafe {
         // A table look-up yields 0 for an index of 16 or more, so the low half must be cut out; bytes above
         // 0x7f are strangers by HIGH_HALF_BIT.
-        let candidates = vqtbl1q_u8(load16(&class.high_halves), vandq_u8(bytes, vdupq_n_u8(0x0f)));
+        let candidates = vqtbl1q_u8(load16(&members.high_halves), vandq_u8(bytes, vdupq_n_u8(0x0f)));
         let own = vqtbl1q_u8(load16(&HIGH_HALF_BIT), vshrq_n_u8::<4>(bytes));
         mask(vceqzq_u8(vandq_u8(candidates, own)))
     }
@@ -84,11 +71,4 @@ fn load16(block: &[u8; 16]) -> uint8x16_t {
 fn mask(lanes: uint8x16_t) -> u64 {
     // SAFETY: NEON is part of aarch64, and these work on values only.
     unsafe { vget_lane_u64::<0>(vreinterpret_u64_u8(vshrn_n_u16::<4>(vreinterpretq_u16_u8(lanes)))) }
-}
-
-/// The position that the lowest bits of `found` name, counted from `at`; the end if there are none. `found`
-/// has more than 64 bits, so that a shift by all of them is defined.
-#[inline(always)]
-fn first_of(found: u128, at: usize, bytes: &[u8]) -> usize {
-    if found == 0 { bytes.len() } else { at + (found.trailing_zeros() / 4) as usize }
 }

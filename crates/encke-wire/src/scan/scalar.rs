@@ -11,27 +11,30 @@ pub(crate) struct Scalar;
 
 impl Scanner for Scalar {
     #[inline(always)]
-    fn skip(self, class: &Class, bytes: &[u8], from: usize) -> usize {
-        from + bytes[from..].iter().take_while(|&&byte| class.has(byte)).count()
+    fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize {
+        match class {
+            Class::Ascii(_) => from + bytes[from..].iter().take_while(|&&byte| class.has(byte)).count(),
+            Class::Text => skip_text(bytes, from),
+        }
     }
+}
 
-    #[inline(always)]
-    fn skip_text(self, bytes: &[u8], from: usize) -> usize {
-        let mut at = from;
-        loop {
-            while let Some(word) = bytes[at..].first_chunk().map(|word| u64::from_le_bytes(*word)) {
-                let suspects = suspects(word);
-                if suspects != 0 {
-                    at += (suspects.trailing_zeros() / 8) as usize;
-                    break;
-                }
-                at += 8;
+#[inline(always)]
+fn skip_text(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    loop {
+        while let Some(word) = bytes[at..].first_chunk() {
+            let suspects = suspects(u64::from_le_bytes(*word));
+            if suspects != 0 {
+                at += (suspects.trailing_zeros() / 8) as usize;
+                break;
             }
-            // At a suspect (which may be a tab), or among the last seven bytes.
-            match bytes.get(at) {
-                Some(&byte) if is_text(byte) => at += 1,
-                _ => return at,
-            }
+            at += 8;
+        }
+        // At a suspect (which may be a tab), or among the last seven bytes.
+        match bytes.get(at) {
+            Some(&byte) if is_text(byte) => at += 1,
+            _ => return at,
         }
     }
 }
