@@ -27,6 +27,7 @@ mod record;
 mod reply;
 mod request;
 mod server;
+pub mod settings;
 mod transport;
 mod worker;
 

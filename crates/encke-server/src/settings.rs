@@ -1,0 +1,412 @@
+//! The settings file: its shape, its defaults, and the checks that make a [`Settings`] one that can be obeyed.
+//!
+//! It is no policy of a running worker ([`crate::policy::Policy`] is made from it), and it binds, opens and
+//! resolves nothing. Each key's comment here is its reference: the schema, the reference page and the hints in
+//! errors are made from these structs.
+//!
+//! ```text
+//! encke.toml ─► document ─► Settings ◄─ flags ─► Server::prepare
+//!                  └─► Problems: line, column, caret, the word that was meant
+//! ```
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::{Path, PathBuf};
+
+use encke_io::Backend;
+use encke_wire::forwarded::Dialect;
+use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, HeadLimits};
+use schemars::JsonSchema;
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize};
+
+mod choice;
+mod document;
+mod listen;
+mod network;
+mod problem;
+mod quantity;
+mod reference;
+mod secret;
+mod written;
+
+pub use choice::{LogTarget, OrAuto};
+pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
+pub use problem::{Problem, Problems};
+pub use quantity::{ByteSize, OrOff, Period, Rate};
+pub use reference::{markdown, schema};
+pub use secret::Secret;
+
+use crate::policy::{Network, Policy};
+
+/// Everything that a settings file may say. The default is what a server without a file obeys.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The process: where it listens, on how many cores, how it stops.
+    pub server: ServerSettings,
+    /// What clients may cost. Each limit ends a connection, or refuses a request, with its own counted reason.
+    pub limits: LimitSettings,
+    /// The access log, and what is told on standard error.
+    pub log: LogSettings,
+    /// The file that was read: it is never served.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+}
+
+/// `[server]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// Where to listen: one address or a list, each as text or as a table with more to say. `8080` is both
+    /// loopback addresses, `:8080` all addresses of this machine.
+    #[serde(deserialize_with = "listen::listens", serialize_with = "listen::serialize_listens")]
+    #[schemars(schema_with = "listen::listens_schema")]
+    pub listen: Vec<Listen>,
+    /// Threads that serve, one to a core; `auto` is as many as this process may use, by its affinity and by the
+    /// CPU quota of its cgroup. *start*
+    pub workers: OrAuto<NonZeroU16>,
+    /// How events come from the kernel: `uring`, `epoll-edge`, `epoll-level` or `poll`. One that the system lacks
+    /// is an error. *start*
+    pub backend: OrAuto<Backend>,
+    /// Connections that the kernel may complete before they are accepted (listen(2)). The kernel caps it at
+    /// net.core.somaxconn; Encke says so at start. 4096 survives a burst of as many clients in the
+    /// millisecond that a busy worker needs to come round. *start*
+    #[serde(deserialize_with = "backlog")]
+    pub backlog: u32,
+    /// The listener for people who run the server: metrics, status, health. An address, a table, or `off`.
+    #[serde(deserialize_with = "admin")]
+    #[schemars(with = "OrOff<listen::TextOrTable<Admin>>")]
+    pub admin: OrOff<Admin>,
+    /// Folder for what outlives the process. Never served, wherever it lies. *start*
+    pub state_dir: Option<PathBuf>,
+    /// Proxies that are believed when they say who the client is: addresses and ranges. Nobody else is.
+    pub trusted_proxies: Vec<Network>,
+    /// In which field those proxies say it. The other one is not looked at, since a client could have sent it.
+    pub forwarded_field: ForwardedField,
+    /// At SIGTERM, how long to go on as before while `/readyz` already answers 503: time for a load balancer to
+    /// look.
+    pub drain_delay: Period,
+    /// At SIGTERM, how long requests under way may take to finish; then the rest is closed.
+    pub drain_time: Period,
+    /// A file that holds the process's number while it runs. *start*
+    pub pid_file: Option<PathBuf>,
+    /// Threads for what may wait for a disk or takes long: opening files that are not in the kernel's cache,
+    /// listing folders, compressing. *start*
+    pub offload_threads: NonZeroU16,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: vec![Listen::at(ListenAddress::Loopback(8080))],
+            workers: OrAuto::Auto,
+            backend: OrAuto::Auto,
+            backlog: 4096,
+            admin: OrOff::On(Admin::new()),
+            state_dir: None,
+            trusted_proxies: Vec::new(),
+            forwarded_field: ForwardedField::XForwardedFor,
+            drain_delay: Period::seconds(0),
+            drain_time: Period::seconds(8),
+            pid_file: None,
+            // Two: one long compression then never keeps a cold file waiting.
+            offload_threads: NonZeroU16::new(2).expect("2 is not 0"),
+        }
+    }
+}
+
+/// The field in which proxies name the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ForwardedField {
+    /// What nearly every proxy writes.
+    #[default]
+    #[serde(rename = "X-Forwarded-For")]
+    XForwardedFor,
+    /// The standard one (RFC 7239).
+    Forwarded,
+}
+
+/// `[limits]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitSettings {
+    /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
+    pub head_time: Period,
+    /// A request's head in all; at most 65535. More is a 431.
+    #[serde(deserialize_with = "head_bytes")]
+    pub head_bytes: ByteSize,
+    /// The request target. More is a 414.
+    #[serde(deserialize_with = "head_bytes")]
+    pub uri_bytes: ByteSize,
+    /// Field lines of a request; at most 128. More is a 431.
+    #[serde(deserialize_with = "fields")]
+    pub fields: u16,
+    /// The body of a request, or `off`. More is a 413. Bodies are streamed and never held in memory, so this
+    /// protects what a handler does with them.
+    pub body_bytes: OrOff<ByteSize>,
+    /// A body must arrive at least this fast while it is read; judged over ten seconds.
+    pub body_rate: Rate,
+    /// A client must take an answer at least this fast; judged over ten seconds.
+    pub write_rate: Rate,
+    /// Between two requests of a connection.
+    pub idle_time: Period,
+    /// How long a connection is still read after a final error, so that the client sees the answer instead of a
+    /// reset.
+    pub linger_time: Period,
+    /// After so many requests a connection is closed; or `off`.
+    pub requests_per_connection: OrOff<NonZeroU32>,
+    /// Connections in all. `auto` is the limit of open descriptors less what listeners, the file cache and a
+    /// reserve of 64 need.
+    pub connections: OrAuto<NonZeroU32>,
+    /// Connections of one client address; or `off`, because whole offices share one.
+    pub connections_per_address: OrOff<NonZeroU32>,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Self {
+            head_time: Period::seconds(policy.head_time_ns / 1_000_000_000),
+            head_bytes: ByteSize::of(policy.head.head_bytes.into()),
+            uri_bytes: ByteSize::of(policy.head.uri_bytes.into()),
+            fields: policy.head.fields,
+            body_bytes: policy.body_bytes.map_or(OrOff::Off, |bytes| OrOff::On(ByteSize::of(bytes))),
+            body_rate: Rate::of(policy.body_rate),
+            write_rate: Rate::of(policy.write_rate),
+            idle_time: Period::seconds(policy.idle_time_ns / 1_000_000_000),
+            linger_time: Period::seconds(policy.linger_time_ns / 1_000_000_000),
+            requests_per_connection: OrOff::Off,
+            connections: OrAuto::Auto,
+            connections_per_address: OrOff::Off,
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// Where each request's line goes: `stdout`, `off` or a file, which is opened again on SIGUSR1. A log that
+    /// cannot keep up loses lines, which are counted; it never slows an answer.
+    pub access: LogTarget,
+    /// How a line looks.
+    pub format: LogFormat,
+    /// What is told on standard error.
+    pub level: Level,
+}
+
+/// How a line of the access log looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// The format that every log reader knows.
+    #[default]
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How much is told on standard error. Each includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// What needs somebody to act.
+    Error,
+    /// What may need it later.
+    Warn,
+    /// What an operator likes to know.
+    #[default]
+    Info,
+    /// What only helps to find a fault.
+    Debug,
+}
+
+/// A settings file of more than this is some other file.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+impl Settings {
+    /// Reads a settings file. Relative paths in it start at its folder.
+    ///
+    /// # Errors
+    /// It cannot be read, or something in it is wrong.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let unreadable = |error| SettingsError::Unreadable { path: path.to_owned(), error };
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(unreadable)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(unreadable(io::Error::other("it is larger than 1 MiB: no settings file")));
+        }
+        let mut settings = Self::parse(&path.display().to_string(), &text).map_err(SettingsError::Wrong)?;
+        let absolute = std::path::absolute(path).map_err(unreadable)?;
+        settings.start_paths_at(absolute.parent().unwrap_or(Path::new("/")));
+        settings.file = Some(absolute);
+        Ok(settings)
+    }
+
+    /// Reads settings from text; `file` is its name in problems. Paths stay as they are.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        document::parse(file, text)
+    }
+
+    /// Has every relative path start at `folder`.
+    fn start_paths_at(&mut self, folder: &Path) {
+        let server = &mut self.server;
+        let admin = match &mut server.admin {
+            OrOff::On(admin) => Some(admin),
+            OrOff::Off => None,
+        };
+        let (admin_address, admin_token) =
+            admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
+        let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
+        let sockets = sockets.filter_map(|address| match address {
+            ListenAddress::Unix(path) => Some(path),
+            _ => None,
+        });
+        let log = match &mut self.log.access {
+            LogTarget::File(path) => Some(path),
+            LogTarget::Stdout | LogTarget::Off => None,
+        };
+        let secret = match admin_token {
+            Some(Secret::File(path)) => Some(path),
+            _ => None,
+        };
+        for path in sockets.chain(log).chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file)
+        {
+            // An absolute path stays what it is when joined.
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// Values that cannot hold together, each with the keys that lead to it.
+    fn contradictions(&self) -> Vec<(&'static [&'static str], String)> {
+        let mut found: Vec<(&'static [&'static str], String)> = Vec::new();
+        if self.limits.uri_bytes > self.limits.head_bytes {
+            let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
+            found.push((
+                &["limits", "uri_bytes"],
+                format!(
+                    "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
+                ),
+            ));
+        }
+        let listen = &self.server.listen;
+        if listen.is_empty() {
+            found.push((&["server", "listen"], "server.listen is empty: there would be no way in".into()));
+        }
+        for (place, one) in listen.iter().enumerate() {
+            let address = &one.address;
+            if listen[..place].iter().any(|earlier| earlier.address == *address) {
+                found.push((&["server", "listen"], format!("server.listen names {address} twice")));
+            }
+            if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
+                found.push((
+                    &["server", "listen"],
+                    format!("mode is for Unix sockets, and {address} is none"),
+                ));
+            }
+        }
+        found
+    }
+
+    /// The keys whose values differ in `new`, but which a running server cannot change.
+    pub fn waiting_for_start(&self, new: &Self) -> Vec<&'static str> {
+        let (old, new) = (&self.server, &new.server);
+        [
+            ("server.workers", old.workers != new.workers),
+            ("server.backend", old.backend != new.backend),
+            ("server.backlog", old.backlog != new.backlog),
+            ("server.state_dir", old.state_dir != new.state_dir),
+            ("server.pid_file", old.pid_file != new.pid_file),
+            ("server.offload_threads", old.offload_threads != new.offload_threads),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .collect()
+    }
+
+    /// What workers obey, once it is known how many connections the process may have.
+    pub fn policy(&self, connections: usize) -> Policy {
+        let limits = &self.limits;
+        Policy {
+            head: HeadLimits {
+                head_bytes: u32::try_from(limits.head_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
+                uri_bytes: u32::try_from(limits.uri_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
+                fields: limits.fields,
+            },
+            head_time_ns: limits.head_time.nanoseconds(),
+            idle_time_ns: limits.idle_time.nanoseconds(),
+            body_bytes: limits.body_bytes.on().map(ByteSize::bytes),
+            body_rate: limits.body_rate.bytes_per_second(),
+            write_rate: limits.write_rate.bytes_per_second(),
+            linger_time_ns: limits.linger_time.nanoseconds(),
+            requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
+            connections,
+            connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),
+            trusted_proxies: self.server.trusted_proxies.clone(),
+            dialect: match self.server.forwarded_field {
+                ForwardedField::XForwardedFor => Dialect::XForwardedFor,
+                ForwardedField::Forwarded => Dialect::Forwarded,
+            },
+        }
+    }
+}
+
+/// Why a settings file was refused.
+#[derive(Debug)]
+pub enum SettingsError {
+    /// It cannot be read.
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Something in it is wrong.
+    Wrong(Problems),
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => {
+                writeln!(f, "error: settings file {} cannot be read: {error}", path.display())
+            }
+            Self::Wrong(problems) => problems.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// `admin`: an address, a table, or `off`.
+fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {
+    Ok(match OrOff::<listen::TextOrTable<Admin>>::deserialize(deserializer)? {
+        OrOff::On(listen::TextOrTable(admin)) => OrOff::On(admin),
+        OrOff::Off => OrOff::Off,
+    })
+}
+
+fn backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    // listen(2) takes an int.
+    quantity::within(deserializer, 1, i32::MAX as u32)
+}
+
+fn head_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
+    // Below 256 bytes no browser's request line and Host would fit.
+    quantity::within(deserializer, ByteSize::of(256), ByteSize::of(HEAD_BYTES_MAX.into()))
+}
+
+fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    quantity::within(deserializer, 1, FIELDS_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Small choices: `auto` or a value, and where the access log goes.
+
+use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use encke_io::Backend;
+
+use super::written::{Written, written};
+
+/// A value, or `auto` to have it found at start.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OrAuto<T> {
+    /// Found at start.
+    #[default]
+    Auto,
+    /// This.
+    Set(T),
+}
+
+/// What may be left to `auto`.
+pub(crate) trait Choice: FromStr + fmt::Display {
+    const NAME: &'static str;
+    const EXPECTED: &'static str;
+    const EXAMPLES: &'static [&'static str];
+    const NUMBERS: bool;
+}
+
+impl Choice for NonZeroU16 {
+    const NAME: &'static str = "Workers";
+    const EXPECTED: &'static str = "expected auto or a number from 1 to 65535";
+    const EXAMPLES: &'static [&'static str] = &["auto", "4"];
+    const NUMBERS: bool = true;
+}
+
+impl Choice for NonZeroU32 {
+    const NAME: &'static str = "Connections";
+    const EXPECTED: &'static str = "expected auto or a number from 1 to 4294967295";
+    const EXAMPLES: &'static [&'static str] = &["auto", "10000"];
+    const NUMBERS: bool = true;
+}
+
+impl Choice for Backend {
+    const NAME: &'static str = "Backend";
+    const EXPECTED: &'static str = "expected auto, uring, epoll-edge, epoll-level or poll";
+    const EXAMPLES: &'static [&'static str] = &["auto", "uring", "epoll-edge", "epoll-level", "poll"];
+    const NUMBERS: bool = false;
+}
+
+impl<T: Choice> FromStr for OrAuto<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Set).map_err(|_| {
+                let meant = super::problem::meant(text, T::EXAMPLES.iter().copied());
+                let hint = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+                format!("`{text}` is none of these: {}{hint}", T::EXPECTED.trim_start_matches("expected "))
+            }),
+        }
+    }
+}
+
+impl<T: Choice> fmt::Display for OrAuto<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Set(value) => value.fmt(f),
+        }
+    }
+}
+
+impl<T: Choice> Written for OrAuto<T> {
+    const NAME: &'static str = T::NAME;
+    const EXPECTED: &'static str = T::EXPECTED;
+    const EXAMPLES: &'static [&'static str] = T::EXAMPLES;
+    const NUMBERS: bool = T::NUMBERS;
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        number.to_string().parse()
+    }
+}
+
+/// Where the access log goes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum LogTarget {
+    /// To standard output.
+    #[default]
+    Stdout,
+    /// Nowhere.
+    Off,
+    /// To the end of a file.
+    File(PathBuf),
+}
+
+impl FromStr for LogTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err(format!("the access log needs a target; {}", Self::EXPECTED)),
+            "stdout" => Ok(Self::Stdout),
+            "off" => Ok(Self::Off),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("stdout"),
+            Self::Off => f.write_str("off"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Written for LogTarget {
+    const NAME: &'static str = "LogTarget";
+    const EXPECTED: &'static str = "expected stdout, off or the path of a file";
+    const EXAMPLES: &'static [&'static str] = &["stdout", "off", "/var/log/encke/access.log"];
+}
+
+written! { OrAuto<NonZeroU16>, OrAuto<NonZeroU32>, OrAuto<Backend>, LogTarget }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_and_values_are_read_and_shown() {
+        assert_eq!("auto".parse(), Ok(OrAuto::<NonZeroU16>::Auto));
+        assert_eq!("4".parse::<OrAuto<NonZeroU16>>().expect("4").to_string(), "4");
+        assert_eq!("epoll-edge".parse(), Ok(OrAuto::Set(Backend::EpollEdge)));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_with_what_was_meant() {
+        for (text, reason) in [("0", "1 to 65535"), ("-1", "auto or a number"), ("many", "auto or a number")]
+        {
+            let error = text.parse::<OrAuto<NonZeroU16>>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let error = "epol-edge".parse::<OrAuto<Backend>>().expect_err("misspelt");
+        assert!(error.contains("did you mean epoll-edge?"), "{error}");
+        let error = "sim".parse::<OrAuto<Backend>>().expect_err("never by name");
+        assert!(error.contains("uring, epoll-edge, epoll-level or poll"), "{error}");
+    }
+
+    #[test]
+    fn a_log_goes_to_stdout_nowhere_or_to_a_file() {
+        for text in ["stdout", "off", "/var/log/encke/access.log"] {
+            assert_eq!(text.parse::<LogTarget>().expect(text).to_string(), text);
+        }
+        assert!("".parse::<LogTarget>().is_err());
+    }
+}

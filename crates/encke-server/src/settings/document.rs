@@ -1,0 +1,191 @@
+//! From the text of a settings file to [`Settings`], with everything that is wrong with it in one go.
+//!
+//! ```text
+//!  text ─► TOML document ─► Settings ─► checks between values ─► Ok(Settings)
+//!             │  ▲             │                 │
+//!             │  └─ take out ◄─┤ first problem   │
+//!             │     the value  │                 │
+//!             ▼                ▼                 ▼
+//!          not TOML        unknown key,     contradictions
+//!                          bad value               └──────────► Err(Problems)
+//! ```
+//! serde stops at the first thing it does not like. So that thing is noted, taken out of the document, and the
+//! rest is read again, until nothing is left to complain of.
+
+use std::ops::Range;
+
+use serde::Deserialize as _;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Settings;
+use super::problem::{Problem, Problems, meant};
+use super::reference::sections;
+
+/// Problems told at once. Who has more mistakes than this has the wrong file.
+const PROBLEMS_MAX: usize = 20;
+
+/// Reads a settings file's text; `file` is its name in problems.
+pub(super) fn parse(file: &str, text: &str) -> Result<Settings, Problems> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml(error, text)).collect();
+        return Err(Problems::new(file, text, list));
+    }
+    let mut rest = root.clone();
+    let mut problems = Vec::new();
+    let settings = loop {
+        match Settings::deserialize(toml::Deserializer::from(rest.clone())) {
+            Ok(settings) => break Some(settings),
+            Err(error) => {
+                problems.push(told(&error, root.get_ref()));
+                let taken = error.span().is_some_and(|span| take_out(rest.get_mut(), &span));
+                if !taken || problems.len() == PROBLEMS_MAX {
+                    break None;
+                }
+            }
+        }
+    };
+    // What contradicts a value that was taken out is not worth telling.
+    let settings = settings.filter(|_| problems.is_empty());
+    if let Some(settings) = &settings {
+        problems = settings
+            .contradictions()
+            .into_iter()
+            .map(|(path, message)| Problem { span: span_at(root.get_ref(), path), message, hint: None })
+            .collect();
+    }
+    match settings {
+        Some(settings) if problems.is_empty() => Ok(settings),
+        _ => Err(Problems::new(file, text, problems)),
+    }
+}
+
+/// A problem of TOML itself: quotes, brackets, a key given twice.
+fn not_toml(error: &toml::de::Error, text: &str) -> Problem {
+    let span = error.span().unwrap_or(text.len()..text.len());
+    Problem { span, message: error.message().to_owned(), hint: None }
+}
+
+/// serde's error in our words.
+fn told(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
+    let span = error.span().unwrap_or(0..0);
+    let mut path = Vec::new();
+    path_to(root, &span, &mut path);
+    let message = error.message().trim_end();
+    if let Some((word, known)) = unknown(message, "unknown field ") {
+        path.retain(|part| part != word);
+        return Problem {
+            span,
+            message: format!("unknown key `{word}`{}", within(&path)),
+            hint: hint_for_key(word, &known, &path),
+        };
+    }
+    if let Some((word, known)) = unknown(message, "unknown variant ") {
+        let hint = meant(word, known.iter().copied()).map_or_else(|| one_of(&known), did_you_mean);
+        return Problem { span, message: format!("{} cannot be `{word}`", path.join(".")), hint: Some(hint) };
+    }
+    if let Some(key) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+        return Problem { span, message: format!("`{key}` is missing{}", within(&path)), hint: None };
+    }
+    let message = match message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
+    {
+        Some((found, expected)) => format!("expected {expected}, found {found}"),
+        None => message.to_owned(),
+    };
+    let message = if path.is_empty() { message } else { format!("{}: {message}", path.join(".")) };
+    Problem { span, message, hint: None }
+}
+
+/// The word and the known ones of serde's "unknown field `x`, expected one of `a`, `b`".
+fn unknown<'a>(message: &'a str, start: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let mut quoted = message.strip_prefix(start)?.split('`').skip(1).step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
+fn hint_for_key(word: &str, known: &[&str], path: &[String]) -> Option<String> {
+    if let Some(meant) = meant(word, known.iter().copied()) {
+        return Some(did_you_mean(meant));
+    }
+    let here = path.first().map(String::as_str);
+    let elsewhere = sections()
+        .into_iter()
+        .find(|(section, keys)| Some(section.as_str()) != here && keys.iter().any(|key| key == word));
+    if let Some((section, _)) = elsewhere {
+        return Some(format!("`{word}` belongs in [{section}]"));
+    }
+    (!known.is_empty()).then(|| one_of(known))
+}
+
+fn did_you_mean(word: &str) -> String {
+    format!("did you mean `{word}`?")
+}
+
+fn one_of(words: &[&str]) -> String {
+    format!("expected one of: {}", words.join(", "))
+}
+
+fn within(path: &[String]) -> String {
+    if path.is_empty() { String::new() } else { format!(" in [{}]", path.join(".")) }
+}
+
+/// The keys that lead to the value, or key, at `span`.
+fn path_to(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
+    for (key, value) in table {
+        path.push(key.get_ref().to_string());
+        if key.span() == *span || value.span() == *span || path_into(value, span, path) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
+
+fn path_into(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
+    match value.get_ref() {
+        DeValue::Table(table) => path_to(table, span, path),
+        DeValue::Array(list) => list.iter().any(|item| item.span() == *span || path_into(item, span, path)),
+        _ => false,
+    }
+}
+
+/// Takes the value, or the key with its value, at `span` out of the document: the smallest thing that is
+/// wrong, so that all else is still looked at.
+fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> bool {
+    let found = table
+        .iter()
+        .find(|(key, value)| key.span() == *span || value.span() == *span)
+        .map(|(key, _)| key.get_ref().to_string());
+    match found {
+        Some(key) => table.remove(key.as_str()).is_some(),
+        None => table.iter_mut().any(|(_, value)| take_out_of(value, span)),
+    }
+}
+
+fn take_out_of(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+    match value.get_mut() {
+        DeValue::Table(table) => take_out(table, span),
+        DeValue::Array(list) => match list.iter().position(|item| item.span() == *span) {
+            Some(index) => {
+                // A DeArray can be grown and collected, not shrunk.
+                let rest = list.iter().take(index).chain(list.iter().skip(index + 1));
+                *list = rest.cloned().collect();
+                true
+            }
+            None => list.iter_mut().any(|item| take_out_of(item, span)),
+        },
+        _ => false,
+    }
+}
+
+/// Where the value at a path of keys stands, or the last part of the path that is there.
+fn span_at(root: &DeTable<'_>, path: &[&str]) -> Range<usize> {
+    let mut span = 0..0;
+    let mut table = Some(root);
+    for key in path {
+        let Some(value) = table.and_then(|table| table.get(*key)) else { break };
+        span = value.span();
+        table = value.get_ref().as_table();
+    }
+    span
+}

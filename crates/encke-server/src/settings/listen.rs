@@ -1,0 +1,421 @@
+//! Where to listen: `8080`, `:8080`, `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `unix:/run/encke.sock`,
+//! or a table with such an address and what else that listener needs.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use encke_io::Address;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
+use serde::ser::{Serialize, Serializer};
+
+use super::secret::Secret;
+use super::written::{Written, written};
+
+/// One listener, or the pair for both families.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listen {
+    /// `8080` (both loopback addresses), `:8080` (all addresses of this machine), `127.0.0.1:8080`,
+    /// `[::1]:8080`, `localhost:8080` or `unix:/run/encke.sock`.
+    pub address: ListenAddress,
+    /// Every connection begins with a PROXY header (version 1 or 2) that names the real client. Only for a
+    /// listener that nobody but the proxy can reach.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// Permission bits of a Unix socket, in octal: `"0660"`. The system's umask decides if absent.
+    #[serde(default)]
+    pub mode: Option<FileMode>,
+}
+
+impl Listen {
+    /// A listener with nothing but an address.
+    pub const fn at(address: ListenAddress) -> Self {
+        Self { address, proxy_protocol: false, mode: None }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self::at)
+    }
+}
+
+/// An address to listen at, as it is written.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ListenAddress {
+    /// `8080`: 127.0.0.1 and [::1].
+    Loopback(u16),
+    /// `:8080`: 0.0.0.0 and [::].
+    Everywhere(u16),
+    /// `127.0.0.1:8080`.
+    Inet(SocketAddr),
+    /// `localhost:8080`: whatever the name means at start.
+    Name(String, u16),
+    /// `unix:/run/encke.sock`.
+    Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// The addresses it stands for: one, or one of each family.
+    ///
+    /// # Errors
+    /// Its name is not known to the system's resolver.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        let pair = |v4: Ipv4Addr, v6: Ipv6Addr, port| {
+            vec![Address::Inet((IpAddr::V4(v4), port).into()), Address::Inet((IpAddr::V6(v6), port).into())]
+        };
+        Ok(match self {
+            Self::Loopback(port) => pair(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, *port),
+            Self::Everywhere(port) => pair(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, *port),
+            Self::Inet(address) => vec![Address::Inet(*address)],
+            Self::Unix(path) => vec![Address::Unix(path.clone())],
+            Self::Name(host, port) => {
+                let mut found: Vec<Address> = Vec::new();
+                for address in (host.as_str(), *port).to_socket_addrs()? {
+                    if !found.contains(&Address::Inet(address)) {
+                        found.push(Address::Inet(address));
+                    }
+                }
+                found
+            }
+        })
+    }
+
+    /// It stands for both families, and a machine that lacks one of them (EADDRNOTAVAIL, EAFNOSUPPORT) may go on
+    /// with the other.
+    pub const fn is_pair(&self) -> bool {
+        matches!(self, Self::Loopback(_) | Self::Everywhere(_) | Self::Name(..))
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no address to listen at; {}", Self::EXPECTED);
+        let port = |digits: &str| {
+            if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                digits.parse::<u16>().map_err(|_| format!("`{digits}` is no port: the last one is 65535"))
+            } else {
+                Err(wrong())
+            }
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(Self::Unix(path.into())) };
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Inet(address));
+        }
+        if text.parse::<IpAddr>().is_ok() {
+            return Err(format!("`{text}` has no port; {}", Self::EXPECTED));
+        }
+        match text.rsplit_once(':') {
+            None => port(text).map(Self::Loopback),
+            Some(("" | "*", digits)) => port(digits).map(Self::Everywhere),
+            Some((host, digits)) if is_host_name(host) => Ok(Self::Name(host.into(), port(digits)?)),
+            Some(_) => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback(port) => write!(f, "{port}"),
+            Self::Everywhere(port) => write!(f, ":{port}"),
+            Self::Inet(address) => address.fmt(f),
+            Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Written for ListenAddress {
+    const NAME: &'static str = "ListenAddress";
+    const EXPECTED: &'static str = "expected 8080, :8080, HOST:PORT, [IPV6]:PORT or unix:PATH";
+    const EXAMPLES: &'static [&'static str] =
+        &["8080", ":8080", "127.0.0.1:8080", "[::1]:8080", "localhost:8080", "unix:/run/encke.sock"];
+    const NUMBERS: bool = true;
+
+    fn of_number(number: u64) -> Result<Self, String> {
+        number.to_string().parse()
+    }
+}
+
+/// Permission bits of a file, as chmod(1) takes them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileMode(pub u32);
+
+impl FromStr for FileMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The leading 0 is asked for because TOML reads a bare 660 as a decimal number: who writes that means
+        // octal, and is told to quote it.
+        let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3);
+        let octal = digits.filter(|digits| digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)));
+        octal
+            .and_then(|digits| u32::from_str_radix(digits, 8).ok())
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` are no permission bits; {}", Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for FileMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+impl Written for FileMode {
+    const NAME: &'static str = "FileMode";
+    const EXPECTED: &'static str = "expected 0 and three octal digits in quotes, such as \"0660\"";
+    const EXAMPLES: &'static [&'static str] = &["0660"];
+}
+
+/// The listener for people who run the server.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Admin {
+    /// As in `listen`. The default is 127.0.0.1:8081, which is left out with a warning if it is taken; an address
+    /// that is named here must be free.
+    #[serde(default)]
+    pub address: Option<ListenAddress>,
+    /// Who may read `/metrics`: with the `token`, or anybody (`open`) who reaches the listener.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// What opens everything but `/healthz` and `/readyz`. A new one is made at each start if absent.
+    #[serde(default)]
+    pub token: Option<Secret>,
+}
+
+/// Where the admin listener is unless it is named.
+pub const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+
+impl Admin {
+    /// The default one.
+    pub const fn new() -> Self {
+        Self { address: None, metrics: Metrics::Token, token: None }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> ListenAddress {
+        self.address.clone().unwrap_or(ListenAddress::Inet(ADMIN_DEFAULT))
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FromStr for Admin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self { address: Some(text.parse()?), ..Self::new() })
+    }
+}
+
+/// Who may read the metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metrics {
+    /// Who has the admin token.
+    #[default]
+    Token,
+    /// Anybody who reaches the admin listener.
+    Open,
+}
+
+written! { ListenAddress, FileMode }
+
+/// A value that may stand as text alone or as a table: [`Listen`], [`Admin`].
+pub(crate) struct TextOrTable<T>(pub(crate) T);
+
+impl<'de, T> Deserialize<'de> for TextOrTable<T>
+where
+    T: Deserialize<'de> + FromStr<Err = String>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T> Visitor<'de> for Either<T>
+        where
+            T: Deserialize<'de> + FromStr<Err = String>,
+        {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address in quotes, or a table { address = … }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(value::MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_any(Either(std::marker::PhantomData)).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for TextOrTable<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let address = generator.subschema_for::<ListenAddress>();
+        let table = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [address, table] })
+    }
+}
+
+/// `listen`: one or a list.
+pub(crate) fn listens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Listen>, D::Error> {
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<Listen>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an address in quotes, a table { address = … }, or a list of them")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.parse().map_err(E::custom)?])
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            Ok(vec![Listen::deserialize(value::MapAccessDeserializer::new(map))?])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut listens = Vec::new();
+            while let Some(TextOrTable(listen)) = list.next_element::<TextOrTable<Listen>>()? {
+                listens.push(listen);
+            }
+            Ok(listens)
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMany)
+}
+
+/// How [`listens`] are shown: by their addresses.
+pub(crate) fn serialize_listens<S: Serializer>(listens: &[Listen], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(listens.iter().map(|listen| &listen.address))
+}
+
+pub(crate) fn listens_schema(generator: &mut SchemaGenerator) -> Schema {
+    let one = TextOrTable::<Listen>::json_schema(generator);
+    json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
+}
+
+impl Serialize for Admin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.address())
+    }
+}
+
+/// Letters, digits, hyphens, underscores and dots: what a resolver can be asked for.
+fn is_host_name(host: &str) -> bool {
+    !host.is_empty()
+        && host.len() <= 253
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        // 1.2.3.400 is a mistake and no name.
+        && !host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_address_is_read_and_shown_as_it_was() {
+        for (text, addresses) in [
+            ("8080", vec!["127.0.0.1:8080", "[::1]:8080"]),
+            (":8080", vec!["0.0.0.0:8080", "[::]:8080"]),
+            ("127.0.0.1:8080", vec!["127.0.0.1:8080"]),
+            ("[::1]:8080", vec!["[::1]:8080"]),
+            ("[2001:db8::1]:443", vec!["[2001:db8::1]:443"]),
+            ("unix:/run/encke.sock", vec!["unix:/run/encke.sock"]),
+            ("unix:relative.sock", vec!["unix:relative.sock"]),
+        ] {
+            let address: ListenAddress = text.parse().expect(text);
+            assert_eq!(address.to_string(), text);
+            let all: Vec<String> =
+                address.addresses().expect("no name to ask for").iter().map(ToString::to_string).collect();
+            assert_eq!(all, addresses, "{text}");
+        }
+        assert_eq!("*:80".parse(), Ok(ListenAddress::Everywhere(80)));
+        assert_eq!("localhost:80".parse(), Ok(ListenAddress::Name("localhost".into(), 80)));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("", "expected 8080, :8080"),
+            ("http://localhost:8080", "expected 8080, :8080"),
+            ("127.0.0.1", "has no port"),
+            ("::1", "has no port"),
+            ("65536", "the last one is 65535"),
+            (":99999", "the last one is 65535"),
+            ("host:", "expected 8080"),
+            ("host:+1", "expected 8080"),
+            ("host:80x", "expected 8080"),
+            ("a b:80", "expected 8080"),
+            ("1.2.3.400:80", "expected 8080"),
+            ("unix:", "expected 8080"),
+        ] {
+            let error = text.parse::<ListenAddress>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_asked_for_at_the_resolver() {
+        let named = |text: &str| text.parse::<ListenAddress>().expect(text).addresses();
+        let found = named("localhost:81").expect("every machine knows localhost");
+        assert!(
+            found.iter().all(|address| matches!(address, Address::Inet(inet) if inet.ip().is_loopback()))
+        );
+        assert!(!found.is_empty());
+    }
+
+    #[test]
+    fn permission_bits_are_octal() {
+        assert_eq!("0660".parse(), Ok(FileMode(0o660)));
+        assert_eq!(FileMode(0o660).to_string(), "0660");
+        for text in ["", "66", "660", "0888", "1777", "-600", "0+60", "rw-------"] {
+            assert!(text.parse::<FileMode>().is_err(), "{text}");
+        }
+    }
+}

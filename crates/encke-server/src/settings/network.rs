@@ -1,0 +1,105 @@
+//! Ranges of addresses as they are written: `10.0.0.0/8`, `::1`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::written::{Written, written};
+use crate::policy::Network;
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no range of addresses; {}", Self::EXPECTED);
+        let (address, prefix) =
+            text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => bits,
+            Some(prefix) => prefix
+                .parse::<u8>()
+                .ok()
+                .filter(|prefix| *prefix <= bits)
+                .ok_or_else(|| format!("`{text}`: the prefix is a number from 0 to {bits}"))?,
+        };
+        let network = Self { address, prefix };
+        // 10.0.0.1/8 is more likely a mistake than a way to say 10.0.0.0/8.
+        let first = network.first();
+        if first == address {
+            Ok(network)
+        } else {
+            Err(format!("`{text}` has bits behind its prefix; write {first}/{prefix}"))
+        }
+    }
+}
+
+impl Network {
+    /// Its first address.
+    fn first(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl Written for Network {
+    const NAME: &'static str = "Network";
+    const EXPECTED: &'static str = "expected an address or a range such as 10.0.0.0/8 or ::1";
+    const EXAMPLES: &'static [&'static str] = &["10.0.0.0/8", "::1"];
+}
+
+written! { Network }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_single_addresses_are_read() {
+        for (text, shown) in [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("192.0.2.7", "192.0.2.7/32"),
+            ("::1", "::1/128"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+        ] {
+            assert_eq!(
+                text.parse::<Network>().map(|network| network.to_string()),
+                Ok(shown.into()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("", "is no range"),
+            ("10.0.0.0/33", "from 0 to 32"),
+            ("::/129", "from 0 to 128"),
+            ("10.0.0.0/", "from 0 to 32"),
+            ("10.0.0.1/8", "write 10.0.0.0/8"),
+            ("2001:db8::1/32", "write 2001:db8::/32"),
+            ("example.org", "is no range"),
+        ] {
+            let error = text.parse::<Network>().expect_err(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is wrong with a settings file: where, what, and what was probably meant.
+//!
+//! ```text
+//! error: unknown key `adress` in [server]
+//!   --> encke.toml:3:1
+//!    |
+//!  3 | adress = "127.0.0.1:8080"
+//!    | ^^^^^^ did you mean `admin`?
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+/// Everything that is wrong with one file.
+#[derive(Debug, Clone)]
+pub struct Problems {
+    file: String,
+    text: String,
+    list: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, in bytes of the file; empty at its end.
+    pub span: Range<usize>,
+    /// What.
+    pub message: String,
+    /// What was probably meant, or what helps.
+    pub hint: Option<String>,
+}
+
+impl Problems {
+    /// Problems of a file with this name and text, in the order of their places.
+    pub fn new(file: impl Into<String>, text: impl Into<String>, mut list: Vec<Problem>) -> Self {
+        list.sort_by_key(|problem| (problem.span.start, problem.span.end));
+        list.dedup();
+        Self { file: file.into(), text: text.into(), list }
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.list.iter()
+    }
+
+    /// Line and column at which a problem begins, both from 1; the column counts characters.
+    pub fn place(&self, problem: &Problem) -> (usize, usize) {
+        let before = self.text.get(..problem.span.start).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    fn write_one(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+        let (line_number, column) = self.place(problem);
+        let line = self.text.lines().nth(line_number - 1).unwrap_or_default();
+        let gutter = line_number.to_string().len() + 1;
+        // The indent repeats the line's tabs, so that the caret stands below its character in every terminal.
+        let indent: String =
+            line.chars().take(column - 1).map(|before| if before == '\t' { '\t' } else { ' ' }).collect();
+        let marked = self.text.get(problem.span.clone()).unwrap_or_default();
+        let marked = marked.lines().next().unwrap_or_default().chars().count();
+        let carets = "^".repeat(marked.clamp(1, line.chars().count().saturating_sub(column - 1).max(1)));
+        writeln!(f, "error: {}", problem.message)?;
+        writeln!(f, "{:gutter$}--> {}:{line_number}:{column}", "", self.file)?;
+        writeln!(f, "{:gutter$} |", "")?;
+        writeln!(f, " {line_number} | {}", Printable(line))?;
+        write!(f, "{:gutter$} | {indent}{carets}", "")?;
+        if let Some(hint) = &problem.hint {
+            write!(f, " {hint}")?;
+        }
+        writeln!(f)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (count, problem) in self.list.iter().enumerate() {
+            if count > 0 {
+                writeln!(f)?;
+            }
+            self.write_one(f, problem)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// A line of a file without what could steer a terminal.
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
+        self.0.chars().try_for_each(|character| {
+            f.write_char(if character.is_control() && character != '\t' { '\u{fffd}' } else { character })
+        })
+    }
+}
+
+/// The word of a list that was probably meant: at most a third of its letters away.
+pub(crate) fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= (candidate.chars().count().max(3) / 3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, remove, replace or swap with their neighbour to get from one word to the other, with case
+/// and `-` for `_` not counted (optimal string alignment).
+fn distance(left: &str, right: &str) -> usize {
+    let letters = |word: &str| -> Vec<char> {
+        word.chars().map(|letter| if letter == '-' { '_' } else { letter.to_ascii_lowercase() }).collect()
+    };
+    let (left, right) = (letters(left), letters(right));
+    let mut before_last = vec![0; right.len() + 1];
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (i, &a) in left.iter().enumerate() {
+        let mut row = vec![i + 1; right.len() + 1];
+        for (j, &b) in right.iter().enumerate() {
+            row[j + 1] = (last[j] + usize::from(a != b)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a == right[j - 1] && left[i - 1] == b {
+                row[j + 1] = row[j + 1].min(before_last[j - 1] + 1);
+            }
+        }
+        before_last = last;
+        last = row;
+    }
+    last[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_typing_mistakes() {
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("listen", "listen", 0),
+            ("Listen", "listen", 0),
+            ("head-time", "head_time", 0),
+            ("lisen", "listen", 1),
+            ("lisetn", "listen", 1),
+            ("listten", "listen", 1),
+            ("lusten", "listen", 1),
+            ("abc", "xyz", 3),
+            ("", "abc", 3),
+        ] {
+            assert_eq!(distance(left, right), expected, "{left} {right}");
+            assert_eq!(distance(right, left), expected, "{right} {left}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_meant_unless_all_are_far() {
+        let known = ["listen", "limits", "log", "workers"];
+        assert_eq!(meant("lissen", known), Some("listen"));
+        assert_eq!(meant("worker", known), Some("workers"));
+        assert_eq!(meant("lgo", known), Some("log"));
+        assert_eq!(meant("certificate", known), None);
+        assert_eq!(meant("x", known), None);
+    }
+
+    #[test]
+    fn a_problem_shows_its_line_with_a_caret() {
+        let text = "[server]\n\tädd = 1\n";
+        let start = text.find("ädd").expect("there");
+        let problem = Problem {
+            span: start..start + "ädd".len(),
+            message: "unknown key `ädd`".into(),
+            hint: Some("did you mean `admin`?".into()),
+        };
+        let problems = Problems::new("encke.toml", text, vec![problem]);
+        assert_eq!(
+            problems.to_string(),
+            "error: unknown key `ädd`\n  --> encke.toml:2:2\n   |\n 2 | \tädd = 1\n   | \t^^^ did you mean `admin`?\n"
+        );
+    }
+
+    #[test]
+    fn a_place_at_the_end_or_outside_is_shown_without_fault() {
+        for span in [0..0, 3..3, 4..4, 9..12] {
+            let problem = Problem { span, message: "m".into(), hint: None };
+            let problems = Problems::new("f", "a\nb\n", vec![problem]);
+            assert!(problems.to_string().contains('^'));
+        }
+        let empty = Problems::new("f", "", vec![Problem { span: 0..0, message: "m".into(), hint: None }]);
+        assert_eq!(empty.to_string(), "error: m\n  --> f:1:1\n   |\n 1 | \n   | ^\n");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let problem = Problem { span: 0..1, message: "m".into(), hint: None };
+        let shown = Problems::new("f", "a\u{1b}[2J", vec![problem]).to_string();
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Secrets: written in place, or better in a file or an environment variable; masked wherever they are shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor, value};
+use serde::ser::{Serialize, Serializer};
+
+/// A secret, or where it is to be found.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// Written in the settings file.
+    Text(String),
+    /// The first line of a file.
+    File(PathBuf),
+    /// An environment variable.
+    Env(String),
+}
+
+/// Bytes of a secret's file that are read: a token has some 30, a JWT some 1,000.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+impl Secret {
+    /// The secret itself: read it when it is needed, and do not keep it.
+    ///
+    /// # Errors
+    /// The file cannot be read, the variable is not set, or there is nothing in it.
+    pub fn reveal(&self) -> Result<String, String> {
+        let text = match self {
+            Self::Text(text) => text.clone(),
+            Self::File(path) => {
+                first_line(path).map_err(|error| format!("secret file {}: {error}", path.display()))?
+            }
+            Self::Env(name) => std::env::var(name)
+                .map_err(|_| format!("environment variable {name} is not set, or is no text"))?,
+        };
+        if text.is_empty() { Err(format!("the secret in {self:?} is empty")) } else { Ok(text) }
+    }
+}
+
+fn first_line(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Where it is, never what it is.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str(MASK),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+        }
+    }
+}
+
+const MASK: &str = "********";
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Place {
+    File(PathBuf),
+    Env(String),
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text, { file = \"PATH\" } or { env = \"NAME\" }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Secret, E> {
+                if text.is_empty() {
+                    Err(E::custom("a secret may not be empty"))
+                } else {
+                    Ok(Secret::Text(text.into()))
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Secret, A::Error> {
+                Ok(match Place::deserialize(value::MapAccessDeserializer::new(map))? {
+                    Place::File(path) => Secret::File(path),
+                    Place::Env(name) => Secret::Env(name),
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(_) => serializer.serialize_str(MASK),
+            Self::File(path) => Place::File(path.clone()).serialize(serializer),
+            Self::Env(name) => Place::Env(name.clone()).serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for Secret {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let place = |key: &str| {
+            json_schema!({
+                "type": "object",
+                "properties": { key: { "type": "string" } },
+                "required": [key],
+                "additionalProperties": false,
+            })
+        };
+        json_schema!({ "anyOf": [{ "type": "string", "minLength": 1 }, place("file"), place("env")] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Secret, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn a_secret_is_text_or_a_place_where_it_is_found() {
+        assert_eq!(read(r#""abc""#).expect("text"), Secret::Text("abc".into()));
+        assert_eq!(read(r#"{"file": "/run/token"}"#).expect("a file"), Secret::File("/run/token".into()));
+        assert_eq!(read(r#"{"env": "TOKEN"}"#).expect("a variable"), Secret::Env("TOKEN".into()));
+        for wrong in [r#""""#, "5", "{}", r#"{"fil": "x"}"#, r#"{"file": "x", "env": "y"}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let secret = Secret::Text("hunter2".into());
+        assert!(!format!("{secret:?}").contains("hunter2"));
+        assert!(!serde_json::to_string(&secret).expect("JSON").contains("hunter2"));
+    }
+
+    #[test]
+    fn the_first_line_of_a_file_is_the_secret() {
+        let path = std::env::temp_dir().join(format!("encke-secret-{}", std::process::id()));
+        std::fs::write(&path, "s3cret \nsecond line\n").expect("a temporary file");
+        let secret = Secret::File(path.clone());
+        assert_eq!(secret.reveal(), Ok("s3cret".into()));
+        std::fs::write(&path, "\n").expect("a temporary file");
+        assert!(secret.reveal().expect_err("empty").contains("is empty"));
+        std::fs::remove_file(&path).expect("it was there");
+        assert!(secret.reveal().expect_err("gone").contains("encke-secret"));
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_named() {
+        let error = Secret::Env("ENCKE_NO_SUCH_VARIABLE".into()).reveal().expect_err("not set");
+        assert!(error.contains("ENCKE_NO_SUCH_VARIABLE"), "{error}");
+    }
+}

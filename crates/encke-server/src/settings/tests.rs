@@ -1,0 +1,262 @@
+//! What a settings file may say, and what is said of one that is wrong.
+
+use super::*;
+
+fn parse(text: &str) -> Settings {
+    Settings::parse("encke.toml", text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn refused(text: &str) -> String {
+    match Settings::parse("encke.toml", text) {
+        Ok(settings) => panic!("it was taken: {settings:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(parse(""), Settings::default());
+    assert_eq!(parse("[server]\n[limits]\n[log]\n"), Settings::default());
+    let default = Settings::default();
+    assert_eq!(default.policy(1_000).head_time_ns, Policy::default().head_time_ns);
+    let addresses = default.server.listen[0].address.addresses().expect("no name to ask for");
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["127.0.0.1:8080", "[::1]:8080"]);
+}
+
+#[test]
+fn every_key_is_read() {
+    let settings = parse(
+        r#"
+        [server]
+        listen = ["8080", { address = "unix:/run/encke.sock", mode = "0660" },
+                  { address = ":443", proxy_protocol = true }]
+        workers = 2
+        backend = "poll"
+        backlog = 511
+        admin = { address = "127.0.0.1:9000", metrics = "open", token = { env = "TOKEN" } }
+        state_dir = "/var/lib/encke"
+        trusted_proxies = ["10.0.0.0/8", "::1"]
+        forwarded_field = "Forwarded"
+        drain_delay = "5s"
+        drain_time = "1m"
+        pid_file = "/run/encke.pid"
+        offload_threads = 4
+        [limits]
+        head_time = "5s"
+        head_bytes = "16KiB"
+        uri_bytes = 8192
+        fields = 64
+        body_bytes = "off"
+        body_rate = "1KiB/s"
+        write_rate = "2kB/s"
+        idle_time = "15s"
+        linger_time = "500ms"
+        requests_per_connection = 1000
+        connections = 5000
+        connections_per_address = 50
+        [log]
+        access = "/var/log/encke/access.log"
+        format = "json"
+        level = "debug"
+        "#,
+    );
+    let server = &settings.server;
+    assert_eq!(server.listen.len(), 3);
+    assert_eq!(server.listen[1].mode, Some(FileMode(0o660)));
+    assert!(server.listen[2].proxy_protocol);
+    assert_eq!(server.workers.to_string(), "2");
+    assert_eq!(server.backend, OrAuto::Set(Backend::Poll));
+    assert_eq!(server.backlog, 511);
+    let admin = server.admin.clone().on().expect("on");
+    assert_eq!((admin.metrics, admin.token), (Metrics::Open, Some(Secret::Env("TOKEN".into()))));
+    assert_eq!(server.drain_time.duration().as_secs(), 60);
+    let policy = settings.policy(77);
+    assert_eq!((policy.head.head_bytes, policy.head.uri_bytes, policy.head.fields), (16_384, 8_192, 64));
+    assert_eq!((policy.body_bytes, policy.body_rate, policy.write_rate), (None, 1_024, 2_000));
+    assert_eq!((policy.idle_time_ns, policy.linger_time_ns), (15_000_000_000, 500_000_000));
+    assert_eq!((policy.requests_per_connection, policy.connections_per_address), (Some(1_000), Some(50)));
+    assert_eq!((policy.connections, policy.trusted_proxies.len()), (77, 2));
+    assert_eq!(policy.dialect, Dialect::Forwarded);
+    assert_eq!(settings.log.access, LogTarget::File("/var/log/encke/access.log".into()));
+    assert_eq!((settings.log.format, settings.log.level), (LogFormat::Json, Level::Debug));
+}
+
+#[test]
+fn listen_is_one_or_many() {
+    let one = |text: &str| parse(&format!("[server]\nlisten = {text}")).server.listen;
+    assert_eq!(one("8080"), one("\"8080\""));
+    assert_eq!(one("8080"), one("[8080]"));
+    assert_eq!(one("{ address = 8080 }"), one("[8080]"));
+    assert_eq!(parse("[[server.listen]]\naddress = \"8080\"").server.listen, one("8080"));
+}
+
+#[test]
+fn admin_is_an_address_a_table_or_off() {
+    let admin = |text: &str| parse(&format!("[server]\nadmin = {text}")).server.admin;
+    assert_eq!(admin("\"off\""), OrOff::Off);
+    assert_eq!(admin("\"127.0.0.1:9\""), admin("{ address = \"127.0.0.1:9\" }"));
+    assert_eq!(
+        admin("{ metrics = \"open\" }").on().expect("on").address(),
+        ListenAddress::Inet(ADMIN_DEFAULT)
+    );
+}
+
+#[test]
+fn an_unknown_key_names_its_place_and_what_was_meant() {
+    assert_eq!(
+        refused("[server]\nworkers = 1\nlissen = \"8080\"\n"),
+        "error: unknown key `lissen` in [server]\n  --> encke.toml:3:1\n   |\n 3 | lissen = \"8080\"\n   | \
+         ^^^^^^ did you mean `listen`?\n"
+    );
+    assert!(refused("[sever]\n").contains("did you mean `server`?"));
+    assert!(
+        refused("[server]\nadmin = { adress = \"9\" }").contains("unknown key `adress` in [server.admin]")
+    );
+    let nested = refused("[server]\nlisten = [{ address = \"1\", proxy-protocol = true }]\n");
+    assert!(nested.contains("unknown key `proxy-protocol` in [server.listen]"), "{nested}");
+    assert!(nested.contains("did you mean `proxy_protocol`?"), "{nested}");
+    assert!(nested.contains("encke.toml:2:28\n"), "{nested}");
+}
+
+#[test]
+fn a_key_in_the_wrong_section_is_sent_to_its_own() {
+    assert!(refused("[server]\nidle_time = \"1s\"\n").contains("`idle_time` belongs in [limits]"));
+    assert!(refused("listen = \"8080\"\n").contains("`listen` belongs in [server]"));
+}
+
+#[test]
+fn a_section_that_does_not_exist_yet_is_unknown() {
+    for section in ["push", "auth", "cluster"] {
+        let told = refused(&format!("[{section}]\n"));
+        assert!(told.contains(&format!("unknown key `{section}`")), "{told}");
+    }
+}
+
+#[test]
+fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
+    for (text, place, reason) in [
+        ("[limits]\nhead_time = 10", "2:13", "limits.head_time: `10` has no unit; write 10s"),
+        ("[limits]\nhead_time = \"soon\"", "2:13", "limits.head_time: `soon` is no duration"),
+        ("[limits]\nhead_time = true", "2:13", "limits.head_time: expected a number and a unit"),
+        ("[limits]\nhead_bytes = \"64KiB\"", "2:14", "64KiB is more than 65535B, the most that is allowed"),
+        ("[limits]\nhead_bytes = 100", "2:14", "100B is less than 256B"),
+        ("[limits]\nhead_bytes = -1", "2:14", "limits.head_bytes: invalid value"),
+        ("[limits]\nfields = 129", "2:10", "129 is more than 128"),
+        ("[limits]\nbody_bytes = false", "2:14", "write \"off\" instead of false"),
+        ("[limits]\nbody_bytes = \"of\"", "2:14", "`of` is no size"),
+        ("[limits]\nbody_rate = \"1KiB\"", "2:13", "`1KiB` is no rate"),
+        ("[limits]\nconnections = 0", "2:15", "auto or a number from 1"),
+        ("[server]\nworkers = \"two\"", "2:11", "auto or a number from 1"),
+        ("[server]\nbackend = \"kqueue\"", "2:11", "auto, uring, epoll-edge, epoll-level or poll"),
+        ("[server]\nbacklog = 0", "2:11", "0 is less than 1"),
+        ("[server]\nlisten = [\"80\", \"eighty\"]", "2:17", "`eighty` is no address"),
+        ("[server]\nlisten = true", "2:10", "an address in quotes, a table"),
+        ("[server]\ntrusted_proxies = [\"10.0.0.1/8\"]", "2:20", "write 10.0.0.0/8"),
+        ("[server]\nadmin = { metrics = \"opne\" }", "2:21", "did you mean `open`?"),
+        ("[server]\nlisten = { address = \"unix:/x\", mode = 660 }", "2:40", "in quotes, such as \"0660\""),
+        ("[log]\nlevel = \"warning\"", "2:9", "log.level cannot be `warning`"),
+        ("server = 5", "1:10", "server: expected"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(&format!("encke.toml:{place}\n")), "{text}: {told}");
+        assert!(told.contains(reason), "{text}: {told}");
+    }
+}
+
+#[test]
+fn several_problems_are_told_at_once_in_their_order() {
+    let told = refused("[limits]\nhead_time = 10\nfeilds = 3\n[log]\nformat = \"xml\"\n[servre]\n");
+    let places: Vec<&str> = told.lines().filter(|line| line.contains("-->")).collect();
+    assert_eq!(
+        places,
+        ["  --> encke.toml:2:13", "  --> encke.toml:3:1", "  --> encke.toml:5:10", "  --> encke.toml:6:2"],
+        "{told}"
+    );
+}
+
+#[test]
+fn no_number_of_problems_is_too_many() {
+    let text: String = (0..500).map(|number| format!("key{number} = 1\n")).collect();
+    assert_eq!(refused(&text).matches("-->").count(), 20);
+}
+
+#[test]
+fn what_is_not_toml_is_told_where_it_ends_to_be() {
+    for (text, line) in
+        [("[server\nworkers = 1\n", 1), ("[server]\nworkers = \n", 2), ("a = 1\na = 2\n", 2), ("= 1", 1)]
+    {
+        let told = refused(text);
+        assert!(told.contains(&format!("encke.toml:{line}:")), "{text}: {told}");
+    }
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused() {
+    for (text, place, reason) in [
+        ("[limits]\nhead_bytes = \"1KiB\"\nuri_bytes = \"2KiB\"", "3:13", "of which it is a part"),
+        ("[server]\nlisten = []", "2:10", "no way in"),
+        ("[server]\nlisten = [8080, \"8080\"]", "2:10", "names 8080 twice"),
+        ("[server]\nlisten = { address = \"8080\", mode = \"0660\" }", "2:10", "mode is for Unix sockets"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(reason) && told.contains(place), "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_change_that_waits_for_the_next_start_is_named() {
+    let old = Settings::default();
+    let new = parse("[server]\nworkers = 3\nlisten = 9090\n[limits]\nidle_time = \"1s\"");
+    assert_eq!(old.waiting_for_start(&new), ["server.workers"]);
+    assert!(old.waiting_for_start(&old).is_empty());
+}
+
+#[test]
+fn paths_start_at_the_folder_of_the_file() {
+    let folder = std::env::temp_dir().join(format!("encke-settings-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let path = folder.join("encke.toml");
+    std::fs::write(
+        &path,
+        "[server]\nlisten = [\"unix:a.sock\", \"unix:/b.sock\"]\nstate_dir = \"state\"\npid_file = \"pid\"\n\
+         admin = { token = { file = \"token\" } }\n[log]\naccess = \"access.log\"\n",
+    )
+    .expect("a temporary file");
+    let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(settings.server.listen[0].address, ListenAddress::Unix(folder.join("a.sock")));
+    assert_eq!(settings.server.listen[1].address, ListenAddress::Unix("/b.sock".into()));
+    assert_eq!(settings.server.state_dir, Some(folder.join("state")));
+    assert_eq!(settings.server.pid_file, Some(folder.join("pid")));
+    assert_eq!(settings.server.admin.on().expect("on").token, Some(Secret::File(folder.join("token"))));
+    assert_eq!(settings.log.access, LogTarget::File(folder.join("access.log")));
+    assert_eq!(settings.file, Some(path));
+    std::fs::remove_dir_all(&folder).expect("it was made here");
+    let told = Settings::read(&folder.join("encke.toml")).expect_err("gone").to_string();
+    assert!(told.contains("encke.toml cannot be read"), "{told}");
+}
+
+#[test]
+fn the_schema_knows_every_key_and_refuses_others() {
+    let schema = schema();
+    let text = schema.to_string();
+    for key in ["listen", "trusted_proxies", "connections_per_address", "access", "proxy_protocol"] {
+        assert!(text.contains(&format!("\"{key}\"")), "{key}");
+    }
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(schema["$defs"]["LimitSettings"]["properties"]["head_time"]["default"], "10s");
+}
+
+#[test]
+fn the_reference_tells_every_key_with_its_default() {
+    let page = markdown();
+    for row in ["| `head_time` | `\"10s\"` |", "| `listen` | `[\"8080\"]` |", "| `access` | `\"stdout\"` |"] {
+        assert!(page.contains(row), "{row} is missing in\n{page}");
+    }
+    for heading in ["## `[server]`", "## `[limits]`", "## `[log]`", "### `[admin]`, as a table"] {
+        assert!(page.contains(&format!("{heading}\n")), "{heading} is missing in\n{page}");
+    }
+    assert!(!page.contains("undocumented"), "{page}");
+    let empty = page.lines().filter(|line| line.ends_with("|  |")).collect::<Vec<_>>();
+    assert!(empty.is_empty(), "keys without a comment: {empty:?}");
+}
