@@ -1,0 +1,14 @@
+"""The bench of Encke: what `bench/run.py` measures, and how.
+
+    run.py ──► timed     rounds of load, CPU time a request, paired ratios
+           ├─► counts    instructions and system calls a request, an idle server
+           ├─► crowds    memory of idle connections, 64 active among 18,000
+           └─► promises  no failed request, no answer held back
+                  │
+                  ├── servers     who serves, and what
+                  ├── generators  wrk, ab, h2load, and a child that holds connections
+                  ├── machine     cores, sessions, processes, what the kernel counts
+                  └── figures ──► report, plot
+
+Nothing here is installed or imported by Encke; it needs python3's standard library and Debian packages only.
+"""

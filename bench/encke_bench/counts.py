@@ -1,0 +1,187 @@
+"""What can be counted instead of timed: user instructions and system calls a request, and the calls of a
+server that has nothing to do. Counts do not care who else uses the machine.
+
+A count a request is the difference between a long and a short run of the same server, divided by the
+difference in requests, so that start-up, connections and shut-down cancel out.
+"""
+
+import re
+import time
+from contextlib import ExitStack
+
+from .figures import Bar, Section, judge
+from .generators import BROWSER_FIELDS, h2load, holder
+from .machine import Trouble, last_words
+from .report import Progress
+from .servers import HELLO, KIB16, Bench, Encke, Resource, Server, located
+
+INSTRUCTION_RUNS = (200, 2_200)
+CALL_RUNS = (2_000, 12_000)
+IDLE_SECONDS = 10
+IDLE_CONNECTIONS = 1_000
+
+PLAIN_BAR = Bar(1_500, "user instructions, 70 B of fields")
+BROWSER_BAR = Bar(4_000, "user instructions, 650 B of fields")
+EPOLL_CALLS_BAR = Bar(2.1, "system calls a request, 13 B")
+URING_CALLS_BAR = Bar(0.2, "system calls a request, 13 B")
+FILE_CALLS_BAR = Bar(4, "system calls a request, 16 KiB")
+IDLE_BAR = Bar(1, "system calls a second")
+
+
+def instructions_seconds(bench: Bench) -> float:
+    return 11 * sum(server.callgrind for server in bench.servers_for("instructions"))
+
+
+def instructions(bench: Bench, progress: Progress) -> Section:
+    browser_bytes = sum(len(name) + len(value) + 4 for name, value in BROWSER_FIELDS)
+    section = Section("instructions", "user instructions a request, 13 bytes",
+                      f"callgrind, h2load --h1 -c 1, difference of {INSTRUCTION_RUNS[0]:,} and "
+                      f"{INSTRUCTION_RUNS[1]:,} requests; a browser's fields are {browser_bytes} B more",
+                      ["server", "70 B of fields", "a browser's fields"])
+    for server in bench.servers_for("instructions"):
+        if not server.callgrind:
+            section.rows.append([server.name, "not known", "not known"])
+            section.notes.append(f"{server.name}: valgrind does not know io_uring")
+            continue
+        row = [server.name]
+        for bar, fields in ((PLAIN_BAR, ()), (BROWSER_BAR, BROWSER_FIELDS)):
+            progress.step(f"instructions: {server.name}, {bar.what}")
+            bars = (bar,) if isinstance(server, Encke) else ()
+            try:
+                value = round(_instructions(bench, server, fields))
+            except (Trouble, OSError) as trouble:
+                section.failed(server.name, trouble, bars)
+                row.append("failed")
+                continue
+            row.append(f"{value:,}")
+            section.verdicts += [judge(section.title, server.name, bar, value) for bar in bars]
+        section.rows.append(row)
+    return section
+
+
+def _instructions(bench: Bench, server: Server, fields: tuple) -> float:
+    """User instructions a request, by callgrind's own sum over all threads."""
+    under = (located("valgrind", "valgrind"), "--tool=callgrind", "--callgrind-out-file=@STATE@/callgrind.out")
+    totals = []
+    for requests in INSTRUCTION_RUNS:
+        with bench.running(server, HELLO, under=under) as run:
+            h2load(bench, run, requests, 1, fields)
+        totals.append(read_callgrind(run.process.log.read_text(errors="replace")))
+    return (totals[1] - totals[0]) / (INSTRUCTION_RUNS[1] - INSTRUCTION_RUNS[0])
+
+
+def read_callgrind(text: str) -> int:
+    found = re.search(r"Collected : (\d+)", text)
+    if found is None:
+        raise Trouble(f"callgrind printed no sum (did the server end on TERM?){last_words(text)}")
+    return int(found[1])
+
+
+def calls_seconds(bench: Bench) -> float:
+    return 6 * len(bench.servers_for("calls"))
+
+
+def calls(bench: Bench, progress: Progress) -> Section:
+    section = Section("calls", "system calls a request, c = 64",
+                      f"strace -f -c, h2load --h1 -c 64, difference of {CALL_RUNS[0]:,} and {CALL_RUNS[1]:,} requests",
+                      ["server", "13 B", "which", "16 KiB", "which"])
+    for server in bench.servers_for("calls"):
+        row = [server.name]
+        for resource in (HELLO, KIB16):
+            progress.step(f"calls: {server.name}, {resource.name}")
+            bars = _calls_bars(server, resource)
+            try:
+                by_name = _calls(bench, server, resource)
+            except (Trouble, OSError) as trouble:
+                section.failed(server.name, trouble, bars)
+                row += ["failed", ""]
+                continue
+            total = sum(by_name.values())
+            which = " ".join(f"{name} {count:.2f}" for name, count in by_name.items() if count >= 0.005)
+            row += [f"{total:.2f}", which]
+            section.verdicts += [judge(section.title, server.name, bar, round(total, 2)) for bar in bars]
+        section.rows.append(row)
+    return section
+
+
+def _calls_bars(server: Server, resource: Resource) -> tuple[Bar, ...]:
+    if not isinstance(server, Encke):
+        return ()
+    if resource is KIB16:
+        return (FILE_CALLS_BAR,)
+    if server.backend == "poll":
+        return ()  # none was set for it
+    return (URING_CALLS_BAR if server.backend == "uring" else EPOLL_CALLS_BAR,)
+
+
+def _calls(bench: Bench, server: Server, resource: Resource) -> dict[str, float]:
+    """System calls a request by name, most frequent first."""
+    under = (located("strace", "strace"), "-f", "-c", "-o", "@STATE@/calls")
+    counted = []
+    for requests in CALL_RUNS:
+        with bench.running(server, resource, under=under, traced=True) as run:
+            h2load(bench, run, requests, 64)
+        counted.append(read_strace_summary((run.process.log.parent / "calls").read_text()))
+    short, long = counted
+    more = CALL_RUNS[1] - CALL_RUNS[0]
+    by_name = {name: (long.get(name, 0) - short.get(name, 0)) / more for name in long}
+    return dict(sorted(by_name.items(), key=lambda item: -item[1]))
+
+
+def read_strace_summary(text: str) -> dict[str, int]:
+    """Calls by name from the table of `strace -c`: share, seconds, µs a call, calls, perhaps errors, name."""
+    calls_by_name = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) in (5, 6) and fields[3].isdigit() and fields[-1] != "total":
+            calls_by_name[fields[-1]] = int(fields[3])
+    if not calls_by_name:
+        raise Trouble("strace wrote no table")
+    return calls_by_name
+
+
+def idle_seconds(bench: Bench) -> float:
+    return 2 * IDLE_SECONDS + 3 + 1.5 * len(bench.servers_for("idle"))
+
+
+def idle(bench: Bench, progress: Progress) -> Section:
+    section = Section("idle", "an idle server, system calls a second",
+                      f"strace -f -ttt for {IDLE_SECONDS} s: without connections, then with {IDLE_CONNECTIONS:,} kept "
+                      "ones after one GET each; all threads together",
+                      ["server", "no connection", f"{IDLE_CONNECTIONS:,} idle connections"])
+    under = (located("strace", "strace"), "-f", "-ttt", "-o", "@STATE@/trace")
+    started, windows = [], []
+    with ExitStack() as stack:
+        for server in bench.servers_for("idle"):
+            try:
+                started.append(stack.enter_context(bench.running(server, HELLO, under=under, traced=True)))
+            except Trouble as trouble:
+                section.failed(server.name, trouble, (IDLE_BAR,) if isinstance(server, Encke) else ())
+                section.failed_row([server.name])
+        progress.step("idle: no connection")
+        windows.append(_window())
+        for run in started:
+            stack.enter_context(holder(bench, run)).hold(IDLE_CONNECTIONS)
+        progress.step(f"idle: {IDLE_CONNECTIONS:,} connections each")
+        windows.append(_window())
+    for run in started:
+        times = read_strace_times((run.process.log.parent / "trace").read_text(errors="replace"))
+        rates = [sum(start <= moment < end for moment in times) / IDLE_SECONDS for start, end in windows]
+        section.rows.append([run.server.name, *[f"{rate:.1f}" for rate in rates]])
+        if isinstance(run.server, Encke):
+            section.verdicts.append(judge(section.title, run.server.name, IDLE_BAR, rates[0]))
+    return section
+
+
+def _window() -> tuple[float, float]:
+    """Lets the servers come to rest, then watches them: (start, end) of what counts."""
+    time.sleep(1)
+    start = time.time()
+    time.sleep(IDLE_SECONDS)
+    return start, start + IDLE_SECONDS
+
+
+def read_strace_times(text: str) -> list[float]:
+    """When each call began; the second half of a call that was interrupted in the log is not another call."""
+    return [float(moment) for moment in re.findall(r"^(?:\d+\s+)?(\d+\.\d+) \w+\(", text, re.MULTILINE)]
+

@@ -1,0 +1,106 @@
+"""The arithmetic of a verdict: paired ratios, their intervals, bars, and the tables they end up in.
+
+A figure alone says little on a machine that others use too; the ratio of two servers in the same round
+says much more, because the neighbours disturb both. So a bar is put to the median of the rounds' ratios:
+it is met when the lower end of the 95 % interval of that median is at or below it. Fewer than
+`ROUNDS_FOR_VERDICT` rounds give a tendency, not a verdict, and are marked so.
+"""
+
+import random
+import statistics
+from dataclasses import dataclass, field
+
+ROUNDS_FOR_VERDICT = 10
+RESAMPLES = 4_000
+TAIL = 0.025
+
+
+@dataclass(frozen=True)
+class Ratio:
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        digits = 3 if self.median < 0.3 else 2
+        return f"{self.median:.{digits}f} [{self.low:.{digits}f}–{self.high:.{digits}f}]"
+
+
+def paired(subject: list[float], base: list[float]) -> Ratio:
+    """Median of subject ÷ base, round by round, with the 95 % interval of a percentile bootstrap (seeded)."""
+    ratios = [s / b for s, b in zip(subject, base, strict=True)]
+    chance = random.Random(len(ratios))
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    return Ratio(statistics.median(ratios), medians[int(TAIL * RESAMPLES)], medians[int((1 - TAIL) * RESAMPLES) - 1])
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A limit on a measured value; `against` names the server it is a ratio to, or is empty."""
+
+    limit: float
+    what: str
+    against: str = ""
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        limit = f"1/{round(1 / self.limit)}" if 0 < self.limit < 0.5 else f"{self.limit:,.4g}"
+        return f"{self.what} {'≥' if self.at_least else '≤'} {limit}"
+
+    def met_by(self, value: Ratio | float) -> bool:
+        """Decides by the end of the interval that favours the server, as the rule above says."""
+        if isinstance(value, Ratio):
+            value = value.high if self.at_least else value.low
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    section: str
+    bar: str
+    server: str
+    value: str
+    met: bool
+    final: bool = True  # False: too few rounds
+
+    def word(self) -> str:
+        word = "met" if self.met else "missed"
+        return word if self.final else f"({word})"
+
+
+def judge(section: str, server: str, bar: Bar, value: Ratio | float, *, rounds: int = ROUNDS_FOR_VERDICT) -> Verdict:
+    shown = str(value) if isinstance(value, Ratio) else f"{value:,.6g}"
+    return Verdict(section, str(bar), server, shown, bar.met_by(value), rounds >= ROUNDS_FOR_VERDICT)
+
+
+@dataclass
+class Section:
+    """One workload's outcome: a table for people, verdicts on Encke, and ratios to the floor for the plot."""
+
+    name: str
+    title: str
+    how: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    points: dict[str, Ratio] = field(default_factory=dict)
+    floor_bar: float | None = None
+    samples: object = None
+
+    def failed(self, server: str, reason: Exception | str, bars: tuple[Bar, ...] = ()) -> None:
+        """Notes why a server has no figure here; the bars put to it are missed, whatever else it does well."""
+        text = str(reason)
+        self.notes.append(text if text.startswith(server) else f"{server}: {text}")
+        self.verdicts += [Verdict(self.title, str(bar), server, "failed", False) for bar in bars]
+
+    def failed_row(self, row: list[str]) -> None:
+        """The row as far as it got."""
+        self.rows.append(row + ["failed"] + [""] * (len(self.columns) - len(row) - 1))
+
+
+def number(value: float) -> str:
+    """A figure with three to four digits that mean something."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if value >= 100 else f"{value:.3g}"

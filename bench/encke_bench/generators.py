@@ -1,0 +1,159 @@
+"""What loads a server: wrk, ab and h2load from Debian, and the child that holds idle connections.
+
+Each run is a process of its own, pinned to the generator's core, in its own raised session. wrk is the
+load for answers on kept connections; ab opens a connection for each request and lets the server close it,
+which is the one order of closing that is the same for every server; h2load sends an exact number of
+requests, which instruction and system call counts need.
+"""
+
+import json
+import re
+import resource
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .machine import Process, Trouble, last_words
+from .servers import Bench, Running, located
+
+LUA = Path(__file__).resolve().parent / "wrk"
+GRACE_SECONDS = 30
+HOLD_SECONDS_MAX = 60
+AB_REQUESTS_MAX = 1_000_000  # ab -t reserves 40 bytes for each: 40 MB
+
+# What a browser sends besides Host: ten fields, about 650 bytes.
+BROWSER_FIELDS = (
+    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+                   "Chrome/131.0.0.0 Safari/537.36"),
+    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"),
+    ("Accept-Encoding", "gzip, deflate, br, zstd"),
+    ("Accept-Language", "en-GB,en;q=0.9,de;q=0.8"),
+    ("Cache-Control", "max-age=0"),
+    ("Cookie", "session=6f1c0f7e9a5d4b3c8e2a1d0b9f8e7d6c; theme=dark; consent=eyJhIjoxLCJiIjowfQ"),
+    ("Referer", "https://www.example.org/articles/2026/11/the-shortest-period-of-all.html"),
+    ("Sec-Fetch-Mode", "navigate"),
+    ("Sec-Fetch-Site", "same-origin"),
+    ("Upgrade-Insecure-Requests", "1"),
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One run of a generator. Latencies are what it saw, in microseconds; ab is not asked for them."""
+
+    requests: int
+    bytes: int
+    seconds: float
+    errors: int
+    busy: float  # the generator's own share of its core; near 1 it was the limit
+    p50_us: float | None = None
+    p99_us: float | None = None
+
+
+def wrk(bench: Bench, run: Running, connections: int, seconds: int, *, pipelined: bool = False) -> Load:
+    script = LUA / ("pipeline.lua" if pipelined else "report.lua")
+    text, cpu_seconds = _run(bench, [located("wrk", "wrk"), "-t1", f"-c{connections}", f"-d{seconds}s",
+                                     "-s", str(script), run.url], seconds)
+    return read_wrk(text, cpu_seconds)
+
+
+def read_wrk(text: str, cpu_seconds: float) -> Load:
+    line = re.search(r"^@ (\{.*\})$", text, re.MULTILINE)
+    if line is None:
+        raise Trouble(f"wrk printed no result{last_words(text)}")
+    said = json.loads(line[1])
+    seconds = said["us"] / 1e6
+    # Pipelining, wrk sometimes loses its own tail and says 0: that is no latency.
+    return Load(said["requests"], said["bytes"], seconds, said["errors"], cpu_seconds / seconds,
+                said["p50_us"] or None, said["p99_us"] or None)
+
+
+def ab_closing(bench: Bench, run: Running, connections: int, seconds: int) -> Load:
+    """A new connection for each request (HTTP/1.0 without keep-alive) for a number of seconds."""
+    text, cpu_seconds = _run(bench, [located("ab", "apache2-utils"), "-q", "-t", str(seconds),
+                                     "-n", str(AB_REQUESTS_MAX), "-c", str(connections), run.url], seconds)
+    return read_ab(text, cpu_seconds)
+
+
+def ab_requests(bench: Bench, run: Running, requests: int, connections: int, *, keep: bool) -> Load:
+    text, cpu_seconds = _run(bench, [located("ab", "apache2-utils"), "-q", *(["-k"] if keep else []),
+                                     "-n", str(requests), "-c", str(connections), run.url], 60)
+    return read_ab(text, cpu_seconds)
+
+
+def read_ab(text: str, cpu_seconds: float) -> Load:
+    def said(name: str) -> float:
+        found = re.search(rf"^{name}:\s+([\d.]+)", text, re.MULTILINE)
+        if found is None:
+            raise Trouble(f"ab printed no line {name!r}{last_words(text)}")
+        return float(found[1])
+
+    # This line appears only if there were some.
+    refused = re.search(r"^Non-2xx responses:\s+(\d+)", text, re.MULTILINE)
+    seconds = said("Time taken for tests")
+    errors = int(said("Failed requests")) + (int(refused[1]) if refused else 0)
+    return Load(int(said("Complete requests")), int(said("Total transferred")), seconds, errors, cpu_seconds / seconds)
+
+
+def h2load(bench: Bench, run: Running, requests: int, connections: int,
+           fields: tuple[tuple[str, str], ...] = ()) -> None:
+    """Sends exactly this many requests over HTTP/1.1; anything but as many good answers is trouble."""
+    extra = [word for name, value in fields for word in ("-H", f"{name}: {value}")]
+    text, _ = _run(bench, [located("h2load", "nghttp2-client"), "--h1", "-n", str(requests), "-c", str(connections),
+                           *extra, run.url], 120)
+    good = re.search(r"(\d+) succeeded", text)
+    if good is None or int(good[1]) != requests:
+        raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} good answers of {requests}")
+
+
+def _run(bench: Bench, argv: list[str], seconds: int) -> tuple[str, float]:
+    """(what the generator printed, its CPU seconds)."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = bench.generator(Path(argv[0]).name, argv, stdout=subprocess.PIPE)
+    text = process.output(seconds + GRACE_SECONDS)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return text, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class Holder:
+    """A child with many kept connections to one server, each after one GET."""
+
+    def __init__(self, process: Process, run: Running):
+        self._process = process
+        self._run = run
+
+    def hold(self, connections: int) -> None:
+        """Returns once this many are open and answered."""
+        held = self._ask(f"hold {connections}")
+        if held != connections:
+            raise Trouble(f"{self._run.server.name} could not hold {connections:,} connections: {held:,} were answered"
+                          f"{self._process.last_words()}")
+
+    def alive(self) -> int:
+        """How many the server has not closed."""
+        return self._ask("alive")
+
+    def _ask(self, command: str) -> int:
+        self._process.stdin.write(f"{command}\n".encode())
+        self._process.stdin.flush()
+        ready, _, _ = select.select([self._process.stdout], [], [], HOLD_SECONDS_MAX)
+        answer = self._process.stdout.readline() if ready else b""
+        if not answer:
+            raise Trouble(f"the holder of connections gave no answer to {command!r}{self._process.last_words()}")
+        return int(answer)
+
+
+@contextmanager
+def holder(bench: Bench, run: Running) -> Iterator[Holder]:
+    script = Path(__file__).resolve().parent / "holder.py"
+    process = bench.generator("holder", [sys.executable, "-S", "-E", str(script), str(run.port),
+                                         run.server.path(run.resource)],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield Holder(process, run)
+    finally:
+        process.stop()

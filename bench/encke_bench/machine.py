@@ -1,0 +1,294 @@
+"""The machine under the measurement: two cores, processes in sessions of their own, and what the kernel
+counts about them.
+
+Why sessions: with autogroup scheduling the kernel shares a core between *sessions*, whatever their nice
+value. A compiler running in another terminal takes half of the server's core unless the server has a
+session of its own and that session's autogroup is raised (sched(7)). Without that, figures measure the
+neighbours; so every figure says whether it was done.
+
+    Process: started ──► listening ──► stopped (TERM, after five seconds KILL), always by its own id
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# Every server and every generator gets exactly this many: 18,064 connections and what a server opens besides.
+# The floor's table ends at 20,480, so a larger inherited limit is lowered.
+DESCRIPTORS = 20_000
+AUTOGROUP_NICE = -19
+START_SECONDS = 20.0  # valgrind takes three to start a server
+STOP_SECONDS = 5.0
+STOP_STEP = 0.01
+LAST_WORDS_MAX = 200
+PR_SET_PDEATHSIG = 1
+TCP_LISTEN = "0A"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Trouble(Exception):
+    """Something the reader can put right; the text says what it is and what to do."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The core that serves and the core that loads it; never two threads of one core if that can be helped."""
+
+    server: int
+    generator: int
+
+
+def cores() -> Cores:
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise Trouble(f"the bench needs two cores, one to serve and one to load it; this process may use {allowed}")
+    siblings = _siblings(allowed[0])
+    apart = [core for core in allowed[1:] if core not in siblings]
+    return Cores(server=allowed[0], generator=(apart or allowed[1:])[0])
+
+
+def _siblings(core: int) -> set[int]:
+    """The hardware threads that share a core with this one."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return {core}
+    threads: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        threads.update(range(int(first), int(last or first) + 1))
+    return threads
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What a process has used so far: nanoseconds by thread, so that a thread that ended does not count backwards."""
+
+    run_ns: dict[str, int]
+    wait_ns: dict[str, int]
+
+    def since(self, earlier: "Cpu") -> tuple[int, int]:
+        """(nanoseconds running, nanoseconds waiting for the core) between two readings."""
+        ran = sum(ns - earlier.run_ns.get(thread, 0) for thread, ns in self.run_ns.items())
+        waited = sum(ns - earlier.wait_ns.get(thread, 0) for thread, ns in self.wait_ns.items())
+        return ran, waited
+
+
+def cpu(pid: int) -> Cpu:
+    """Reads /proc/PID/task/*/schedstat: every thread, kernel workers of io_uring included (proc(5))."""
+    run: dict[str, int] = {}
+    wait: dict[str, int] = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            ran, waited, _ = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
+        except OSError:
+            continue  # the thread ended between the listing and the reading
+        run[thread], wait[thread] = int(ran), int(waited)
+    return Cpu(run, wait)
+
+
+def rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Rss:"):
+            return int(line.split()[1]) * 1024
+    raise Trouble(f"/proc/{pid}/smaps_rollup has no Rss line")
+
+
+def stolen_seconds(core: int) -> float:
+    """What a hypervisor has given of this core to others so far (proc(5), "steal")."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        fields = line.split()
+        if fields[0] == f"cpu{core}":
+            return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+    raise Trouble(f"/proc/stat has no core {core}")
+
+
+class Process:
+    """A child in its own session, on one core, with its autogroup raised; it dies with the bench."""
+
+    def __init__(self, name: str, argv: list[str], core: int, log: Path, *, stdin=subprocess.DEVNULL,
+                 stdout=subprocess.DEVNULL):
+        self.name = name
+        self.log = log
+        try:
+            with log.open("wb") as errors:
+                self._child = subprocess.Popen(
+                    argv, stdin=stdin, stdout=stdout, stderr=errors, start_new_session=True,
+                    preexec_fn=lambda: _enter(core))
+        except FileNotFoundError:
+            raise Trouble(f"{name}: {argv[0]} is not there") from None
+        except subprocess.SubprocessError:
+            raise Trouble(f"{name}: could not get {DESCRIPTORS} descriptors on core {core}; run as root, or raise "
+                          f"the hard limit (ulimit -Hn) to {DESCRIPTORS}") from None
+        self.autogroup_raised = raise_autogroup(self._child.pid)
+
+    @property
+    def root_pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def stdin(self):
+        return self._child.stdin
+
+    @property
+    def stdout(self):
+        return self._child.stdout
+
+    def wait_listening(self, port: int) -> None:
+        """Returns once something listens on the port, by the kernel's own table: no connection is spent on it."""
+        deadline = time.monotonic() + START_SECONDS
+        while not listening(port):
+            if self._child.poll() is not None:
+                raise Trouble(f"{self.name} ended with {self._child.returncode} before it listened{self.last_words()}")
+            if time.monotonic() > deadline:
+                raise Trouble(f"{self.name} did not listen on port {port} within {START_SECONDS:.0f} s"
+                              f"{self.last_words()}")
+            time.sleep(0.01)
+
+    def output(self, seconds: float) -> str:
+        """Everything the child prints until it ends, which it must do in time."""
+        try:
+            out, _ = self._child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise Trouble(f"{self.name} did not end within {seconds:.0f} s{self.last_words()}") from None
+        if self._child.returncode != 0:
+            raise Trouble(f"{self.name} ended with {self._child.returncode}{self.last_words()}")
+        return out.decode(errors="replace")
+
+    def only_child(self) -> int:
+        """The process that this one traces."""
+        children = self._children()
+        if len(children) != 1:
+            raise Trouble(f"{self.name}: its tracer has {len(children)} children instead of one{self.last_words()}")
+        return children[0]
+
+    def stop(self, traced: bool = False) -> None:
+        """Ends the child by TERM, by KILL if that is not enough. A tracer ends by itself when its children do,
+        and only then writes what it has counted."""
+        deadline = time.monotonic() + STOP_SECONDS
+        asked: set[int] = set()
+        while self._child.poll() is None:
+            for pid in set(self._children() if traced else [self._child.pid]) - asked:
+                _signal(pid, signal.SIGTERM)
+                asked.add(pid)
+            if time.monotonic() > deadline:
+                for pid in [*self._children(), self._child.pid]:
+                    _signal(pid, signal.SIGKILL)
+                self._child.wait()
+            time.sleep(STOP_STEP)
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe:
+                pipe.close()
+
+    def _children(self) -> list[int]:
+        pid = self._child.pid
+        try:
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except OSError:
+            return []  # it ended just now
+
+    def last_words(self) -> str:
+        """What the child complained about last, for the end of an error text."""
+        return last_words(self.log.read_text(errors="replace"))
+
+
+def last_words(text: str) -> str:
+    lines = text.strip().splitlines()
+    return f": {lines[-1].strip()[-LAST_WORDS_MAX:]}" if lines else ""
+
+
+def _enter(core: int) -> None:
+    """Runs in the child between fork and exec."""
+    # As under systemd: a client that leaves in the middle of a sendfile(2) must not end the floor.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    os.sched_setaffinity(0, {core})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def raise_autogroup(pid: int | str, nice: int = AUTOGROUP_NICE) -> bool:
+    """True if the kernel has no autogroups, or this one has the nice value now."""
+    try:
+        if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "0":
+            return True
+    except FileNotFoundError:
+        return True
+    try:
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+        return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def own_session_raised() -> Iterator[bool]:
+    """The bench is a client itself where single answers are timed: its session is raised, too, and set back
+    afterwards, for it is the user's."""
+    try:
+        before = int(Path("/proc/self/autogroup").read_text().split()[-1])  # "/autogroup-7 nice 0"
+    except (OSError, ValueError, IndexError):
+        before = 0
+    try:
+        yield raise_autogroup("self")
+    finally:
+        raise_autogroup("self", before)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def listening(port: int) -> bool:
+    local = f":{port:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == TCP_LISTEN and fields[1].endswith(local):
+            return True
+    return False
+
+
+_ports = iter(range(17_100, 32_000))  # below the range from which clients get theirs
+
+
+def free_port() -> int:
+    for port in _ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise Trouble("no free port is left between 17100 and 32000")
+
+
+def description() -> list[tuple[str, str]]:
+    """(what, value) lines that say what the figures were measured on."""
+    model = _field("/proc/cpuinfo", "model name") or "unknown processor"
+    memory = int((_field("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) // (1 << 20)
+    system = os.uname()
+    return [
+        ("machine", f"{os.cpu_count()} × {model}, {memory} GiB"),
+        ("kernel", f"{system.sysname} {system.release} {system.machine}"),
+        ("load before", " ".join(Path("/proc/loadavg").read_text().split()[:3])),
+    ]
+
+
+def _field(path: str, name: str) -> str | None:
+    for line in Path(path).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return None

@@ -1,0 +1,301 @@
+"""Who serves, and what: one table of servers and one of resources. A new server is one more entry.
+
+A server knows how it is started for a resource and under which path it has that resource; everything else
+(cores, sessions, ports, stopping) is the same for all. The floor (`floor/epl.c`) is not an HTTP server: it
+counts empty lines and sends fixed bytes, so it is started anew for each resource.
+"""
+
+import hashlib
+import http.client
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .machine import DESCRIPTORS, Cores, Process, Trouble, free_port
+
+BENCH = Path(__file__).resolve().parent.parent
+PEERS = BENCH / "peers"
+BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
+
+
+@dataclass(frozen=True)
+class Resource:
+    name: str
+    size: int
+
+
+HELLO = Resource("hello.txt", 13)
+KIB = Resource("1k.bin", 1024)
+KIB16 = Resource("16k.bin", 16 * 1024)
+IMAGE = Resource("image.png", 2_397_701)
+MIB64 = Resource("64m.bin", 64 << 20)
+RESOURCES = (HELLO, KIB, KIB16, IMAGE, MIB64)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a server is started with."""
+
+    port: int
+    root: Path
+    state: Path
+    resource: Resource
+    closing: bool
+    programs: "Programs"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What had to be built before the bench."""
+
+    floor: Path
+    encke: Path
+
+
+class Server:
+    """Base of the table's entries.
+
+    `peer` is the name that --servers or --backends selects it by, `only` the sections that a variant is for
+    (none: all), `callgrind` whether valgrind can run it, `connections_max` what its settings allow here.
+    """
+
+    name: str
+    peer: str
+    program = ""
+    package = ""
+    only: tuple[str, ...] = ()
+    callgrind = True
+    connections_max = DESCRIPTORS
+
+    def command(self, place: Place) -> list[str]:
+        raise NotImplementedError
+
+    def path(self, resource: Resource) -> str:
+        return f"/{resource.name}"
+
+    def version(self, programs: Programs) -> str:
+        raise NotImplementedError
+
+    def prepare(self, place: Place) -> Path:
+        """Fills this server's template in and returns the settings file."""
+        raise NotImplementedError
+
+
+class Floor(Server):
+    """The least a readiness loop can do: no HTTP, one receive, one fixed answer."""
+
+    name = peer = "floor"
+    # In one send up to here, by sendfile beyond: whichever is faster (research put the border near 8 KiB).
+    MEMORY_MAX = 6_000
+
+    def command(self, place: Place) -> list[str]:
+        argv = [str(place.programs.floor)]
+        if place.closing:
+            argv.append("-C")
+        if place.resource is not HELLO:
+            how = "-m" if place.resource.size <= self.MEMORY_MAX else "-f"
+            argv += [how, str(place.root / place.resource.name)]
+        return [*argv, str(place.port)]
+
+    def version(self, programs: Programs) -> str:
+        return f"bench/floor/epl.c, cc -O2, sha256 {_digest((BENCH / 'floor/epl.c').read_bytes())[:12]}"
+
+
+class Templated(Server):
+    """A peer from a Debian package with its settings in bench/peers/."""
+
+    def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
+                 peer: str = "", only: tuple[str, ...] = (), paths: dict[str, str] | None = None,
+                 connections_max: int = DESCRIPTORS):
+        self.name, self.peer, self.only, self.connections_max = name, peer or name, only, connections_max
+        self.program, self.package = program, package
+        self._template, self._arguments, self._paths = template, arguments, paths or {}
+
+    def command(self, place: Place) -> list[str]:
+        settings = _fill(self._template, place)
+        words = [word.replace("@SETTINGS@", str(settings)).replace("@STATE@", str(place.state))
+                 for word in self._arguments]
+        return [located(self.program, self.package), *words]
+
+    def path(self, resource: Resource) -> str:
+        return self._paths.get(resource.name, super().path(resource))
+
+    def version(self, programs: Programs) -> str:
+        return _first_line([located(self.program, self.package), "--version" if self.program == "h2o" else "-v"])
+
+
+class Encke(Server):
+    """The shipped binary with its default limits, on one back end."""
+
+    program = "encke"
+
+    def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = ()):
+        self.backend = backend
+        self.name = name or f"encke {backend}"
+        self.peer = backend
+        self.only = only
+        self.callgrind = backend != "uring"  # valgrind knows no io_uring
+        self._settings = settings
+
+    def command(self, place: Place) -> list[str]:
+        settings = _fill(self._settings, place)
+        return [str(place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
+                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0"]
+
+    def version(self, programs: Programs) -> str:
+        return _first_line([str(programs.encke), "--version"])
+
+
+SERVERS: tuple[Server, ...] = (
+    Floor(),
+    Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
+              paths={HELLO.name: "/plain"}),
+    Templated("nginx, file", "nginx", "nginx", "nginx.conf",
+              ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], peer="nginx", only=("keepalive",)),
+    Templated("h2o", "h2o", "h2o", "h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"]),
+    Templated("lighttpd", "lighttpd", "lighttpd", "lighttpd.conf", ["-D", "-f", "@SETTINGS@"],
+              connections_max=DESCRIPTORS // 2),
+    *(Encke(backend) for backend in BACKENDS),
+    Encke("epoll-edge", name="encke, access log", settings="encke-log.toml", only=("keepalive",)),
+)
+PEER_NAMES = ("floor", "nginx", "h2o", "lighttpd")
+
+
+@dataclass
+class Running:
+    """A server that listens."""
+
+    server: Server
+    process: Process
+    port: int
+    resource: Resource
+    pid: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.server.path(self.resource)}"
+
+    def verify(self, root: Path, warm: int) -> None:
+        """One whole answer compared with the file, then `warm` more, so that no round pays for first times."""
+        whole = self._body()
+        if _digest(whole) != _digest((root / self.resource.name).read_bytes()):
+            raise Trouble(f"{self.server.name}: {self.url} answered {len(whole)} bytes that are not the file's")
+        for _ in range(warm):
+            self._body()
+
+    def _body(self) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", self.server.path(self.resource))
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise Trouble(f"{self.server.name}: {self.url} answered {answer.status}")
+            return answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Trouble(f"{self.server.name}: {self.url} did not answer: {error!r}") from None
+        finally:
+            connection.close()
+
+
+@dataclass
+class Bench:
+    """What all measurements share: where files lie, who takes part, how long, by which seed."""
+
+    root: Path
+    state: Path
+    cores: Cores
+    programs: Programs
+    servers: list[Server]
+    rounds: int
+    seconds: int
+    quick: bool
+    chance: random.Random
+    autogroup_raised: bool = True
+    _started: int = field(default=0, repr=False)
+
+    def servers_for(self, section: str) -> list[Server]:
+        return [server for server in self.servers if not server.only or section in server.only]
+
+    def new_state(self, name: str) -> Path:
+        """A folder of its own for one process."""
+        self._started += 1
+        state = self.state / f"{self._started:04d}-{name.replace(' ', '-').replace(',', '')}"
+        state.mkdir()
+        return state
+
+    def generator(self, name: str, argv: list[str], **pipes) -> Process:
+        process = Process(name, argv, self.cores.generator, self.new_state(name) / "stderr", **pipes)
+        self.autogroup_raised &= process.autogroup_raised
+        return process
+
+    @contextmanager
+    def running(self, server: Server, resource: Resource, *, closing: bool = False,
+                under: tuple[str, ...] = (), traced: bool = False) -> Iterator[Running]:
+        """A server that listens, stopped at the end. `under` is the command it runs under; `traced` says that
+        this command starts the server as its child instead of becoming it."""
+        state = self.new_state(server.name)
+        place = Place(free_port(), self.root, state, resource, closing, self.programs)
+        argv = [word.replace("@STATE@", str(state)) for word in under] + server.command(place)
+        process = Process(server.name, argv, self.cores.server, state / "stderr")
+        self.autogroup_raised &= process.autogroup_raised
+        try:
+            process.wait_listening(place.port)
+            # Not before it listens: strace tries its own means on another child first.
+            pid = process.only_child() if traced else process.root_pid
+            yield Running(server, process, place.port, resource, pid)
+        finally:
+            process.stop(traced)
+
+
+def write_resources(root: Path) -> None:
+    """The document root: bytes no one can compress, the same in every run."""
+    for resource in RESOURCES:
+        body = b"Hello, World!" if resource is HELLO else random.Random(resource.size).randbytes(resource.size)
+        (root / resource.name).write_bytes(body)
+    # A file changed within the last two seconds gets a weak ETag: the servers shall see settled files.
+    settled = time.time() - 60
+    for resource in RESOURCES:
+        os.utime(root / resource.name, (settled, settled))
+
+
+def build_floor(target: Path) -> Path:
+    compiler = located("cc", "gcc")
+    outcome = subprocess.run([compiler, "-O2", "-pthread", "-o", str(target), str(BENCH / "floor/epl.c")],
+                             capture_output=True, text=True, check=False)
+    if outcome.returncode != 0:
+        raise Trouble(f"cc could not compile bench/floor/epl.c: {outcome.stderr.strip()[-400:]}")
+    return target
+
+
+def located(program: str, package: str) -> str:
+    """The program's path; /usr/sbin is looked into even where PATH leaves it out."""
+    path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if path is None:
+        raise Trouble(f"{program} is missing: apt install {package}")
+    return path
+
+
+def _fill(template: str, place: Place) -> Path:
+    text = (PEERS / template).read_text()
+    user = "user: root" if os.geteuid() == 0 else ""  # h2o, started by root, would go on as nobody
+    for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user)):
+        text = text.replace(word, str(value))
+    filled = place.state / template
+    filled.write_text(text)
+    return filled
+
+
+def _first_line(argv: list[str]) -> str:
+    outcome = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
+    lines = (outcome.stdout + outcome.stderr).strip().splitlines()
+    return lines[0] if lines else "unknown version"
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

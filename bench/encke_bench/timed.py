@@ -1,0 +1,205 @@
+"""Workloads that are timed: rounds of load, CPU time a request, ratios of servers within a round.
+
+    for each round:  servers in a new random order
+        for each server:  read its CPU time ─► load it for a second ─► read its CPU time again
+
+What is compared is CPU time a request, not requests a second: on a shared machine the wall clock moves by a
+third, and a generator on one core is often the limit itself. On loopback the sender's CPU also runs the
+receiver's TCP input, so the figure contains what the kernel does for both, as the floor's does.
+"""
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from .figures import Bar, Section, Verdict, judge, number, paired
+from .generators import Load, ab_closing, wrk
+from .machine import Trouble, cpu, stolen_seconds
+from .report import Progress
+from .servers import HELLO, IMAGE, KIB, KIB16, MIB64, Bench, Encke, Resource, Running, Server
+
+SETUP_SECONDS = 0.15 # a generator's own start and end, beside its seconds of load
+WARM_REQUESTS = 200
+# Answers from here on are counted by their bytes: a run ends in the middle of some.
+COUNTED_BY_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    resource: Resource
+    connections: int
+    bars: tuple[Bar, ...]
+    pipelined: bool = False
+    closing: bool = False
+
+    @property
+    def how(self) -> str:
+        if self.closing:
+            return f"ab -t SECONDS -c {self.connections}, 13 bytes: HTTP/1.0, the server closes"
+        depth = " with 16 requests in one write" if self.pipelined else ""
+        return f"wrk -t1 -c{self.connections}{depth}, kept connections"
+
+    def load(self, bench: Bench, run: Running) -> Load:
+        if self.closing:
+            return ab_closing(bench, run, self.connections, bench.seconds)
+        return wrk(bench, run, self.connections, bench.seconds, pipelined=self.pipelined)
+
+    def requests(self, load: Load) -> float:
+        if self.resource.size >= COUNTED_BY_BYTES:
+            return load.bytes / self.resource.size
+        return load.requests
+
+
+def _bar(limit: float, against: str) -> Bar:
+    return Bar(limit, f"CPU ÷ {against}", against)
+
+
+WORKLOADS = (
+    Workload("keepalive", "13 bytes, kept connections, c = 64", HELLO, 64,
+             (_bar(1.12, "floor"), _bar(0.85, "nginx"))),
+    Workload("pipelined", "13 bytes, 16 pipelined, c = 64", HELLO, 64,
+             (_bar(1.5, "floor"), _bar(1 / 12, "nginx")), pipelined=True),
+    Workload("1k", "1 KiB, c = 64", KIB, 64, (_bar(1.15, "floor"), _bar(1 / 2, "nginx"))),
+    Workload("16k", "16 KiB, c = 64", KIB16, 64, (_bar(1.15, "floor"),)),
+    Workload("image", "2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.05, "floor"),)),
+    Workload("64m", "64 MiB, c = 4", MIB64, 4, (_bar(1.05, "floor"),)),
+    Workload("connect", "a new connection each, c = 64", HELLO, 64, (_bar(1.05, "floor"),), closing=True),
+    Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
+)
+
+COLUMNS = ["server", "CPU µs/request", "requests/s", "÷ floor [95 %]", "÷ nginx [95 %]", "p50 µs", "p99 µs",
+           "waited", "generator"]
+STOLEN_NOTED = 0.02
+WAITED_NOTED = 0.05
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One round of one server. `waited` is the share of its time on the run queue in which others had the core,
+    `stolen` the share of the wall clock in which the host gave the core to other guests."""
+
+    cpu_us: float
+    rate: float
+    p50_us: float | None
+    p99_us: float | None
+    waited: float
+    stolen: float
+    generator: float
+    errors: int
+
+
+@dataclass
+class Entry:
+    """One server's way through the rounds; a server that fails leaves with its reason."""
+
+    server: Server
+    run: Running | None = None
+    samples: list[Sample] = field(default_factory=list)
+    failure: str = ""
+
+    def cpu(self) -> list[float]:
+        return [sample.cpu_us for sample in self.samples]
+
+    def errors(self) -> int:
+        return sum(sample.errors for sample in self.samples)
+
+
+def seconds_of(workload: Workload, bench: Bench) -> float:
+    return len(bench.servers_for(workload.name)) * (bench.rounds * (bench.seconds + SETUP_SECONDS) + 0.5)
+
+
+def measure(workload: Workload, bench: Bench, progress: Progress) -> Section:
+    entries = [Entry(server) for server in bench.servers_for(workload.name)]
+    with ExitStack() as stack:
+        for entry in entries:
+            try:
+                entry.run = stack.enter_context(bench.running(entry.server, workload.resource,
+                                                              closing=workload.closing))
+                entry.run.verify(bench.root, 0 if workload.resource.size >= COUNTED_BY_BYTES else WARM_REQUESTS)
+            except Trouble as trouble:
+                entry.failure = str(trouble)
+        for number_of_round in range(1, bench.rounds + 1):
+            taking_part = [entry for entry in entries if not entry.failure]
+            bench.chance.shuffle(taking_part)
+            for entry in taking_part:
+                progress.step(f"{workload.name}: round {number_of_round} of {bench.rounds}, {entry.server.name}")
+                try:
+                    entry.samples.append(_sample(bench, workload, entry.run))
+                except (Trouble, OSError) as trouble:
+                    entry.failure = str(trouble)
+    return _section(bench, workload, entries)
+
+
+def _sample(bench: Bench, workload: Workload, run: Running) -> Sample:
+    before, stolen = cpu(run.pid), stolen_seconds(bench.cores.server)
+    load = workload.load(bench, run)
+    ran, waited = cpu(run.pid).since(before)
+    stolen = stolen_seconds(bench.cores.server) - stolen
+    requests = workload.requests(load)
+    if requests == 0:
+        raise Trouble(f"{run.server.name}: no answer in {load.seconds:.1f} s")
+    return Sample(ran / 1e3 / requests, requests / load.seconds, load.p50_us, load.p99_us,
+                  waited / max(ran + waited, 1), stolen / load.seconds, load.busy, load.errors)
+
+
+def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
+    section = Section(workload.name, workload.title, workload.how, COLUMNS,
+                      floor_bar=next(bar.limit for bar in workload.bars if bar.against == "floor"),
+                      samples={e.server.name: [vars(sample) for sample in e.samples] for e in entries})
+    whole = {entry.server.name: entry for entry in entries if not entry.failure}
+    for entry in entries:
+        name = entry.server.name
+        ratios = {base: paired(entry.cpu(), whole[base].cpu())
+                  for base in ("floor", "nginx") if name in whole and base in whole and base != name}
+        if entry.failure:
+            section.failed(name, entry.failure)
+            section.failed_row([name])
+        else:
+            section.rows.append(_row(entry, ratios))
+            if entry.errors():
+                section.notes.append(f"{name}: the generator counted {entry.errors()} errors")
+        if "floor" in ratios:
+            section.points[name] = ratios["floor"]
+        if isinstance(entry.server, Encke) and not entry.server.only:
+            section.verdicts += _verdicts(bench, workload, entry, ratios)
+    section.notes += _disturbances([sample for entry in entries for sample in entry.samples])
+    return section
+
+
+def _disturbances(samples: list[Sample]) -> list[str]:
+    """Who else had the server's core, where it was enough to blur the figures."""
+    if not samples:
+        return []
+    stolen = statistics.fmean(sample.stolen for sample in samples)
+    waited = statistics.fmean(sample.waited for sample in samples)
+    notes = []
+    if stolen >= STOLEN_NOTED:
+        notes.append(f"the host gave {stolen:.0%} of the server's core to other guests")
+    if waited >= WAITED_NOTED:
+        notes.append(f"contended: servers waited for their core for {waited:.0%} of the time they wanted it")
+    return notes
+
+
+def _verdicts(bench: Bench, workload: Workload, entry: Entry, ratios: dict) -> list[Verdict]:
+    """Failing or erring is missing the bar, whatever the time."""
+    name = entry.server.name
+    if entry.failure or entry.errors():
+        reason = "failed" if entry.failure else "errors"
+        return [Verdict(workload.title, str(bar), name, reason, False) for bar in workload.bars]
+    return [judge(workload.title, name, bar, ratios[bar.against], rounds=bench.rounds)
+            for bar in workload.bars if bar.against in ratios]
+
+
+def _row(entry: Entry, ratios: dict) -> list[str]:
+    def middle(values: list[float | None]) -> str:
+        known = [value for value in values if value is not None]
+        return number(statistics.median(known)) if known else "–"
+
+    samples = entry.samples
+    return [entry.server.name, middle(entry.cpu()), middle([s.rate for s in samples]),
+            str(ratios.get("floor", "–")), str(ratios.get("nginx", "–")),
+            middle([s.p50_us for s in samples]), middle([s.p99_us for s in samples]),
+            f"{statistics.median(s.waited for s in samples):.0%}",
+            f"{statistics.median(s.generator for s in samples):.0%}"]

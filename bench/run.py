@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""Measures Encke against a floor and against its peers on this machine. `bench/README.md` has the rules.
+
+This file is the command line and the plan; what is measured is in `encke_bench/`.
+"""
+
+import argparse
+import datetime
+import functools
+import json
+import os
+import random
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from encke_bench import counts, crowds, machine, plot, promises, report, servers, timed
+from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
+from encke_bench.machine import Trouble
+from encke_bench.report import Progress
+from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, SERVERS, Bench, Encke, located
+
+REPOSITORY = BENCH.parent
+SAMPLES = BENCH / "out" / "samples.json"
+QUICK_ROUNDS = 3
+QUICK_BACKENDS = "epoll-edge,uring"
+QUICK_PEERS = "floor,nginx"
+NONE = "none"
+
+EXAMPLES = """
+  bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
+  bench/run.py --only keepalive --backends uring    one workload, one back end
+  bench/run.py --write                              everything, into bench/RESULTS.md and bench/results.svg
+"""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One entry of the plan."""
+
+    name: str
+    title: str
+    seconds: Callable[[Bench], float]
+    run: Callable[[Bench, Progress], Section]
+    tools: tuple[tuple[str, str], ...]  # (program, Debian package)
+    quick: bool = True  # part of --quick
+
+
+WRK = ("wrk", "wrk")
+AB = ("ab", "apache2-utils")
+H2LOAD = ("h2load", "nghttp2-client")
+VALGRIND = ("valgrind", "valgrind")
+STRACE = ("strace", "strace")
+
+PLAN: tuple[Measurement, ...] = (
+    *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
+                  functools.partial(timed.measure, workload), (AB if workload.closing else WRK,))
+      for workload in timed.WORKLOADS),
+    Measurement("instructions", "user instructions a request", counts.instructions_seconds, counts.instructions,
+                (VALGRIND, H2LOAD)),
+    Measurement("calls", "system calls a request", counts.calls_seconds, counts.calls, (STRACE, H2LOAD), quick=False),
+    Measurement("memory", "memory of an idle connection at 10,000 and 18,000", crowds.memory_seconds, crowds.memory,
+                ()),
+    Measurement("crowd", "64 active among 18,000 idle", crowds.crowd_seconds, crowds.crowd, (WRK,), quick=False),
+    Measurement("idle", "system calls of an idle server", counts.idle_seconds, counts.idle, (STRACE,), quick=False),
+    Measurement("stall", "answers held back by Nagle or delayed acknowledgement", promises.stall_seconds,
+                promises.stall, ()),
+    Measurement("ab", "failed requests of ab", promises.ab_seconds, promises.ab, (AB,), quick=False),
+)
+
+
+def main() -> int:
+    options = _options()
+    if options.list:
+        return _list()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped on the way out
+    try:
+        return _bench(options)
+    except Trouble as trouble:
+        print(f"bench: {trouble}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nbench: interrupted; nothing was written", file=sys.stderr)
+        return 130
+
+
+def _bench(options: argparse.Namespace) -> int:
+    plan = _plan(options)
+    chosen = _servers(options)
+    _require(plan, chosen)
+    encke = _encke(options, chosen)
+    cores = machine.cores()
+    facts = machine.description()
+    with tempfile.TemporaryDirectory(prefix="encke-bench-") as scratch:
+        folder = Path(scratch)
+        root, state = folder / "root", folder / "state"
+        root.mkdir()
+        state.mkdir()
+        servers.write_resources(root)
+        programs = servers.Programs(servers.build_floor(folder / "epl"), encke)
+        bench = Bench(root, state, cores, programs, chosen, options.rounds, options.seconds, options.quick,
+                      random.Random(options.seed))
+        os.sched_setaffinity(0, {cores.generator})  # the bench itself must not take the server's core
+        expected = sum(entry.seconds(bench) for entry in plan)
+        print(f"{len(plan)} measurements, servers: {'; '.join(server.name for server in chosen)}\n"
+              f"server on core {cores.server}, generator on core {cores.generator}, {bench.rounds} rounds of "
+              f"{bench.seconds} s, seed {options.seed}; about {expected / 60:.0f} minutes")
+        with machine.own_session_raised() as raised:
+            bench.autogroup_raised = raised
+            sections, progress = _measured(plan, bench, expected)
+        facts += _versions(chosen, programs)
+    warnings = _warnings(bench)
+    print(f"\n{report.summary(sections)} Took {progress.elapsed()}.")
+    for warning in warnings:
+        print(warning)
+    _keep_samples(sections)
+    if options.write:
+        account = report.Account(_command(), _now(), progress.elapsed(), options.seed, bench.rounds, bench.seconds,
+                                 facts, warnings)
+        _write(account, sections)
+    return 0
+
+
+def _measured(plan: list[Measurement], bench: Bench, expected: float) -> tuple[list[Section], Progress]:
+    progress = Progress(expected)
+    sections = []
+    for entry in plan:
+        try:
+            section = entry.run(bench, progress)
+        finally:
+            progress.clear()
+        report.show(section)
+        sections.append(section)
+    return sections, progress
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Measures Encke, a floor and its peers on this machine: CPU time, instructions, system calls and "
+                    "memory a request or connection.",
+        epilog=f"examples:{EXAMPLES}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAMES", help="these measurements (names by --list), comma between")
+    parser.add_argument("--backends", metavar="NAMES", help=f"these back ends of Encke ({', '.join(BACKENDS)}) or none")
+    parser.add_argument("--servers", metavar="NAMES", help=f"these others ({', '.join(PEER_NAMES)}) or none")
+    parser.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each timed workload "
+                        f"(default {ROUNDS_FOR_VERDICT}; fewer give no verdict)")
+    parser.add_argument("--seconds", type=_positive, default=1, metavar="N", help="seconds of each round (default 1)")
+    parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
+    parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md and bench/results.svg")
+    parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
+    options = parser.parse_args()
+    if options.quick and options.write:
+        parser.error("--quick gives no verdicts and writes no results: leave one of --quick and --write out")
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS_FOR_VERDICT)
+    options.backends = options.backends or (QUICK_BACKENDS if options.quick else ",".join(BACKENDS))
+    options.servers = options.servers or (QUICK_PEERS if options.quick else ",".join(PEER_NAMES))
+    return options
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def _list() -> int:
+    for entry in PLAN:
+        print(f"{entry.name:14}{entry.title}")
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> list[Measurement]:
+    if options.only is None:
+        return [entry for entry in PLAN if entry.quick or not options.quick]
+    wanted = _names("--only", options.only, [entry.name for entry in PLAN])
+    return [entry for entry in PLAN if entry.name in wanted]
+
+
+def _servers(options: argparse.Namespace) -> list[servers.Server]:
+    wanted = _names("--servers", options.servers, PEER_NAMES) | _names("--backends", options.backends, BACKENDS)
+    chosen = [server for server in SERVERS if server.peer in wanted]
+    if options.quick:
+        chosen = [server for server in chosen if not server.only]
+    if not chosen:
+        raise Trouble("no server is left to measure: name some by --servers or --backends")
+    return chosen
+
+
+def _names(option: str, text: str, known) -> set[str]:
+    if text == NONE:
+        return set()
+    wanted = set(text.split(","))
+    unknown = wanted - set(known)
+    if unknown:
+        raise Trouble(f"{option} does not know {', '.join(sorted(unknown))}; it knows {', '.join(known)}")
+    return wanted
+
+
+def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
+    """Says at once all that is missing, not one thing a run."""
+    needed = {tool for entry in plan for tool in entry.tools} | {("cc", "gcc")}
+    needed |= {(server.program, server.package) for server in chosen if server.package}
+    missing = {}
+    for program, package in sorted(needed):
+        try:
+            located(program, package)
+        except Trouble:
+            missing[program] = package
+    if missing:
+        raise Trouble(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: "
+                      f"apt install {' '.join(sorted(set(missing.values())))} (or leave peers out by --servers)")
+
+
+def _encke(options: argparse.Namespace, chosen: list[servers.Server]) -> Path:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    binary = (options.encke or target / "release" / "encke").resolve()
+    if any(isinstance(server, Encke) for server in chosen) and not os.access(binary, os.X_OK):
+        raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke, name another by --encke FILE, "
+                      "or measure the others alone by --backends none")
+    return binary
+
+
+def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[tuple[str, str]]:
+    versions = {}
+    for server in chosen:
+        versions.setdefault("encke" if isinstance(server, Encke) else server.peer, server.version(programs))
+    return list(versions.items())
+
+
+def _warnings(bench: Bench) -> list[str]:
+    if bench.autogroup_raised:
+        return []
+    return ["The autogroups could not be raised (root may): other sessions had their full share of both cores, "
+            "so these figures are contended."]
+
+
+def _keep_samples(sections: list[Section]) -> None:
+    """Every round's raw samples, for whoever wants to look closer; not committed."""
+    SAMPLES.parent.mkdir(exist_ok=True)
+    kept = {section.name: section.samples for section in sections if section.samples}
+    SAMPLES.write_text(json.dumps(kept, indent=1))
+
+
+def _write(account: report.Account, sections: list[Section]) -> None:
+    report.write_results(BENCH / "RESULTS.md", account, sections)
+    caption = f"{dict(account.facts)['machine']}; {account.date}; one worker on one core, generator on another"
+    plot.write_plot(BENCH / "results.svg", sections, caption)
+    print("Written: bench/RESULTS.md, bench/results.svg")
+
+
+def _command() -> str:
+    return shlex.join(["bench/run.py", *sys.argv[1:]])
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

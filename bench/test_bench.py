@@ -1,0 +1,307 @@
+"""Tests of the bench itself: `python3 -m unittest discover bench`. No server, tool or network beyond loopback."""
+
+import contextlib
+import io
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import xml.etree.ElementTree as xml
+from pathlib import Path
+from unittest import mock
+
+import run as program
+from encke_bench import counts, generators, holder, machine, plot, promises, report, servers, timed
+from encke_bench.figures import Bar, Ratio, Section, judge, paired
+from encke_bench.machine import Cpu, Trouble
+
+AB = """Server Software:        nginx/1.22.1
+Concurrency Level:      64
+Time taken for tests:   1.250 seconds
+Complete requests:      5000
+Failed requests:        3
+   (Connect: 0, Receive: 0, Length: 3, Exceptions: 0)
+Non-2xx responses:      2
+Total transferred:      765000 bytes
+"""
+
+STRACE_TABLE = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.00    0.100000          10     10000           sendto
+ 39.00    0.090000           9     10064        64 recvfrom
+  1.00    0.001000           6       160           epoll_wait
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.191000           9     20224        64 total
+"""
+
+STRACE_LOG = """4711  1795295000.000001 epoll_wait(8, [], 512, -1) = 0
+4712  1795295000.500000 futex(0x7f, FUTEX_WAIT, 0, NULL <unfinished ...>
+4711  1795295001.250000 recvfrom(9, "GET", 4096, 0, NULL, NULL) = 3
+4712  1795295002.000000 <... futex resumed>) = 0
+4711  1795295003.000000 --- SIGTERM {si_signo=SIGTERM} ---
+"""
+
+
+class RatiosAndBars(unittest.TestCase):
+    def test_a_disturbance_of_both_leaves_the_ratio_alone(self):
+        floor = [5.0, 10.0, 5.2, 20.0, 5.1, 5.0, 7.0, 5.0, 5.3, 6.0]
+        ratio = paired([value * 1.1 for value in floor], floor)
+        for end in (ratio.median, ratio.low, ratio.high):
+            self.assertAlmostEqual(end, 1.1)
+
+    def test_one_wild_round_moves_neither_median_nor_low_end(self):
+        ratio = paired([1.0] * 9 + [9.0], [1.0] * 10)
+        self.assertEqual((ratio.median, ratio.low), (1.0, 1.0))
+
+    def test_the_interval_holds_the_median_and_is_the_same_every_time(self):
+        subject, base = [1.0, 1.2, 1.1, 1.4, 0.9, 1.3], [1.0] * 6
+        ratio = paired(subject, base)
+        self.assertTrue(ratio.low <= ratio.median <= ratio.high)
+        self.assertLess(ratio.low, ratio.high)
+        self.assertEqual(ratio, paired(subject, base))
+
+    def test_rounds_that_are_not_pairs_are_refused(self):
+        with self.assertRaises(ValueError):
+            paired([1.0], [1.0, 1.0])
+
+    def test_a_bar_is_met_by_the_end_of_the_interval_that_favours_the_server(self):
+        at_most, at_least = Bar(1.12, "CPU ÷ floor"), Bar(0.95, "rate", at_least=True)
+        self.assertTrue(at_most.met_by(Ratio(1.2, 1.12, 1.3)))
+        self.assertFalse(at_most.met_by(Ratio(1.2, 1.13, 1.3)))
+        self.assertTrue(at_least.met_by(Ratio(0.9, 0.8, 0.95)))
+        self.assertFalse(at_least.met_by(Ratio(0.9, 0.8, 0.94)))
+        self.assertTrue(at_most.met_by(1.12))
+        self.assertFalse(at_most.met_by(1.121))
+
+    def test_too_few_rounds_give_a_tendency_in_brackets(self):
+        ratio = Ratio(1.0, 0.9, 1.1)
+        self.assertEqual(judge("s", "encke", Bar(1.12, "x"), ratio, rounds=9).word(), "(met)")
+        self.assertEqual(judge("s", "encke", Bar(1.12, "x"), ratio, rounds=10).word(), "met")
+
+    def test_a_twelfth_is_shown_as_a_twelfth(self):
+        self.assertEqual(str(Bar(1 / 12, "CPU ÷ nginx")), "CPU ÷ nginx ≤ 1/12")
+        self.assertEqual(str(Bar(1_500, "instructions")), "instructions ≤ 1,500")
+
+
+class WhatToolsPrint(unittest.TestCase):
+    def test_wrk(self):
+        load = generators.read_wrk('noise\n@ {"requests":100,"bytes":5000,"us":500000,"p50_us":40,"p99_us":0,'
+                                   '"errors":2}\n', 0.25)
+        self.assertEqual((load.requests, load.bytes, load.seconds, load.errors, load.busy), (100, 5000, 0.5, 2, 0.5))
+        self.assertEqual((load.p50_us, load.p99_us), (40, None))
+
+    def test_ab_counts_refusals_as_errors(self):
+        load = generators.read_ab(AB, 1.25)
+        self.assertEqual((load.requests, load.bytes, load.seconds), (5000, 765000, 1.25))
+        self.assertEqual((load.errors, load.busy), (5, 1.0))
+
+    def test_callgrind(self):
+        self.assertEqual(counts.read_callgrind("==1== Events    : Ir\n==1== Collected : 181962\n"), 181962)
+
+    def test_strace_table_without_its_total(self):
+        self.assertEqual(counts.read_strace_summary(STRACE_TABLE),
+                         {"sendto": 10000, "recvfrom": 10064, "epoll_wait": 160})
+
+    def test_strace_log_counts_a_call_once_and_signals_never(self):
+        self.assertEqual(counts.read_strace_times(STRACE_LOG), [1795295000.000001, 1795295000.5, 1795295001.25])
+
+    def test_silence_is_trouble_and_not_a_zero(self):
+        for read in (counts.read_callgrind, counts.read_strace_summary, lambda text: generators.read_wrk(text, 0),
+                     lambda text: generators.read_ab(text, 0)):
+            with self.assertRaises(Trouble):
+                read("")
+
+
+class Accounting(unittest.TestCase):
+    def test_threads_that_came_count_and_threads_that_went_do_not_count_backwards(self):
+        before = Cpu({"1": 100, "2": 50}, {"1": 10, "2": 0})
+        after = Cpu({"1": 300, "3": 7}, {"1": 11, "3": 1})
+        self.assertEqual(after.since(before), (207, 2))
+
+    def test_own_cpu_time_grows_with_work(self):
+        before = machine.cpu(os.getpid())
+        while machine.cpu(os.getpid()).since(before)[0] < 1_000_000:
+            sum(range(1000))
+
+    def test_big_answers_are_counted_by_bytes_and_small_ones_by_requests(self):
+        by_name = {workload.name: workload for workload in timed.WORKLOADS}
+        load = generators.Load(10, 25 * servers.MIB64.size // 2, 1.0, 0, 1.0)
+        self.assertEqual(by_name["64m"].requests(load), 12.5)
+        self.assertEqual(by_name["16k"].requests(load), 10)
+
+    def test_a_listener_is_seen_without_a_connection(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+            self.assertFalse(machine.listening(port))
+            listener.listen()
+            self.assertTrue(machine.listening(port))
+
+    def test_every_template_is_filled_whole(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            for template in ("nginx.conf", "h2o.conf", "lighttpd.conf"):
+                place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
+                                      servers.Programs(Path(), Path()))
+                settings = [line for line in servers._fill(template, place).read_text().splitlines()
+                            if not line.startswith("#")]
+                self.assertNotIn("@", "".join(settings), template)
+
+
+class Answering:
+    """A server for one connection: answers each request by `answer(connection)`, on a thread of its own."""
+
+    def __init__(self, answer):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        connection, _ = self._listener.accept()
+        with connection, contextlib.suppress(OSError):
+            while connection.recv(4096):
+                self._answer(connection)
+
+    def close(self):
+        self._thread.join(10)
+        self._listener.close()
+
+
+class AnswersHeldBack(unittest.TestCase):
+    HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n"
+    BODY = b"Hello, World!"
+
+    def held_back(self, answer) -> int:
+        server = Answering(answer)
+        run = mock.Mock(port=server.port)
+        times = promises.answer_times(run, promises.Ask("13 bytes", (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",)))
+        server.close()
+        self.assertEqual(len(times), promises.STALL_ANSWERS)
+        return sum(seconds >= promises.STALL_SECONDS for seconds in times)
+
+    def test_head_and_body_in_two_writes_are_found(self):
+        def apart(connection):
+            connection.sendall(self.HEAD)
+            connection.sendall(self.BODY)
+
+        self.assertGreater(self.held_back(apart), promises.STALL_ANSWERS // 2)
+
+    def test_one_write_is_never_held_back_as_a_rule(self):
+        # A busy machine may delay one; Nagle would delay nearly all.
+        self.assertLess(self.held_back(lambda connection: connection.sendall(self.HEAD + self.BODY)), 10)
+
+
+class Holding(unittest.TestCase):
+    def test_held_connections_are_counted_and_closed_ones_are_missed(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            accepted = []
+
+            def serve():
+                for _ in range(5):
+                    connection, _ = listener.accept()
+                    connection.recv(4096)
+                    connection.sendall(AnswersHeldBack.HEAD + AnswersHeldBack.BODY)
+                    accepted.append(connection)
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            child = subprocess.Popen([sys.executable, holder.__file__, str(listener.getsockname()[1]), "/"],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertEqual(self.ask(child, "hold 5"), 5)
+                thread.join(10)
+                self.assertEqual(self.ask(child, "alive"), 5)
+                for connection in accepted[:2]:
+                    connection.close()
+                self.assertEqual(self.ask(child, "alive"), 3)
+            finally:
+                child.stdin.close()
+                child.stdout.close()
+                child.wait(10)
+                for connection in accepted:
+                    connection.close()
+
+    def ask(self, child, command: str) -> int:
+        child.stdin.write(f"{command}\n")
+        child.stdin.flush()
+        return int(child.stdout.readline())
+
+
+class Reports(unittest.TestCase):
+    def section(self) -> Section:
+        section = Section("keepalive", "13 bytes", "wrk", ["server", "CPU"], floor_bar=1.12)
+        section.rows = [["encke poll", "5.3"]]
+        section.points = {"encke poll": Ratio(1.05, 1.01, 1.1), "nginx": Ratio(1.4, 1.3, 1.5)}
+        section.verdicts = [judge("13 bytes", "encke poll", Bar(1.12, "CPU ÷ floor"), Ratio(1.05, 1.01, 1.1))]
+        section.failed("encke uring", "no ring", (Bar(1.12, "CPU ÷ floor"),))
+        section.failed_row(["encke uring"])
+        return section
+
+    def test_the_file_names_met_and_missed_bars_and_the_reason(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "RESULTS.md"
+            account = report.Account("bench/run.py --write", "2026-11-21", "0:10", 7, 10, 1, [("kernel", "Linux")], [])
+            report.write_results(path, account, [self.section()])
+            text = path.read_text()
+        self.assertIn("1 of 2 bars met.", text)
+        self.assertIn("| 13 bytes | CPU ÷ floor ≤ 1.12 | 1.05 [1.01–1.10] met | failed **missed** |", text)
+        self.assertIn("- encke uring: no ring", text)
+        self.assertIn("| command | `bench/run.py --write` |", text)
+
+    def test_the_plot_is_xml_with_a_lane_for_each_server_it_has(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "results.svg"
+            self.assertTrue(plot.write_plot(path, [self.section()], "a < b & c"))
+            titles = [node.text for node in xml.parse(path).iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(titles, ["encke poll: 1.05 [1.01–1.10]", "nginx: 1.40 [1.30–1.50]"])
+
+    def test_every_timed_workload_has_a_bar_against_the_floor(self):
+        for workload in timed.WORKLOADS:
+            self.assertIn("floor", [bar.against for bar in workload.bars], workload.name)
+
+
+class CommandLine(unittest.TestCase):
+    def outcome(self, *arguments: str) -> tuple[int, str]:
+        errors = io.StringIO()
+        with mock.patch.object(sys, "argv", ["run.py", *arguments]), contextlib.redirect_stderr(errors), \
+                contextlib.redirect_stdout(io.StringIO()):
+            try:
+                return program.main(), errors.getvalue()
+            except SystemExit as end:
+                return end.code, errors.getvalue()
+
+    def test_an_unknown_name_is_answered_with_the_known_ones(self):
+        code, text = self.outcome("--only", "keepalife")
+        self.assertEqual(code, 1)
+        self.assertIn("keepalife", text)
+        self.assertIn("keepalive", text)
+
+    def test_a_missing_tool_names_its_package(self):
+        with mock.patch.object(servers.shutil, "which", lambda program, path: None if program == "ab" else program):
+            code, text = self.outcome("--only", "connect", "--backends", "none")
+        self.assertEqual(code, 1)
+        self.assertIn("ab is missing: apt install apache2-utils", text)
+
+    def test_a_missing_binary_says_how_to_build_it(self):
+        with mock.patch.object(servers.shutil, "which", lambda program, path: program):
+            code, text = self.outcome("--only", "keepalive", "--encke", "/nowhere/encke")
+        self.assertEqual(code, 1)
+        self.assertIn("cargo build --release", text)
+
+    def test_a_quick_run_is_not_written_down(self):
+        self.assertEqual(self.outcome("--quick", "--write")[0], 2)
+
+    def test_the_list_is_the_plan(self):
+        self.assertEqual(self.outcome("--list")[0], 0)
+        names = [entry.name for entry in program.PLAN]
+        self.assertEqual(len(names), len(set(names)))
+        variants = {section for server in servers.SERVERS for section in server.only}
+        self.assertTrue(variants <= set(names))
+
+
+if __name__ == "__main__":
+    unittest.main()
