@@ -1,11 +1,12 @@
 //! Time, read here and handed on as a value: nothing above this crate asks for it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// Nanoseconds since this process (in the simulator: the simulation) began; never goes back.
+    /// Nanoseconds on the monotonic clock, since a moment of the system's choice (in the simulator: since it
+    /// began); never goes back.
     pub mono_ns: u64,
     /// Nanoseconds since 1970-01-01T00:00:00Z.
     pub unix_ns: u64,
@@ -24,37 +25,44 @@ impl Now {
 }
 
 /// The machine's clocks.
+#[derive(Debug, Default)]
 pub struct Clock {
-    origin: Instant,
-    /// Wall-clock time of `origin`; read anew once a second, so that a corrected clock is followed.
-    origin_unix_ns: u64,
-    checked_ns: u64,
+    /// Wall-clock time less monotonic time; read anew once a second, so that a corrected clock is followed.
+    offset_ns: u64,
+    checked_ns: Option<u64>,
 }
 
 impl Clock {
-    /// Begins now.
+    /// Reads nothing yet.
     pub fn new() -> Self {
-        Self { origin: Instant::now(), origin_unix_ns: unix_ns(), checked_ns: 0 }
+        Self::default()
     }
 
     /// Reads the monotonic clock, and the wall clock if a second has passed since it was last read.
     pub fn now(&mut self) -> Now {
-        let mono_ns = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if mono_ns - self.checked_ns >= 1_000_000_000 {
-            self.checked_ns = mono_ns;
-            self.origin_unix_ns = unix_ns().saturating_sub(mono_ns);
+        let mono_ns = monotonic_ns();
+        if self.checked_ns.is_none_or(|checked| mono_ns - checked >= 1_000_000_000) {
+            self.checked_ns = Some(mono_ns);
+            // A clock set before 1970 reads as 1970.
+            let unix_ns =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+            self.offset_ns = unix_ns.saturating_sub(mono_ns);
         }
-        Now { mono_ns, unix_ns: self.origin_unix_ns + mono_ns }
+        Now { mono_ns, unix_ns: self.offset_ns + mono_ns }
     }
 }
 
-impl Default for Clock {
-    fn default() -> Self {
-        Self::new()
-    }
+/// CLOCK_MONOTONIC (clock_gettime(2)), through the vDSO: 28 ns and some 40 instructions, where `Instant` with
+/// its checks takes three times the instructions.
+#[cfg(unix)]
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wall-clock time; a clock set before 1970 reads as 1970.
-fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+/// Time since the first call.
+#[cfg(not(unix))]
+fn monotonic_ns() -> u64 {
+    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    ORIGIN.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
 }

@@ -21,6 +21,8 @@ const SLOT_BITS: u32 = 6;
 /// `prev` of a first entry holds `HEAD | slot`; the last 256 numbers are therefore no entries.
 const HEAD: u32 = 0xFFFF_FF00;
 const NONE: u32 = HEAD - 1;
+/// No tick.
+const NEVER: u64 = u64::MAX;
 
 /// A wheel of timers, at most one for each index.
 pub struct Wheel {
@@ -32,6 +34,9 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     entries: Vec<Entry>,
     armed: u32,
+    /// No slot with entries begins before this tick: what `next_ns` says, so that a turn in which nothing
+    /// changed costs a comparison. Cancelling may leave it too early, never too late.
+    next: u64,
 }
 
 /// INVARIANT: `prev == NONE` exactly when the entry is in no slot.
@@ -51,6 +56,7 @@ impl Wheel {
             occupied: [0; LEVELS],
             entries: Vec::new(),
             armed: 0,
+            next: NEVER,
         }
     }
 
@@ -110,12 +116,18 @@ impl Wheel {
     /// When the wheel must be turned next, in monotonic ns: no later than the earliest deadline plus a tick,
     /// possibly earlier (to cascade). `None`: nothing is armed.
     pub fn next_ns(&self) -> Option<u64> {
-        self.next_slot().map(|(_, _, ticks)| (self.current + u64::from(ticks)) << TICK_SHIFT)
+        (self.next != NEVER).then(|| self.next << TICK_SHIFT)
     }
 
     /// Turns the wheel to `mono_ns` and appends the index of every timer that is due, disarmed, to `due`.
+    #[inline]
     pub fn expire(&mut self, mono_ns: u64, due: &mut Vec<u32>) {
-        let now = mono_ns >> TICK_SHIFT;
+        if mono_ns >> TICK_SHIFT >= self.next {
+            self.turn(mono_ns >> TICK_SHIFT, due);
+        }
+    }
+
+    fn turn(&mut self, now: u64, due: &mut Vec<u32>) {
         while let Some((level, slot, ticks)) = self.next_slot() {
             if self.current + u64::from(ticks) > now {
                 break;
@@ -124,6 +136,7 @@ impl Wheel {
             self.empty(level, slot, due);
         }
         self.current = self.current.max(now);
+        self.next = self.next_slot().map_or(NEVER, |(_, _, ticks)| self.current + u64::from(ticks));
     }
 
     /// The slot to be emptied next: its level, its number, and the ticks until its first moment.
@@ -173,6 +186,8 @@ impl Wheel {
         let level = ((31 - (differing | 1).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) % SLOTS;
         let head = (level * SLOTS + slot) as usize;
+        let begins = tick >> (SLOT_BITS * level) << (SLOT_BITS * level);
+        self.next = self.next.min(self.current + u64::from(begins.wrapping_sub(self.current as u32)));
         let next = self.heads[head];
         if next != NONE {
             self.entries[next as usize].prev = index;

@@ -110,7 +110,10 @@ pub(crate) enum Message {
 pub(crate) struct Link {
     inbox: Mutex<VecDeque<Message>>,
     waker: Waker,
+    /// The worker is not waiting: it will look into the inbox before it does.
     awake: AtomicBool,
+    /// There may be messages.
+    letters: AtomicBool,
     /// The exchange whose handler is being called now, as a word; [`NO_CALL`] otherwise. An exchange that is
     /// dropped meanwhile needs no letter: the worker sees `dropped` when the call returns.
     calling: AtomicU64,
@@ -125,6 +128,7 @@ impl Link {
             inbox: Mutex::new(VecDeque::new()),
             waker,
             awake: AtomicBool::new(false),
+            letters: AtomicBool::new(false),
             calling: AtomicU64::new(NO_CALL),
             dropped: AtomicBool::new(false),
         })
@@ -132,16 +136,17 @@ impl Link {
 
     pub(crate) fn send(&self, message: Message) {
         lock(&self.inbox).push_back(message);
+        self.letters.store(true, Ordering::SeqCst);
         if !self.awake.load(Ordering::SeqCst) {
             self.waker.wake();
         }
     }
 
-    /// The worker is about to wait; false if there is a message that it must look at first. Both sides take the
-    /// lock between their two steps, so that a message is either seen here or rings the bell.
+    /// The worker is about to wait; false if there is a message that it must look at first. Sender and worker
+    /// each write their flag before they read the other's, so that a message is either seen here or rings.
     pub(crate) fn sleep(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
-        lock(&self.inbox).is_empty()
+        !self.letters.load(Ordering::SeqCst)
     }
 
     /// The worker has woken: until it sleeps again messages need no bell.
@@ -151,6 +156,10 @@ impl Link {
 
     /// Moves at most `most` messages out; true if some are left.
     pub(crate) fn take(&self, most: usize, into: &mut Vec<Message>) -> bool {
+        if !self.letters.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.letters.store(false, Ordering::SeqCst);
         let mut inbox = lock(&self.inbox);
         let count = most.min(inbox.len());
         into.extend(inbox.drain(..count));

@@ -1,9 +1,10 @@
 //! Handlers: what answers requests. Each worker opens its own from a shared [`Mount`], so none needs a lock.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use encke_io::socket::Watched;
 use encke_io::{Done, Job, Now};
 
 use crate::exchange::{Exchange, ExchangeKey};
@@ -61,52 +62,60 @@ pub struct JobId(pub(crate) u64);
 
 /// A handler's place at its worker: what it may ask for besides answering.
 #[derive(Clone)]
-pub struct Desk(Rc<RefCell<DeskState>>);
-
-pub(crate) struct DeskState {
+pub struct Desk {
     /// Which handler of the worker this is: the high bits of its jobs' keys.
-    pub(crate) handler: u16,
-    next_job: u64,
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) watches: Vec<encke_io::socket::Watched>,
-    pub(crate) now: Now,
+    handler: u16,
+    tray: Rc<Tray>,
 }
 
-/// Jobs of a handler are numbered in the low 48 bits of a key, handlers in the 16 above.
+/// What the handlers of a worker have asked for.
+#[derive(Default)]
+pub(crate) struct Tray {
+    now: Cell<Now>,
+    next_job: Cell<u64>,
+    jobs: RefCell<Vec<Job>>,
+    watches: RefCell<Vec<(u16, Watched)>>,
+}
+
+/// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
 const JOB_BITS: u32 = 48;
 
 impl Desk {
-    pub(crate) fn new(handler: u16, now: Now) -> Self {
-        Self(Rc::new(RefCell::new(DeskState {
-            handler,
-            next_job: 0,
-            jobs: Vec::new(),
-            watches: Vec::new(),
-            now,
-        })))
+    pub(crate) fn new(handler: u16, tray: Rc<Tray>) -> Self {
+        Self { handler, tray }
     }
 
     /// Runs a blocking job on the pool; its result comes by [`Handler::offloaded`].
     pub fn offload<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
-        let mut state = self.0.borrow_mut();
-        let key = u64::from(state.handler) << JOB_BITS | state.next_job;
-        state.next_job = (state.next_job + 1) & ((1 << JOB_BITS) - 1);
-        state.jobs.push(Job { key, run: Box::new(move || Box::new(job()) as Done) });
+        let number = self.tray.next_job.get();
+        self.tray.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
+        let key = u64::from(self.handler) << JOB_BITS | number;
+        self.tray.jobs.borrow_mut().push(Job { key, run: Box::new(move || Box::new(job()) as Done) });
         JobId(key)
     }
 
     /// Has [`Handler::watched`] called whenever a descriptor is readable.
-    pub fn watch(&self, watched: encke_io::socket::Watched) {
-        self.0.borrow_mut().watches.push(watched);
+    pub fn watch(&self, watched: Watched) {
+        self.tray.watches.borrow_mut().push((self.handler, watched));
     }
 
     /// The moment at which the worker's present turn began.
     pub fn now(&self) -> Now {
-        self.0.borrow().now
+        self.tray.now.get()
+    }
+}
+
+impl Tray {
+    pub(crate) fn set_now(&self, now: Now) {
+        self.now.set(now);
     }
 
-    pub(crate) fn state(&self) -> std::cell::RefMut<'_, DeskState> {
-        self.0.borrow_mut()
+    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        self.jobs.take()
+    }
+
+    pub(crate) fn take_watches(&self) -> Vec<(u16, Watched)> {
+        self.watches.take()
     }
 }
 

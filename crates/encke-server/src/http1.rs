@@ -9,18 +9,16 @@
 //! All answers to the requests of one read are gathered in `out` and leave in one send. Nothing here waits, and
 //! nothing calls the system: operations are put down in `ops`, which the worker submits.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use encke_io::{Fault, Op, Peer, Segment, Token};
-use encke_wire::field::Known;
-use encke_wire::forwarded::{self, Dialect};
 use encke_wire::http1::{self, BodyState, Form, Framing, Head, Progress, Refusal, Version};
 use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, Conn, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING};
+use crate::conn::{ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING};
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Outcome, Piece};
 use crate::policy::{
@@ -29,7 +27,7 @@ use crate::policy::{
 };
 use crate::record::{Asked, Decoder, Intake, Record, Stream};
 use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
-use crate::request::{Origin, Request};
+use crate::request::{Asker, Request};
 use crate::worker::Core;
 
 /// Content of an answer up to this size is copied behind its head; larger goes as a segment of its own.
@@ -178,7 +176,7 @@ impl Core {
                         at += bytes;
                         conn.phase = Phase::Idle;
                         if let Some(source) = source {
-                            conn.set_peer(Peer::Inet(source));
+                            conn.peer = PackedPeer::new(Peer::Inet(source));
                         }
                     }
                     ProxyHeader::Bad(_) => {
@@ -205,8 +203,9 @@ impl Core {
             awaits_continue: head.expects_continue() && head.version() == Version::Http11,
         };
         conn.phase = Phase::Open;
-        let origin = self.origin(token, head, bytes);
-        let request = Request { head, bytes, origin: &origin, now: self.now };
+        let policy = Rc::clone(&self.policy);
+        let asker = Asker::Peer(conn.peer, conn.has(SECURE), &policy);
+        let request = Request { head, bytes, asker, now: self.now };
         let intake = Intake::new(head.framing());
         self.turn_requests += 1;
         if let Some(reply) = self.preliminary(&request) {
@@ -262,7 +261,6 @@ impl Core {
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500).and_close(), None);
             }
         }
-        self.collect_desk(handler);
     }
 
     /// What is answered without asking a handler.
@@ -593,7 +591,6 @@ impl Core {
             self.metrics.handler_panics.add(1);
             self.answer(key, Reply::error(500).and_close());
         }
-        self.collect_desk(handler);
     }
 
     /// The body cannot be read to its end: the handler is told, the client gets an answer if it can, and the
@@ -989,35 +986,5 @@ impl Core {
     fn set_rate_window(&mut self, token: Token, seen: u64) {
         self.conns[token.index as usize].window_bytes = seen;
         self.set_deadline(token, RATE_WINDOW_NS);
-    }
-
-    /// Who asks: the peer, or whom a trusted proxy names.
-    fn origin(&self, token: Token, head: &Head, bytes: &[u8]) -> Origin {
-        let conn: &Conn = &self.conns[token.index as usize];
-        let peer = conn.peer();
-        let (address, local) = match peer {
-            Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
-            Peer::Local => (None, true),
-        };
-        let mut origin = Origin { peer, client: address, secure: conn.has(SECURE), local };
-        let trusted = |ip| self.policy.trusted_proxies.iter().any(|network| network.contains(ip));
-        // Whoever reaches a Unix socket was let in by its permissions: a proxy of ours.
-        let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        if !self.policy.trusted_proxies.is_empty() && (address.is_none() || trusted(proxy)) {
-            let (dialect, field) = match self.policy.dialect {
-                dialect @ Dialect::Forwarded => (dialect, Known::Forwarded),
-                dialect @ Dialect::XForwardedFor => (dialect, Known::XForwardedFor),
-            };
-            let is_trusted = |ip| ip == proxy || trusted(ip);
-            let client = forwarded::client(proxy, dialect, head.all(bytes, field), is_trusted);
-            if address.is_some() || client.address != proxy {
-                origin.client = Some(client.address);
-            }
-            origin.secure |= client
-                .proto
-                .or_else(|| head.known(bytes, Known::XForwardedProto))
-                .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
-        }
-        origin
     }
 }

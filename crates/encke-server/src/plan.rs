@@ -7,7 +7,7 @@ use crate::policy::Policy;
 
 /// Policy and handlers.
 pub(crate) struct Plan {
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) policy: Policy,
     pub(crate) mounts: Vec<MountPoint>,
 }
 

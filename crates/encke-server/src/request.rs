@@ -1,12 +1,16 @@
 //! What a handler sees of a request: a view of method, path, authority and fields, never of buffers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use encke_io::{Now, Peer};
 use encke_wire::conditional::Conditions;
 use encke_wire::field::Known;
+use encke_wire::forwarded::{self, Dialect};
 use encke_wire::http1::{Form, Framing, Head, Values, Version};
 use encke_wire::method::Method;
+
+use crate::conn::PackedPeer;
+use crate::policy::Policy;
 
 /// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
 #[derive(Clone, Copy)]
@@ -14,8 +18,17 @@ pub struct Request<'a> {
     pub(crate) head: &'a Head,
     /// The buffer that `head` was parsed from.
     pub(crate) bytes: &'a [u8],
-    pub(crate) origin: &'a Origin,
+    pub(crate) asker: Asker<'a>,
     pub(crate) now: Now,
+}
+
+/// From what a request's origin is told, once somebody asks: most handlers do not.
+#[derive(Clone, Copy)]
+pub(crate) enum Asker<'a> {
+    /// The connection's peer, whether it is encrypted, and whose word counts.
+    Peer(PackedPeer, bool, &'a Policy),
+    /// Told before.
+    Known(&'a Origin),
 }
 
 /// Where a request came from.
@@ -109,8 +122,40 @@ impl<'a> Request<'a> {
     }
 
     /// Where it came from.
-    pub fn origin(&self) -> &'a Origin {
-        self.origin
+    pub fn origin(&self) -> Origin {
+        match self.asker {
+            Asker::Peer(peer, secure, policy) => self.tell_origin(peer.unpack(), secure, policy),
+            Asker::Known(origin) => origin.clone(),
+        }
+    }
+
+    /// Who asks: the peer, or whom a trusted proxy names.
+    fn tell_origin(&self, peer: Peer, secure: bool, policy: &Policy) -> Origin {
+        let (address, local) = match peer {
+            Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
+            Peer::Local => (None, true),
+        };
+        let mut origin = Origin { peer, client: address, secure, local };
+        let trusted = |ip| policy.trusted_proxies.iter().any(|network| network.contains(ip));
+        // Whoever reaches a Unix socket was let in by its permissions: a proxy of ours.
+        let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if policy.trusted_proxies.is_empty() || address.is_some() && !trusted(proxy) {
+            return origin;
+        }
+        let field = match policy.dialect {
+            Dialect::Forwarded => Known::Forwarded,
+            Dialect::XForwardedFor => Known::XForwardedFor,
+        };
+        let is_trusted = |ip| ip == proxy || trusted(ip);
+        let client = forwarded::client(proxy, policy.dialect, self.all(field), is_trusted);
+        if address.is_some() || client.address != proxy {
+            origin.client = Some(client.address);
+        }
+        origin.secure |= client
+            .proto
+            .or_else(|| self.known(Known::XForwardedProto))
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+        origin
     }
 
     /// The moment at which the worker's present turn began.
@@ -123,7 +168,7 @@ impl<'a> Request<'a> {
         Kept {
             head: Box::new(self.head.clone()),
             bytes: self.bytes.into(),
-            origin: self.origin.clone(),
+            origin: self.origin(),
             now: self.now,
         }
     }
@@ -140,6 +185,6 @@ pub struct Kept {
 impl Kept {
     /// The view it was made from.
     pub fn view(&self) -> Request<'_> {
-        Request { head: &self.head, bytes: &self.bytes, origin: &self.origin, now: self.now }
+        Request { head: &self.head, bytes: &self.bytes, asker: Asker::Known(&self.origin), now: self.now }
     }
 }

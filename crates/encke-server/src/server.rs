@@ -192,7 +192,7 @@ impl Server {
             started: std::time::SystemTime::now(),
         });
         mounts.extend(admin(&board));
-        let plan = Arc::new(Plan { policy: Arc::new(options.policy), mounts: mounts.clone() });
+        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
 
         let mut running = Running {
             links: Vec::new(),
@@ -270,7 +270,7 @@ impl Running {
                 admin: false,
             }));
         }
-        let plan = Arc::new(Plan { policy: Arc::new(policy), mounts: points.clone() });
+        let plan = Arc::new(Plan { policy, mounts: points.clone() });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
         }

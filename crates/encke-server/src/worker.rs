@@ -13,6 +13,7 @@
 //!                                         is under way          idle connections end
 //! ```
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use crate::close::CloseReason;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
-use crate::handler::{Desk, Handler, JobId};
+use crate::handler::{Desk, Handler, JobId, Tray};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -96,7 +97,6 @@ enum Stage {
 /// A handler and where it is reached.
 pub(crate) struct Mounted {
     pub(crate) handler: Box<dyn Handler>,
-    desk: Desk,
     prefix: String,
     admin: bool,
     /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
@@ -115,7 +115,7 @@ pub(crate) struct Worker<R> {
 pub(crate) struct Core {
     pub(crate) now: Now,
     pub(crate) date: DateCache,
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) policy: Rc<Policy>,
     pub(crate) conns: Vec<Conn>,
     pub(crate) wheel: Wheel,
     pub(crate) records: Slab<Record>,
@@ -123,6 +123,9 @@ pub(crate) struct Core {
     pub(crate) generation: u32,
     flights: Slab<Flight>,
     pub(crate) handlers: Vec<Option<Mounted>>,
+    /// There are handlers of an earlier plan.
+    retired: bool,
+    tray: Rc<Tray>,
     pub(crate) link: Arc<Link>,
     pub(crate) heads: Vec<Box<Head>>,
     pub(crate) out: Out,
@@ -174,13 +177,15 @@ impl<R: Reactor> Worker<R> {
         let mut core = Core {
             now,
             date: DateCache::new(now.unix_s()),
-            policy: Arc::clone(&plan.policy),
+            policy: Rc::new(plan.policy.clone()),
             conns: Vec::new(),
             wheel: Wheel::new(now.mono_ns),
             records: Slab::new(),
             generation: 0,
             flights: Slab::new(),
             handlers: Vec::new(),
+            retired: false,
+            tray: Rc::default(),
             link,
             heads: Vec::new(),
             out: Out::default(),
@@ -314,7 +319,7 @@ impl<R: Reactor> Worker<R> {
                 }
             }
             Command::Reload(plan) => {
-                self.core.policy = Arc::clone(&plan.policy);
+                self.core.policy = Rc::new(plan.policy.clone());
                 self.core.mount(&plan);
             }
             Command::Drain { delay, time } => {
@@ -327,32 +332,45 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Gives the reactor what handlers have put on their desks, and drops those that are done with.
+    /// Gives the reactor what handlers have put on their desks.
     fn serve_desks(&mut self) {
-        for number in 0..self.core.handlers.len() {
-            let Some(mounted) = &mut self.core.handlers[number] else { continue };
-            let mut desk = mounted.desk.state();
-            if desk.jobs.is_empty() && desk.watches.is_empty() && !mounted.retired {
+        for job in self.core.tray.take_jobs() {
+            if let Some(Some(mounted)) = self.core.handlers.get_mut(JobId(job.key).handler()) {
+                mounted.jobs += 1;
+            }
+            self.reactor.submit(Token::NONE, Op::Offload(job));
+        }
+        for (handler, watched) in self.core.tray.take_watches() {
+            if let Some(Some(mounted)) = self.core.handlers.get_mut(usize::from(handler))
+                && let Ok(token) = self.reactor.adopt(Source::Watched(watched))
+            {
+                self.reactor.submit(token, Op::Watch);
+                mounted.watches.push(token);
+            }
+        }
+        if self.core.retired {
+            self.drop_retired();
+        }
+    }
+
+    /// Drops the handlers of an earlier plan of which nothing is open any more.
+    fn drop_retired(&mut self) {
+        let core = &mut self.core;
+        core.retired = false;
+        for (number, place) in core.handlers.iter_mut().enumerate() {
+            let Some(mounted) = place else { continue };
+            let open = |(_, record): (u32, &Record)| usize::from(record.handler) == number;
+            if !mounted.retired {
                 continue;
             }
-            for job in desk.jobs.drain(..) {
-                mounted.jobs += 1;
-                self.reactor.submit(Token::NONE, Op::Offload(job));
+            if mounted.jobs > 0 || core.records.iter().any(open) {
+                core.retired = true;
+                continue;
             }
-            for watched in desk.watches.drain(..) {
-                if let Ok(token) = self.reactor.adopt(Source::Watched(watched)) {
-                    self.reactor.submit(token, Op::Watch);
-                    mounted.watches.push(token);
-                }
+            for token in mounted.watches.drain(..) {
+                self.reactor.submit(token, Op::Close);
             }
-            drop(desk);
-            let idle = mounted.retired && mounted.jobs == 0;
-            if idle && !self.core.records.iter().any(|(_, record)| usize::from(record.handler) == number) {
-                let gone = self.core.handlers[number].take().expect("looked up above");
-                for token in &gone.watches {
-                    self.reactor.submit(*token, Op::Close);
-                }
-            }
+            *place = None;
         }
     }
 
@@ -420,9 +438,7 @@ impl Core {
     fn begin_turn(&mut self, now: Now) {
         self.now = now;
         self.date.turn(now.unix_s());
-        for mounted in self.handlers.iter().flatten() {
-            mounted.desk.state().now = now;
-        }
+        self.tray.set_now(now);
     }
 
     /// Until when the worker may sleep.
@@ -630,7 +646,7 @@ impl Core {
             return;
         }
         if conn.has(COUNTED)
-            && let Peer::Inet(address) = conn.peer()
+            && let Peer::Inet(address) = conn.peer.unpack()
         {
             self.census.leave_address(address.ip());
         }
@@ -658,14 +674,14 @@ impl Core {
     fn mount(&mut self, plan: &Plan) {
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.retired = true;
+            self.retired = true;
         }
         for mount in &plan.mounts {
             let number = self.handlers.len();
-            let desk = Desk::new(number as u16, self.now);
-            let handler = mount.mount.open(desk.clone());
+            let desk = Desk::new(number as u16, Rc::clone(&self.tray));
+            let handler = mount.mount.open(desk);
             self.handlers.push(Some(Mounted {
                 handler,
-                desk,
                 prefix: mount.prefix.clone(),
                 admin: mount.admin,
                 retired: false,
@@ -688,9 +704,6 @@ impl Core {
         }
         best.map(|(_, number)| number)
     }
-
-    /// Notes that a handler was called: what lies on its desk is fetched at the end of the turn.
-    pub(crate) fn collect_desk(&mut self, _handler: u16) {}
 
     /// A head to parse into.
     pub(crate) fn spare_head(&mut self) -> Box<Head> {
@@ -724,7 +737,7 @@ impl Core {
 
     /// A request that could not be understood is logged by its peer alone.
     pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<Entry>> {
-        let peer = self.conns[token.index as usize].peer();
+        let peer = self.conns[token.index as usize].peer.unpack();
         self.log.begin_refused(peer, self.now)
     }
 
