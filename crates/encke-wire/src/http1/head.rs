@@ -361,8 +361,9 @@ impl Head {
             self.at = next as u16;
             self.phase = Phase::Fields;
         }
+        let mut at = usize::from(self.at);
         loop {
-            match self.lines.step(scanner, buf, usize::from(self.at), limits.fields)? {
+            match self.lines.step(scanner, buf, at, limits.fields)? {
                 Step::Partial => return Ok(false),
                 Step::Field { known, value: (start, end), next } => {
                     if let Some(known) = known
@@ -370,6 +371,7 @@ impl Head {
                     {
                         self.decide(scanner, known, buf, start, end)?;
                     }
+                    at = next;
                     self.at = next as u16;
                 }
                 Step::End { next } => {

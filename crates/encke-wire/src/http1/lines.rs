@@ -9,7 +9,7 @@
 use crate::field::Known;
 use crate::http1::Refusal;
 use crate::limits::{FIELDS_MAX, NAME_BYTES_MAX};
-use crate::scan::{Class, FIELD_NAME, Scanner};
+use crate::scan::Scanner;
 
 /// One field line: where its name and value lie in the buffer of the head.
 #[derive(Clone, Copy)]
@@ -75,24 +75,21 @@ impl Lines {
         start: usize,
         fields_max: u16,
     ) -> Result<Step, Refusal> {
-        if buf[start..].first_chunk() == Some(CRLF) {
+        let (name_end, text_end) = scanner.skip_line(buf, start);
+        let name_bytes = name_end - start;
+        if name_bytes == 0 && buf[start..].first_chunk() == Some(CRLF) {
             return Ok(Step::End { next: start + 2 });
         }
-        let name_end = scanner.skip(FIELD_NAME, buf, start);
-        let name_bytes = name_end - start;
         if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || buf.get(name_end) != Some(&b':') {
             return self.no_field(buf, start, name_end);
         }
-        // Nearly every line is `name: value`; what else is allowed around the value is cut off below.
-        let text = name_end + 1 + usize::from(buf.get(name_end + 1) == Some(&b' '));
-        let text_end = scanner.skip(Class::Text, buf, text);
         if buf[text_end..].first_chunk() != Some(CRLF) {
             return no_end(&buf[text_end..]);
         }
         if self.count >= fields_max.min(FIELDS_MAX) {
             return Err(Refusal::TooManyFields);
         }
-        let (value, value_end) = trim(buf, text, text_end);
+        let (value, value_end) = trim(buf, name_end + 1, text_end);
         let known = Known::of(&buf[start..name_end]);
         // The casts hold: positions are below 65,536 and names have at most 255 bytes.
         self.lines[self.count as usize] = Line {
@@ -195,16 +192,15 @@ fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
     }
 }
 
-/// The text from `start` to `end` without white space at its ends.
+/// The text from `start` to `end` without white space at its ends. Nearly every value has one space before it.
 #[inline(always)]
 fn trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
+    // In text, what is not above a space is a space or a tab.
     match &buf[start..end] {
-        // In text, what is not above a space is a space or a tab.
-        [first, .., last] if *first > b' ' && *last > b' ' => (start, end),
+        [b' ', first, .., last] if *first > b' ' && *last > b' ' => (start + 1, end),
         text => {
             let from = text.iter().take_while(|&&byte| byte <= b' ').count();
-            let rest = &text[from..];
-            let spaces = rest.iter().rev().take_while(|&&byte| byte <= b' ').count();
+            let spaces = text[from..].iter().rev().take_while(|&&byte| byte <= b' ').count();
             (start + from, end - spaces)
         }
     }

@@ -34,6 +34,14 @@ pub(crate) trait Scanner: Copy {
     /// Skips the bytes of `class`: the position of the first byte at or after `from` that is not a member, or
     /// `bytes.len()` if all are. `from` is at most `bytes.len()`.
     fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize;
+
+    /// Skips a field's name and, from the same place, all of its line: what [`Self::skip`] says for
+    /// [`FIELD_NAME`] and for [`Class::Text`]. Most lines fit in one block, which is then loaded once; and the
+    /// end of the line need not wait until the end of the name is known.
+    #[inline(always)]
+    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        (self.skip(FIELD_NAME, bytes, from), self.skip(Class::Text, bytes, from))
+    }
 }
 
 /// Work that is compiled once for each instruction set.
@@ -57,7 +65,7 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
         if let Some(ssse3) = x86::Ssse3::detected() {
             return ssse3.run(job);
         }
-        job.run(Scalar)
+        run_scalar(job)
     }
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     {
@@ -69,6 +77,14 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
     }
 }
 
+/// Out of line, so that on a machine with vectors the caller stays small.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+#[inline(never)]
+fn run_scalar<J: Job>(job: J) -> J::Output {
+    job.run(Scalar)
+}
+
 /// A scanner that looks at `LANES` bytes at a time.
 trait Blocks<const LANES: usize>: Copy {
     /// Bits in a mask for each byte.
@@ -76,6 +92,15 @@ trait Blocks<const LANES: usize>: Copy {
 
     /// A mask, the first byte's bits lowest, that has a bit set for each byte of `block` that is no member.
     fn strangers(self, class: Class, block: &[u8; LANES]) -> u64;
+
+    /// The answer of [`Scanner::skip`], if `strangers` is the mask of the block at `from`.
+    #[inline(always)]
+    fn first_from(self, strangers: u64, class: Class, bytes: &[u8], from: usize) -> usize {
+        if strangers == 0 {
+            return self.skip_blocks(class, bytes, from + LANES);
+        }
+        from + strangers.trailing_zeros() as usize / Self::BITS
+    }
 
     /// The loop of [`Scanner::skip`].
     #[inline(always)]
@@ -99,6 +124,21 @@ trait Blocks<const LANES: usize>: Copy {
             strangers => at + strangers.trailing_zeros() as usize / Self::BITS,
         }
     }
+}
+
+/// [`Scanner::skip_line`] for scanners that look at blocks.
+#[inline(always)]
+fn skip_line_blocks<const LANES: usize, B: Blocks<LANES>>(
+    blocks: B,
+    bytes: &[u8],
+    from: usize,
+) -> (usize, usize) {
+    let Some(block) = bytes[from..].first_chunk() else {
+        return (blocks.skip_blocks(FIELD_NAME, bytes, from), blocks.skip_blocks(Class::Text, bytes, from));
+    };
+    let name = blocks.strangers(FIELD_NAME, block);
+    let line = blocks.strangers(Class::Text, block);
+    (blocks.first_from(name, FIELD_NAME, bytes, from), blocks.first_from(line, Class::Text, bytes, from))
 }
 
 /// For buffers shorter than a block, which a request hardly ever is.
@@ -216,10 +256,31 @@ mod tests {
         from + bytes[from..].iter().take_while(|&&byte| class.has(byte)).count()
     }
 
+    /// Every scanner's answers for a whole line.
+    fn line_answers(bytes: &[u8], from: usize) -> Vec<(usize, usize)> {
+        struct Ask<'a>(&'a [u8], usize);
+        impl Job for Ask<'_> {
+            type Output = (usize, usize);
+            fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
+                scanner.skip_line(self.0, self.1)
+            }
+        }
+        let ask = || Ask(bytes, from);
+        let mut all = vec![ask().run(Scalar), run(ask())];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(x86::Avx2::detected().map(|avx2| avx2.run(ask())));
+            all.extend(x86::Ssse3::detected().map(|ssse3| ssse3.run(ask())));
+        }
+        all
+    }
+
     fn check(class: Class, bytes: &[u8], from: usize) {
         for (name, answer) in answers(class, bytes, from) {
             assert_eq!(answer, expected(class, bytes, from), "{name} from {from} in {bytes:02x?}");
         }
+        let line = (expected(FIELD_NAME, bytes, from), expected(Class::Text, bytes, from));
+        assert!(line_answers(bytes, from).iter().all(|answer| *answer == line), "{from} in {bytes:02x?}");
     }
 
     const CLASSES: [Class; 5] = [FIELD_NAME, TARGET_PATH, TARGET_QUERY, HOST_NAME, Class::Text];

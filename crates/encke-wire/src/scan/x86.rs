@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16,
 };
 
-use super::{Blocks, Class, HIGH_HALF_BIT, Job, Members, Scanner};
+use super::{Blocks, Class, HIGH_HALF_BIT, Job, Members, Scanner, skip_line_blocks};
 
 /// INVARIANT: exists only on a processor with AVX2 and BMI1.
 #[derive(Clone, Copy)]
@@ -88,6 +88,11 @@ impl Scanner for Avx2 {
     fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize {
         self.skip_blocks(class, bytes, from)
     }
+
+    #[inline(always)]
+    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        skip_line_blocks(self, bytes, from)
+    }
 }
 
 /// INVARIANT: exists only on a processor with SSSE3.
@@ -159,6 +164,11 @@ impl Scanner for Ssse3 {
     #[inline(always)]
     fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize {
         self.skip_blocks(class, bytes, from)
+    }
+
+    #[inline(always)]
+    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        skip_line_blocks(self, bytes, from)
     }
 }
 
