@@ -1,0 +1,110 @@
+//! Seconds since 1970 as the two dates of logs: `21/Nov/2026:21:26:03 +0000` and `2026-11-21T21:26:03`.
+
+/// Bytes of [`Civil::combined`].
+const COMBINED_BYTES: usize = 26;
+/// Bytes of [`Civil::rfc3339`].
+const RFC3339_BYTES: usize = 19;
+
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+/// A date and time of day, UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Civil {
+    year: u32,
+    /// 1 to 12.
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+}
+
+impl Civil {
+    /// The moment `unix_s` seconds after 1970-01-01T00:00:00Z; years after 9999 come out as the last second of it.
+    pub(crate) fn of(unix_s: u64) -> Self {
+        let unix_s = unix_s.min(253_402_300_799);
+        let (days, second_of_day) = ((unix_s / 86_400) as u32, (unix_s % 86_400) as u32);
+        // Days from 0000-03-01, so that the leap day is the last of its year; 400 years are 146,097 days. (Howard
+        // Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.)
+        let day = days + 719_468;
+        let (era, day_of_era) = (day / 146_097, day % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        Self {
+            year: era * 400 + year_of_era + u32::from(month <= 2),
+            month: month as u8,
+            day: (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u8,
+            hour: (second_of_day / 3_600) as u8,
+            minute: (second_of_day / 60 % 60) as u8,
+            second: (second_of_day % 60) as u8,
+        }
+    }
+
+    /// As the combined log format has it.
+    pub(crate) fn combined(self) -> [u8; COMBINED_BYTES] {
+        let mut text = *b"00/Xxx/0000:00:00:00 +0000";
+        put2(&mut text[0..2], self.day);
+        text[3..6].copy_from_slice(MONTHS[usize::from(self.month) - 1]);
+        put4(&mut text[7..11], self.year);
+        self.put_time(&mut text[12..20]);
+        text
+    }
+
+    /// As RFC 3339 has it, without fraction and `Z`.
+    pub(crate) fn rfc3339(self) -> [u8; RFC3339_BYTES] {
+        let mut text = *b"0000-00-00T00:00:00";
+        put4(&mut text[0..4], self.year);
+        put2(&mut text[5..7], self.month);
+        put2(&mut text[8..10], self.day);
+        self.put_time(&mut text[11..19]);
+        text
+    }
+
+    fn put_time(self, text: &mut [u8]) {
+        put2(&mut text[0..2], self.hour);
+        put2(&mut text[3..5], self.minute);
+        put2(&mut text[6..8], self.second);
+    }
+}
+
+fn put2(text: &mut [u8], number: u8) {
+    text[0] = b'0' + number / 10;
+    text[1] = b'0' + number % 10;
+}
+
+fn put4(text: &mut [u8], number: u32) {
+    put2(&mut text[0..2], (number / 100) as u8);
+    put2(&mut text[2..4], (number % 100) as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_dates_are_written() {
+        let civil = Civil::of(1_795_296_363);
+        assert_eq!(&civil.combined(), b"21/Nov/2026:21:26:03 +0000");
+        assert_eq!(&civil.rfc3339(), b"2026-11-21T21:26:03");
+        assert_eq!(&Civil::of(0).rfc3339(), b"1970-01-01T00:00:00");
+        assert_eq!(&Civil::of(951_782_400).rfc3339(), b"2000-02-29T00:00:00");
+        assert_eq!(&Civil::of(u64::MAX).rfc3339(), b"9999-12-31T23:59:59");
+    }
+
+    /// `Sun, 06 Nov 1994 08:49:37 GMT` comes from another implementation.
+    #[test]
+    fn every_date_agrees_with_the_one_in_answers() {
+        for unix_s in (0..253_370_764_799).step_by(86_399 * 31) {
+            let fixdate = encke_wire::date::imf_fixdate(unix_s);
+            let combined = Civil::of(unix_s).combined();
+            assert_eq!(combined[0..2], fixdate[5..7], "{unix_s}");
+            assert_eq!(combined[3..6], fixdate[8..11], "{unix_s}");
+            assert_eq!(combined[7..11], fixdate[12..16], "{unix_s}");
+            assert_eq!(combined[12..20], fixdate[17..25], "{unix_s}");
+        }
+    }
+}

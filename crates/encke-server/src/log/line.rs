@@ -1,0 +1,446 @@
+//! Lines of the access log: combined, as every log reader knows it, or one JSON object each.
+//!
+//! A line is begun when the request is understood and finished when the last byte of its answer is sent; status,
+//! bytes and duration come in between, so an entry keeps what stands before them and what stands behind:
+//!
+//! ```text
+//! combined   203.0.113.9 - - [21/Nov/2026:21:26:03 +0000] "GET / HTTP/1.1" │ 200 13 │ "-" "curl/8.5.0"
+//! JSON       {"time":"…","client":"…","method":"GET",…,"user_agent":"…"    │ ,"status":200,…}
+//!                                                                         split
+//! ```
+//! What a client sends never breaks out of its place: quotes, backslashes and controls are escaped, and the
+//! value of `access_token=` in any query is masked.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use encke_io::{Now, Peer};
+use encke_wire::field::Known;
+use encke_wire::http1::Version;
+
+use super::civil::Civil;
+use crate::request::Request;
+use crate::settings::LogFormat;
+
+/// A line that is not finished.
+#[derive(Default)]
+pub(crate) struct Entry {
+    text: Vec<u8>,
+    /// Where status, bytes and duration go.
+    split: usize,
+    status: u16,
+}
+
+/// Bytes of one value that are logged; the rest is `...`. A line then has at most some 70 KiB, even if every
+/// byte is escaped, and mostly 200 bytes.
+const VALUE_BYTES_MAX: usize = 4 * 1024;
+
+/// Memory that an entry keeps for its next use.
+const ENTRY_BYTES_KEPT: usize = 1024;
+
+/// A query's value of this name is a secret.
+const MASKED_NAME: &[u8] = b"access_token";
+const MASK: &[u8] = b"***";
+
+impl Entry {
+    pub(crate) fn set_status(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// Empties it for another line.
+    pub(crate) fn reset(&mut self) {
+        self.text.clear();
+        self.text.shrink_to(ENTRY_BYTES_KEPT);
+        self.split = 0;
+        self.status = 0;
+    }
+}
+
+/// Writes lines, with the date of the present second at hand.
+pub(crate) struct Writer {
+    format: LogFormat,
+    second: u64,
+    combined: [u8; 26],
+    rfc3339: [u8; 19],
+}
+
+impl Writer {
+    pub(crate) fn new(format: LogFormat) -> Self {
+        let epoch = Civil::of(0);
+        Self { format, second: 0, combined: epoch.combined(), rfc3339: epoch.rfc3339() }
+    }
+
+    /// Writes everything but status, bytes and duration.
+    pub(crate) fn begin(&mut self, request: &Request<'_>, entry: &mut Entry) {
+        let version: &[u8] = match request.version() {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        };
+        let client = request.origin().client;
+        let referer = request.known(Known::Referer);
+        let user_agent = request.known(Known::UserAgent);
+        match self.format {
+            LogFormat::Combined => {
+                self.put_start(request.now(), client, &mut entry.text);
+                entry.text.push(b'"');
+                put_escaped(&mut entry.text, request.method_text());
+                entry.text.push(b' ');
+                put_target(&mut entry.text, request.target(), put_escaped);
+                entry.text.push(b' ');
+                entry.text.extend_from_slice(version);
+                entry.text.push(b'"');
+                entry.split = entry.text.len();
+                entry.text.extend_from_slice(b" \"");
+                put_target(&mut entry.text, referer.unwrap_or(b"-"), put_escaped);
+                entry.text.extend_from_slice(b"\" \"");
+                put_escaped(&mut entry.text, user_agent.unwrap_or(b"-"));
+                entry.text.push(b'"');
+            }
+            LogFormat::Json => {
+                self.put_json_start(request.now(), client, &mut entry.text);
+                put_json(&mut entry.text, "method", Some(request.method_text()));
+                entry.text.extend_from_slice(b",\"target\":\"");
+                put_target(&mut entry.text, request.target(), put_json_escaped);
+                entry.text.push(b'"');
+                put_json(&mut entry.text, "version", Some(version));
+                put_json(&mut entry.text, "host", Some(request.authority()).filter(|host| !host.is_empty()));
+                match referer {
+                    Some(referer) => {
+                        entry.text.extend_from_slice(b",\"referer\":\"");
+                        put_target(&mut entry.text, referer, put_json_escaped);
+                        entry.text.push(b'"');
+                    }
+                    None => put_json(&mut entry.text, "referer", None),
+                }
+                put_json(&mut entry.text, "user_agent", user_agent);
+                entry.split = entry.text.len();
+            }
+        }
+    }
+
+    /// Writes what is known of a request that could not be understood: who sent it, and when.
+    pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now, entry: &mut Entry) {
+        let client = match peer {
+            Peer::Inet(address) => Some(address.ip()),
+            Peer::Local => None,
+        };
+        match self.format {
+            LogFormat::Combined => {
+                self.put_start(now, client, &mut entry.text);
+                entry.text.extend_from_slice(b"\"-\"");
+                entry.split = entry.text.len();
+                entry.text.extend_from_slice(b" \"-\" \"-\"");
+            }
+            LogFormat::Json => {
+                self.put_json_start(now, client, &mut entry.text);
+                for key in ["method", "target", "version", "host", "referer", "user_agent"] {
+                    put_json(&mut entry.text, key, None);
+                }
+                entry.split = entry.text.len();
+            }
+        }
+    }
+
+    /// Appends the whole line.
+    pub(crate) fn finish(&self, entry: &Entry, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
+        let (before, behind) = entry.text.split_at(entry.split);
+        out.extend_from_slice(before);
+        let status = entry.status;
+        let written = match self.format {
+            LogFormat::Combined => write!(out, " {status} {sent_bytes}"),
+            LogFormat::Json => {
+                let duration_us = duration_ns / 1_000;
+                write!(
+                    out,
+                    ",\"status\":{status},\"sent_bytes\":{sent_bytes},\"duration_us\":{duration_us}}}"
+                )
+            }
+        };
+        written.expect("a Vec takes everything");
+        out.extend_from_slice(behind);
+        out.push(b'\n');
+    }
+
+    fn put_start(&mut self, now: Now, client: Option<IpAddr>, text: &mut Vec<u8>) {
+        self.tell_time(now);
+        put_address(text, client);
+        text.extend_from_slice(b" - - [");
+        text.extend_from_slice(&self.combined);
+        text.extend_from_slice(b"] ");
+    }
+
+    fn put_json_start(&mut self, now: Now, client: Option<IpAddr>, text: &mut Vec<u8>) {
+        self.tell_time(now);
+        text.extend_from_slice(b"{\"time\":\"");
+        text.extend_from_slice(&self.rfc3339);
+        let milliseconds = now.unix_ns / 1_000_000 % 1_000;
+        write!(text, ".{milliseconds:03}Z\",\"client\":\"").expect("a Vec takes everything");
+        put_address(text, client);
+        text.push(b'"');
+    }
+
+    fn tell_time(&mut self, now: Now) {
+        if now.unix_s() != self.second {
+            self.second = now.unix_s();
+            let civil = Civil::of(self.second);
+            self.combined = civil.combined();
+            self.rfc3339 = civil.rfc3339();
+        }
+    }
+}
+
+/// An address, or `-` for a Unix socket whose peer says nothing.
+fn put_address(text: &mut Vec<u8>, address: Option<IpAddr>) {
+    match address {
+        Some(address) => write!(text, "{address}").expect("a Vec takes everything"),
+        None => text.push(b'-'),
+    }
+}
+
+/// `,"key":"value"`, or `null` for none.
+fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
+    text.extend_from_slice(b",\"");
+    text.extend_from_slice(key.as_bytes());
+    match value {
+        Some(value) => {
+            text.extend_from_slice(b"\":\"");
+            put_json_escaped(text, value);
+            text.push(b'"');
+        }
+        None => text.extend_from_slice(b"\":null"),
+    }
+}
+
+/// A request target or a URL, with secrets in its query masked.
+fn put_target(text: &mut Vec<u8>, target: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
+    // Nearly no query has such a name; the last letters of it are looked for before anything is taken apart.
+    let Some(query_at) = target.iter().position(|&byte| byte == b'?').filter(|_| may_hold_secret(target))
+    else {
+        put(text, target);
+        return;
+    };
+    let (path, query) = target.split_at(query_at + 1);
+    let mut masked = Vec::with_capacity(target.len());
+    masked.extend_from_slice(path);
+    for (count, pair) in query.split(|&byte| byte == b'&').enumerate() {
+        if count > 0 {
+            masked.push(b'&');
+        }
+        let name_len = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+        if name_len < pair.len() && is_masked_name(&pair[..name_len]) {
+            masked.extend_from_slice(&pair[..=name_len]);
+            masked.extend_from_slice(MASK);
+        } else {
+            masked.extend_from_slice(pair);
+        }
+    }
+    put(text, &masked);
+}
+
+fn may_hold_secret(target: &[u8]) -> bool {
+    target.contains(&b'%') || target.windows(5).any(|window| window.eq_ignore_ascii_case(b"token"))
+}
+
+/// Whether a name, percent-decoded, is the masked one: a server that decodes names must not be tricked into a
+/// log that shows the value.
+fn is_masked_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    for expected in MASKED_NAME {
+        let (byte, tail) = match rest {
+            [b'%', high, low, tail @ ..] => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, tail),
+                _ => return false,
+            },
+            [byte, tail @ ..] => (*byte, tail),
+            [] => return false,
+        };
+        if !byte.eq_ignore_ascii_case(expected) {
+            return false;
+        }
+        rest = tail;
+    }
+    rest.is_empty()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    (digit as char).to_digit(16).map(|value| value as u8)
+}
+
+fn cut(value: &[u8]) -> (&[u8], &'static [u8]) {
+    if value.len() <= VALUE_BYTES_MAX { (value, b"") } else { (&value[..VALUE_BYTES_MAX], b"...") }
+}
+
+/// Quotes, backslashes and everything that is not printable ASCII become `\xHH`: a line is one line, and its
+/// quotes are its own.
+fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
+    let (value, rest) = cut(value);
+    for &byte in value {
+        if byte == b'"' || byte == b'\\' || !(b' '..=b'~').contains(&byte) {
+            text.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        } else {
+            text.push(byte);
+        }
+    }
+    text.extend_from_slice(rest);
+}
+
+/// As RFC 8259 §7 has it. What is no UTF-8 becomes U+FFFD.
+fn put_json_escaped(text: &mut Vec<u8>, value: &[u8]) {
+    let (value, rest) = cut(value);
+    for chunk in value.utf8_chunks() {
+        for &byte in chunk.valid().as_bytes() {
+            match byte {
+                b'"' | b'\\' => text.extend_from_slice(&[b'\\', byte]),
+                0..=0x1f | 0x7f => {
+                    let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]);
+                    text.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+                }
+                _ => text.push(byte),
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            text.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    text.extend_from_slice(rest);
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Origin;
+    use encke_wire::http1::{Head, HeadLimits};
+
+    const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
+
+    fn line(format: LogFormat, head: &[u8], finish: impl FnOnce(&mut Entry) -> (u64, u64)) -> String {
+        let mut parsed = Head::new();
+        parsed.feed(head, &HeadLimits::default());
+        let client = Some("203.0.113.9".parse().expect("an address"));
+        let origin = Origin { peer: Peer::Local, client, secure: false, local: false };
+        let request = Request { head: &parsed, bytes: head, origin: &origin, now: NOW };
+        let mut writer = Writer::new(format);
+        let mut entry = Entry::default();
+        writer.begin(&request, &mut entry);
+        let (sent_bytes, duration_ns) = finish(&mut entry);
+        let mut out = Vec::new();
+        writer.finish(&entry, sent_bytes, duration_ns, &mut out);
+        String::from_utf8(out).expect("a line is UTF-8")
+    }
+
+    fn ok(entry: &mut Entry) -> (u64, u64) {
+        entry.set_status(200);
+        (13, 1_234_567)
+    }
+
+    #[test]
+    fn a_combined_line_looks_as_it_does_everywhere() {
+        let head = b"GET /a?b=c HTTP/1.1\r\nHost: h\r\nReferer: http://x/\r\nUser-Agent: curl/8.5.0\r\n\r\n";
+        assert_eq!(
+            line(LogFormat::Combined, head, ok),
+            "203.0.113.9 - - [21/Nov/2026:21:26:03 +0000] \"GET /a?b=c HTTP/1.1\" 200 13 \"http://x/\" \"curl/8.5.0\"\n"
+        );
+        let bare = b"HEAD / HTTP/1.0\r\n\r\n";
+        assert_eq!(
+            line(LogFormat::Combined, bare, ok),
+            "203.0.113.9 - - [21/Nov/2026:21:26:03 +0000] \"HEAD / HTTP/1.0\" 200 13 \"-\" \"-\"\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_one_object() {
+        let head = b"GET /a?b=c HTTP/1.1\r\nHost: h:80\r\nUser-Agent: \xc3\xa9 \xff\"\\x\r\n\r\n";
+        let line = line(LogFormat::Json, head, ok);
+        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1, "{line}");
+        let read: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(
+            read,
+            serde_json::json!({
+                "time": "2026-11-21T21:26:03.042Z", "client": "203.0.113.9", "method": "GET", "target": "/a?b=c",
+                "version": "HTTP/1.1", "host": "h:80", "referer": null, "user_agent": "é \u{fffd}\"\\x",
+                "status": 200, "sent_bytes": 13, "duration_us": 1234,
+            })
+        );
+    }
+
+    #[test]
+    fn a_refused_request_is_logged_by_its_peer() {
+        let peer = Peer::Inet("[2001:db8::1]:4711".parse().expect("an address"));
+        for (format, expected) in [
+            (LogFormat::Combined, "2001:db8::1 - - [21/Nov/2026:21:26:03 +0000] \"-\" 400 0 \"-\" \"-\"\n"),
+            (
+                LogFormat::Json,
+                "{\"time\":\"2026-11-21T21:26:03.042Z\",\"client\":\"2001:db8::1\",\"method\":null,\"target\":null,\
+                 \"version\":null,\"host\":null,\"referer\":null,\"user_agent\":null,\"status\":400,\
+                 \"sent_bytes\":0,\"duration_us\":0}\n",
+            ),
+        ] {
+            let (mut writer, mut entry, mut out) = (Writer::new(format), Entry::default(), Vec::new());
+            writer.begin_refused(peer, NOW, &mut entry);
+            entry.set_status(400);
+            writer.finish(&entry, 0, 0, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+
+    #[test]
+    fn no_byte_that_a_client_sends_breaks_a_line() {
+        for byte in 0..=255u8 {
+            let value = [b'a', byte, b'z'];
+            let (mut combined, mut json) = (Vec::new(), Vec::new());
+            put_escaped(&mut combined, &value);
+            assert!(combined.iter().all(|byte| (b' '..=b'~').contains(byte) && *byte != b'"'), "{byte}");
+            json.push(b'"');
+            put_json_escaped(&mut json, &value);
+            json.push(b'"');
+            let read: String =
+                serde_json::from_slice(&json).unwrap_or_else(|error| panic!("{byte}: {error}"));
+            assert_eq!(read, String::from_utf8_lossy(&value), "{byte}");
+        }
+        let mut escaped = Vec::new();
+        put_escaped(&mut escaped, b"a\"b\\c\r\nd\x7f\xe9");
+        assert_eq!(escaped, br"a\x22b\x5Cc\x0D\x0Ad\x7F\xE9");
+    }
+
+    #[test]
+    fn tokens_in_queries_are_masked() {
+        for (target, logged) in [
+            ("/push/a?access_token=s3cret", "/push/a?access_token=***"),
+            ("/push/a?x=1&access_token=s3cret&y=2", "/push/a?x=1&access_token=***&y=2"),
+            ("/push/a?Access_Token=s3cret", "/push/a?Access_Token=***"),
+            ("/push/a?access%5Ftoken=s3cret", "/push/a?access%5Ftoken=***"),
+            ("/push/a?%61ccess_token=a&access_token=b", "/push/a?%61ccess_token=***&access_token=***"),
+            ("/push/a?access_token=", "/push/a?access_token=***"),
+            ("http://h/?access_token=s3cret", "http://h/?access_token=***"),
+            ("/push/a?access_token", "/push/a?access_token"),
+            ("/push/a?access_tokens=1", "/push/a?access_tokens=1"),
+            ("/push/a?my_access_token=1", "/push/a?my_access_token=1"),
+            ("/access_token=1", "/access_token=1"),
+            ("/a?b=%zz&token=%", "/a?b=%zz&token=%"),
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nReferer: {target}\r\n\r\n");
+            for put in [put_escaped, put_json_escaped] {
+                let mut text = Vec::new();
+                put_target(&mut text, target.as_bytes(), put);
+                assert_eq!(String::from_utf8_lossy(&text), logged);
+            }
+            if target.contains("s3cret") {
+                for format in [LogFormat::Combined, LogFormat::Json] {
+                    let line = line(format, head.as_bytes(), ok);
+                    assert!(!line.contains("s3cret"), "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_and_says_so() {
+        let head = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(6_000));
+        for format in [LogFormat::Combined, LogFormat::Json] {
+            let line = line(format, head.as_bytes(), ok);
+            assert!(line.len() < 4_500 && line.contains("xxx..."), "{}", line.len());
+        }
+    }
+}
