@@ -35,6 +35,8 @@ mod poller;
 mod readiness;
 #[cfg(unix)]
 mod sending;
+#[cfg(target_os = "linux")]
+mod uring;
 
 pub use clock::Now;
 pub use fault::Fault;
@@ -52,3 +54,6 @@ pub type EpollLevelReactor = readiness::Readiness<poller::epoll::EpollLevel>;
 /// The reactor over edge-triggered epoll(7).
 #[cfg(target_os = "linux")]
 pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
+/// The reactor over io_uring(7).
+#[cfg(target_os = "linux")]
+pub use uring::{UringReactor, UringSettings};

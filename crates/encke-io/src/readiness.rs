@@ -284,19 +284,7 @@ impl<P: Poller> Readiness<P> {
                 place.flags &= !READABLE;
                 Served::Nothing
             }
-            // That one connection failed before it was taken (accept(2), "Error handling").
-            Err(
-                Errno::CONNABORTED
-                | Errno::INTR
-                | Errno::PROTO
-                | Errno::NETDOWN
-                | Errno::HOSTUNREACH
-                | Errno::NETUNREACH
-                | Errno::OPNOTSUPP
-                | Errno::NOPROTOOPT
-                | Errno::HOSTDOWN
-                | Errno::PERM,
-            ) => {
+            Err(errno) if socket::failed_before_accept(errno) => {
                 self.enqueue(listener);
                 Served::Nothing
             }

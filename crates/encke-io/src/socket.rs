@@ -257,6 +257,26 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, c
     Ok((descriptor, peer))
 }
 
+/// Whether accept(2) failed for that one connection, which was gone before it was taken ("Error handling" there):
+/// the next may be taken at once.
+#[cfg(unix)]
+pub(crate) fn failed_before_accept(errno: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        errno,
+        Errno::CONNABORTED
+            | Errno::INTR
+            | Errno::PROTO
+            | Errno::NETDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::OPNOTSUPP
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::PERM
+    )
+}
+
 /// Has the kernel ignore new connection attempts to `listener` while those under way complete.
 ///
 /// A listener that is closed resets what waits in its queue, and between the last accept and the close more

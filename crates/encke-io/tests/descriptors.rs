@@ -26,6 +26,7 @@ fn a_full_table_of_descriptors_pauses_accepting_and_loses_nobody() {
     loses_nobody(encke_io::PollReactor::new(pool.clone()).expect("poll"));
     loses_nobody(encke_io::EpollLevelReactor::new(pool.clone()).expect("epoll"));
     loses_nobody(encke_io::EpollEdgeReactor::new(pool.clone()).expect("epoll"));
+    loses_nobody(encke_io::UringReactor::new(pool.clone()).expect("io_uring"));
     pool.close();
 }
 

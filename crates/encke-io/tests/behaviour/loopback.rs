@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use encke_io::offload::Pool;
 use encke_io::socket::{ListenOptions, Stream, Watched, unconnected};
-use encke_io::{Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token};
+use encke_io::{
+    Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, UringReactor,
+    UringSettings,
+};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -48,6 +51,14 @@ back_ends! {
     Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1;
     EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1;
     EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1;
+    // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
+    Uring: UringReactor = UringReactor::new, burst 33;
+    // As on a kernel that has no multishot receive.
+    UringSingle: UringReactor =
+        |pool| UringReactor::with(pool, UringSettings { multishot: false, ..UringSettings::default() }), burst 2;
+    // So few buffers that they are always gone.
+    UringStarved: UringReactor =
+        |pool| UringReactor::with(pool, UringSettings { buffers: 2, buffer_bytes: 512, multishot: true }), burst 33;
 }
 
 /// Jobs that wait for the one thread of a scene's pool.

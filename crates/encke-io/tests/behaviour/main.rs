@@ -96,3 +96,6 @@ macro_rules! on_the_system {
 on_the_system!(poll, crate::loopback::Poll);
 on_the_system!(epoll_level, crate::loopback::EpollLevel);
 on_the_system!(epoll_edge, crate::loopback::EpollEdge);
+on_the_system!(uring, crate::loopback::Uring);
+on_the_system!(uring_single, crate::loopback::UringSingle);
+on_the_system!(uring_starved, crate::loopback::UringStarved);

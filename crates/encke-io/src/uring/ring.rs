@@ -1,0 +1,228 @@
+//! The two queues that a process and its kernel share: opened with what the kernel has, entered once a turn.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use io_uring::squeue::Entry;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue};
+
+use crate::reactor::{Backend, Unavailable};
+
+/// Operations that one system call hands over. More wait in `backlog` for the next: 512 × 64 B = 32 KiB.
+const SUBMISSIONS: u32 = 512;
+/// Completions that lie ready; the kernel keeps further ones until there is room: 4,096 × 16 B = 64 KiB.
+const COMPLETIONS: u32 = 4_096;
+
+/// What a completion says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    /// What was given with the operation.
+    pub user_data: u64,
+    /// What the system call would have returned, errors negated.
+    pub result: i32,
+    /// IORING_CQE_F_*.
+    pub flags: u32,
+}
+
+impl Completion {
+    /// Whether the operation goes on: this was not its last completion.
+    pub(super) fn has_more(&self) -> bool {
+        cqueue::more(self.flags)
+    }
+}
+
+pub(super) struct Ring {
+    pub(super) uring: IoUring,
+    /// Operations for which the submission queue has no room, in order.
+    backlog: VecDeque<Entry>,
+}
+
+impl Ring {
+    /// Opens the queues, with completions delivered only when this thread asks for them (Linux 6.1) where the
+    /// kernel can do that, else without interrupting it (5.19).
+    ///
+    /// # Errors
+    /// There is no io_uring to be had; says why and what helps.
+    pub(super) fn open() -> Result<Self, Unavailable> {
+        let mut deferred = IoUring::builder();
+        deferred.setup_single_issuer().setup_defer_taskrun();
+        let mut cooperative = IoUring::builder();
+        cooperative.setup_coop_taskrun();
+        let mut outcome = Err(io::ErrorKind::Unsupported.into());
+        for builder in [&mut deferred, &mut cooperative] {
+            builder.setup_taskrun_flag().setup_submit_all().setup_cqsize(COMPLETIONS).dontfork();
+            outcome = builder.build(SUBMISSIONS);
+            if !matches!(&outcome, Err(error) if error.raw_os_error() == Some(libc::EINVAL)) {
+                break;
+            }
+        }
+        let uring = outcome.map_err(|error| unavailable(&error, disabled_setting()))?;
+        if !uring.params().is_feature_ext_arg() {
+            return Err(unavailable(&io::Error::from_raw_os_error(libc::EINVAL), None));
+        }
+        Ok(Self { uring, backlog: VecDeque::new() })
+    }
+
+    /// Puts an operation into the queue; it begins with the next [`Ring::enter`].
+    ///
+    /// # Safety
+    /// What the operation points to must stay where it is until its last completion.
+    pub(super) unsafe fn push(&mut self, entry: Entry) {
+        // SAFETY: as above; the caller promises it.
+        if !self.backlog.is_empty() || unsafe { self.uring.submission().push(&entry) }.is_err() {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    /// Hands every queued operation to the kernel and lets it complete what it can; waits for the first
+    /// completion, at most `timeout`, if `wait`.
+    ///
+    /// # Errors
+    /// The kernel refuses: a fault of this program or of the machine.
+    pub(super) fn enter(&mut self, wait: bool, timeout: Option<Duration>) -> io::Result<()> {
+        while !self.backlog.is_empty() {
+            self.fill();
+            if !self.backlog.is_empty() && !interrupted(self.uring.submit())? {
+                // The kernel takes nothing before it is rid of completions; the rest goes with the next turn.
+                return Ok(());
+            }
+        }
+        let queue = self.uring.submission();
+        let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
+        drop(queue);
+        if !wait {
+            return if idle { Ok(()) } else { interrupted(self.uring.submit()).map(drop) };
+        }
+        let result = match timeout {
+            None => self.uring.submit_and_wait(1),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
+            }
+        };
+        interrupted(result).map(drop)
+    }
+
+    /// Moves what the backlog holds into the queue, as far as there is room.
+    fn fill(&mut self) {
+        let mut queue = self.uring.submission();
+        while let Some(entry) = self.backlog.pop_front() {
+            // SAFETY: the promise given to `push` for this entry still holds.
+            if unsafe { queue.push(&entry) }.is_err() {
+                self.backlog.push_front(entry);
+                return;
+            }
+        }
+    }
+
+    /// Takes every completion that lies ready.
+    pub(super) fn take(&mut self, mut each: impl FnMut(Completion)) {
+        for entry in self.uring.completion() {
+            each(Completion { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() });
+        }
+    }
+}
+
+/// An enter that was cut short is no fault: what is left is submitted by the next. True if it was not.
+fn interrupted(result: io::Result<usize>) -> io::Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            // ETIME: the timeout. EBUSY, EAGAIN: the kernel first wants completions to be taken.
+            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// The system's switch, if it has one (Linux 6.6): 0 anyone, 1 a group, 2 nobody.
+fn disabled_setting() -> Option<u8> {
+    std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
+}
+
+/// Says why there is no io_uring, and what helps.
+pub(super) fn unavailable(error: &io::Error, disabled: Option<u8>) -> Unavailable {
+    const OTHERWISE: &str = "or choose --backend epoll-edge";
+    let help = match error.raw_os_error() {
+        Some(libc::ENOSYS) => {
+            format!(
+                ": this kernel was built without io_uring, or a seccomp filter hides it; allow it, {OTHERWISE}"
+            )
+        }
+        Some(libc::EPERM | libc::EACCES) => match disabled {
+            Some(2) => format!(": it is switched off; run `sysctl kernel.io_uring_disabled=0`, {OTHERWISE}"),
+            Some(1) => format!(
+                ": only the group kernel.io_uring_group and CAP_SYS_ADMIN may use it; join that group, run \
+                 `sysctl kernel.io_uring_disabled=0`, {OTHERWISE}"
+            ),
+            _ => format!(
+                ": a seccomp filter forbids it, as containers do by default; allow io_uring_setup, \
+                 io_uring_enter and io_uring_register, {OTHERWISE}"
+            ),
+        },
+        Some(libc::ENOMEM) => {
+            format!(
+                ": the limit of locked memory is used up; raise RLIMIT_MEMLOCK (`ulimit -l`), {OTHERWISE}"
+            )
+        }
+        Some(libc::EINVAL) => {
+            format!(
+                ": Linux 5.19 or later is needed (provided buffers, multishot accept); upgrade, {OTHERWISE}"
+            )
+        }
+        Some(libc::EMFILE | libc::ENFILE) => ": raise the limit of open files (`ulimit -n`)".into(),
+        _ => format!("; {OTHERWISE}"),
+    };
+    Unavailable::new(Backend::Uring, error, &help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_remedy() {
+        let text = |errno, disabled| unavailable(&io::Error::from_raw_os_error(errno), disabled).to_string();
+        assert!(text(libc::ENOSYS, None).contains("without io_uring"));
+        assert!(text(libc::EPERM, Some(2)).contains("sysctl kernel.io_uring_disabled=0"));
+        assert!(text(libc::EPERM, Some(1)).contains("kernel.io_uring_group"));
+        assert!(text(libc::EPERM, Some(0)).contains("seccomp"));
+        assert!(text(libc::EPERM, None).contains("seccomp"));
+        assert!(text(libc::ENOMEM, None).contains("RLIMIT_MEMLOCK"));
+        assert!(text(libc::EINVAL, None).contains("Linux 5.19"));
+        assert!(text(libc::EMFILE, None).contains("ulimit -n"));
+        assert!(text(libc::EIO, None).contains("epoll-edge"));
+    }
+
+    #[test]
+    fn a_filter_that_forbids_it_is_named() {
+        // On a thread of its own, because a filter cannot be taken off again.
+        let refusal = std::thread::spawn(|| {
+            forbid_io_uring();
+            Ring::open().err().map(|error| error.to_string())
+        });
+        let refusal = refusal.join().expect("no panic").expect("it is forbidden");
+        assert!(refusal.starts_with("back end uring is not available"), "{refusal}");
+        assert!(refusal.contains("seccomp") && refusal.contains("epoll-edge"), "{refusal}");
+    }
+
+    /// Has io_uring_setup(2) fail with EPERM on this thread (seccomp(2)).
+    fn forbid_io_uring() {
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut program = [
+            libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 }, // ld [nr]
+            libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_io_uring_setup as u32 },
+            libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: refuse },
+            libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
+        ];
+        let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+        // SAFETY: the program is four instructions that live until the calls return; the kernel copies them.
+        let result = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+        };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+}
