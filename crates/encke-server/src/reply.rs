@@ -242,6 +242,14 @@ impl Prepared {
         }
     }
 
+    /// Prepares an answer whose content is in memory that others hold, too.
+    pub fn shared(status: u16, fields: Fields, content: Arc<[u8]>) -> Self {
+        if content.len() <= BLOCK_CONTENT_MAX {
+            return Self::memory(status, fields, &content);
+        }
+        Self::assemble(status, fields, content.len() as u64, &[], PreparedContent::Shared(content))
+    }
+
     /// Prepares an answer whose content is a range of a file.
     pub fn file(status: u16, fields: Fields, file: Arc<OpenFile>, range: Range<u64>) -> Self {
         let len = range.end - range.start;

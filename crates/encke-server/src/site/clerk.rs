@@ -1,0 +1,655 @@
+//! The clerk: a worker's own handler of files. It knows what lies on its shelf and sends the pool for the rest.
+//!
+//! ```text
+//!   call ─► fresh on the shelf? ── yes ─► answer
+//!             │ no
+//!             ▼
+//!           find without waiting ── found ─► shelf, watch ─► answer
+//!             │ needs the disk
+//!             ▼
+//!           Task on the pool, one for all who ask ── offloaded ─► find again ─► shelf, watch ─► answer them
+//! ```
+//! What the pool brings has warmed the kernel's caches, so the clerk looks once more by itself: between the
+//! look of the pool and now the file may have changed, unseen because nobody watched. Only where the clerk may
+//! not look (a network file system) or still cannot, the pool's find counts, for as long as `revalidate` says.
+//!
+//! A request may take more than one name: an error leads to its page, a missing page of a `spa` to the index.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use encke_io::changes::Changes;
+use encke_io::files::{OpenError, Patience};
+use encke_io::{Done, Now};
+use encke_wire::coding::Coding;
+use encke_wire::field::Known;
+use encke_wire::method::Method;
+use encke_wire::target::{decode_path, encode_path};
+
+use super::Shared;
+use super::fault::{Fault, asks_for_html};
+use super::find::{Content, Found, Ground, Thing};
+use super::listing::{Listing, View};
+use super::page::{Page, SETTLED_AFTER_NS, Taste};
+use super::press::Source;
+use super::shelf::{self, Load, Shelf, SlotKey};
+use super::watch::{Watch, Watched};
+use crate::exchange::Exchange;
+use crate::handler::{Desk, Handler, JobId, Outcome};
+use crate::reply::{Body, Fields, PreparedContent, Reply};
+use crate::request::{Kept, Request};
+
+/// A worker's handler of files.
+pub(super) struct Clerk {
+    desk: Desk,
+    shared: Arc<Shared>,
+    grounds: Vec<Ground>,
+    shelf: Shelf<Resource>,
+    watch: Watch,
+    tastes: Tastes,
+    /// Requests that wait for the pool.
+    waiting: HashMap<Task, Vec<Waiter>>,
+    errands: HashMap<JobId, Errand>,
+    /// When to look whether a root was replaced, in monotonic ns.
+    roots_due_ns: u64,
+    /// Boundaries made so far.
+    boundaries: u64,
+}
+
+/// What lies at a name, as it stays on the shelf.
+pub(super) enum Resource {
+    Page(Page),
+    /// Anything else, with the rules' fields.
+    Else(Else, Fields),
+}
+
+pub(super) enum Else {
+    /// A folder whose path lacks its slash.
+    Slash,
+    Listing,
+    /// Status, target, and whether the query goes along.
+    Moved(u16, String, bool),
+    Absent(u16),
+}
+
+/// What a request is after: a name, and what for.
+struct Goal {
+    site: u16,
+    /// Raw path.
+    path: Vec<u8>,
+    purpose: Purpose,
+}
+
+#[derive(Clone)]
+enum Purpose {
+    /// It was asked for.
+    Asked,
+    /// In place of a page that does not exist.
+    Fallback,
+    /// To say that something went wrong.
+    Error(Fault),
+}
+
+/// How a look at a goal ended.
+enum Turn {
+    Reply(Reply),
+    /// It needs the pool.
+    Wait(Task, Goal),
+}
+
+/// Blocking work that requests wait for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Task {
+    /// Site and raw path.
+    Find(u16, Vec<u8>),
+    List(u16, Vec<u8>, View),
+}
+
+struct Waiter {
+    exchange: Exchange,
+    request: Kept,
+    goal: Goal,
+}
+
+/// What a job of the pool is for.
+enum Errand {
+    For(Task),
+    Press(SlotKey, Coding),
+    Roots,
+}
+
+impl Clerk {
+    pub(super) fn new(shared: Arc<Shared>, grounds: Vec<Ground>, desk: Desk) -> Self {
+        let changes = Changes::new().ok();
+        if let Some(watched) = changes.as_ref().and_then(|changes| changes.watched().ok()) {
+            desk.watch(watched);
+        }
+        shared.clerks.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shelf: Shelf::new(shared.hash_key, shared.share()),
+            roots_due_ns: desk.now().mono_ns + ROOTS_EVERY_NS,
+            desk,
+            shared,
+            grounds,
+            watch: Watch::new(changes),
+            tastes: Tastes::default(),
+            waiting: HashMap::new(),
+            errands: HashMap::new(),
+            boundaries: 0,
+        }
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.shared.clerks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Handler for Clerk {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let now = request.now();
+        if now.mono_ns >= self.roots_due_ns {
+            self.check_roots(now);
+        }
+        let Some(site) = self.shared.hosts.only().or_else(|| self.shared.hosts.site(request.authority()))
+        else {
+            return Outcome::Now(Fault::new(421).reply(request));
+        };
+        if request.method().reads() && !request.is_conditional() {
+            let name = self.shelf.name(site, request.path());
+            if let Some(resource) = self.shelf.find(&name, now.mono_ns)
+                && let Resource::Page(page) = &**resource
+            {
+                let (whole, wanted) = page.whole(|| self.tastes.of(request));
+                let reply = Reply::prepared(Arc::clone(whole));
+                if let Some(coding) = wanted {
+                    self.compress(request, site, request.path(), coding);
+                }
+                return Outcome::Now(reply);
+            }
+        }
+        self.consider(request, site, exchange)
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        match self.errands.remove(&job) {
+            Some(Errand::For(task @ Task::Find(..))) => self.found(task, done),
+            Some(Errand::For(task @ Task::List(..))) => self.listed(&task, done),
+            Some(Errand::Press(key, coding)) => self.compressed(key, coding, done),
+            Some(Errand::Roots) => self.roots_checked(done),
+            None => {}
+        }
+    }
+
+    fn watched(&mut self) {
+        let news = self.watch.read();
+        let mut removed = Vec::new();
+        if news.all {
+            self.shelf.clear(&mut removed);
+        }
+        for key in news.stale {
+            self.shelf.remove(key, &mut removed);
+        }
+        self.watch.release(&removed);
+    }
+
+    fn shrink(&mut self) {
+        let mut removed = Vec::new();
+        self.shelf.clear(&mut removed);
+        self.watch.release(&removed);
+    }
+}
+
+impl Clerk {
+    /// Everything but the warm path.
+    #[cold]
+    fn consider(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
+        match request.method() {
+            Method::Get | Method::Head => {}
+            Method::Options => return Outcome::Now(Reply::new(204).with("Allow", ALLOW)),
+            _ => {
+                let mut fault = Fault::new(405);
+                fault.fields.push("Allow", ALLOW.as_bytes()).expect("a list of methods");
+                return Outcome::Now(fault.reply(request));
+            }
+        }
+        let goal = Goal { site, path: request.path().to_vec(), purpose: Purpose::Asked };
+        match self.pursue(request, goal, None) {
+            Turn::Reply(reply) => Outcome::Now(reply),
+            Turn::Wait(task, goal) => {
+                self.wait(task, Waiter { exchange, request: request.keep(), goal });
+                Outcome::Later
+            }
+        }
+    }
+
+    /// Follows a goal to an answer or to the pool. `here` is what lies at its name, if that is known already.
+    fn pursue(&mut self, request: &Request<'_>, mut goal: Goal, mut here: Option<Rc<Resource>>) -> Turn {
+        loop {
+            let resource = match here.take() {
+                Some(resource) => resource,
+                None => match self.look(goal.site, &goal.path, request.now()) {
+                    Some(resource) => resource,
+                    None => return Turn::Wait(Task::Find(goal.site, goal.path.clone()), goal),
+                },
+            };
+            let next = match (&*resource, &goal.purpose) {
+                (Resource::Page(page), Purpose::Error(fault)) => {
+                    let mut reply = page.as_error(fault.status);
+                    reply.fields.extend(&fault.fields);
+                    return Turn::Reply(reply);
+                }
+                (Resource::Page(page), _) => return Turn::Reply(self.page(request, &goal, page)),
+                // The page for an error is an error itself.
+                (_, Purpose::Error(fault)) => return Turn::Reply(fault.reply(request)),
+                (Resource::Else(Else::Slash, fields), _) => {
+                    return Turn::Reply(slash(request, &goal.path, fields));
+                }
+                (Resource::Else(Else::Moved(status, target, keeps_query), fields), _) => {
+                    return Turn::Reply(moved(request, *status, target, *keeps_query, fields));
+                }
+                (Resource::Else(Else::Listing, _), _) => {
+                    let view = View::of(request);
+                    return Turn::Wait(Task::List(goal.site, goal.path.clone(), view), goal);
+                }
+                (Resource::Else(Else::Absent(404), _), Purpose::Asked)
+                    if self.has_fallback(request, goal.site) =>
+                {
+                    Purpose::Fallback
+                }
+                (Resource::Else(Else::Absent(status), fields), _) => {
+                    Purpose::Error(Fault { status: *status, fields: fields.clone() })
+                }
+            };
+            goal.path.clear();
+            match &next {
+                Purpose::Error(fault) => {
+                    let Some(path) = self.grounds[usize::from(goal.site)].rules.error_page(fault.status)
+                    else {
+                        return Turn::Reply(fault.reply(request));
+                    };
+                    goal.path = escaped(path).into_bytes();
+                }
+                _ => goal.path.push(b'/'),
+            }
+            goal.purpose = next;
+        }
+    }
+
+    /// What lies at a name, unless the pool has to be asked.
+    fn look(&mut self, site: u16, raw: &[u8], now: Now) -> Option<Rc<Resource>> {
+        let name = self.shelf.name(site, raw);
+        if let Some(resource) = self.shelf.find(&name, now.mono_ns) {
+            return Some(Rc::clone(resource));
+        }
+        let mut path = String::new();
+        if decode_path(raw, &mut path).is_err() {
+            return Some(Rc::new(Resource::Else(Else::Absent(400), Fields::new())));
+        }
+        let ground = &self.grounds[usize::from(site)];
+        if !ground.is_near(&path) {
+            return None;
+        }
+        let found = ground.find(&path, Patience::Cached).ok()?;
+        let watched = self.watch_steps(site, &found);
+        let (found, is_watched) = match watched {
+            Watched::Before => (found, true),
+            Watched::Never => (found, false),
+            // Between the look and the watch something may have changed: look again, now that it is watched.
+            Watched::Now => {
+                let again = self.grounds[usize::from(site)].find(&path, Patience::Cached).ok()?;
+                let same_way = again.steps == found.steps;
+                (again, same_way)
+            }
+        };
+        Some(self.admit(site, raw, found, is_watched, now))
+    }
+
+    fn watch_steps(&mut self, site: u16, found: &Found) -> Watched {
+        let Some(steps) = &found.steps else { return Watched::Never };
+        let tops = self.grounds[usize::from(site)].tops();
+        let tops: Vec<&Path> = tops.iter().map(PathBuf::as_path).collect();
+        self.watch.watch(steps, &tops)
+    }
+
+    /// Lays what was found on the shelf.
+    fn admit(&mut self, site: u16, raw: &[u8], found: Found, is_watched: bool, now: Now) -> Rc<Resource> {
+        let name = self.shelf.name(site, raw);
+        let rules = Arc::clone(&self.grounds[usize::from(site)].rules);
+        let Found { thing, policy, steps } = found;
+        let mut fresh_for_ns = if is_watched { WATCHED_FOR_NS } else { rules.revalidate_ns };
+        let resource = match thing {
+            Thing::Page(leaf) => {
+                let mut page = Page::of(*leaf, policy, &rules, now.unix_ns);
+                if page.is_weak() {
+                    fresh_for_ns = fresh_for_ns.min(SETTLED_AFTER_NS);
+                }
+                if let Some(before) = self.shelf.find_stale(&name)
+                    && let Resource::Page(before) = &**before
+                {
+                    page.inherit(before);
+                }
+                Resource::Page(page)
+            }
+            Thing::Slash => Resource::Else(Else::Slash, policy.fields),
+            Thing::Listing => Resource::Else(Else::Listing, policy.fields),
+            Thing::Moved(status, target, keeps_query) => {
+                Resource::Else(Else::Moved(status, target, keeps_query), policy.fields)
+            }
+            Thing::Absent(status) => Resource::Else(Else::Absent(status), policy.fields),
+        };
+        let resource = Rc::new(resource);
+        let mut removed = Vec::new();
+        self.shelf.limit(self.shared.share());
+        let until_ns = now.mono_ns.saturating_add(fresh_for_ns);
+        let key = self.shelf.put(&name, Rc::clone(&resource), until_ns, &mut removed);
+        if is_watched {
+            self.watch.depend(key, steps.unwrap_or_default());
+        }
+        self.watch.release(&removed);
+        resource
+    }
+
+    fn page(&mut self, request: &Request<'_>, goal: &Goal, page: &Page) -> Reply {
+        let taste = self.tastes.of(request);
+        self.boundaries += 1;
+        let boundary = u128::from(self.shared.hash_key.word(2 * self.boundaries)) << 64
+            | u128::from(self.shared.hash_key.word(2 * self.boundaries + 1));
+        let (reply, wanted) = page.answer(request, taste, boundary);
+        if let Some(coding) = wanted {
+            self.compress(request, goal.site, &goal.path, coding);
+        }
+        reply
+    }
+
+    /// Whether the index is to be shown in place of a page that does not exist: somebody goes to a page.
+    fn has_fallback(&self, request: &Request<'_>, site: u16) -> bool {
+        let last = request.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        self.grounds[usize::from(site)].rules.spa && !last.contains(&b'.') && asks_for_html(request)
+    }
+
+    fn wait(&mut self, task: Task, waiter: Waiter) {
+        if let Some(waiters) = self.waiting.get_mut(&task) {
+            waiters.push(waiter);
+            return;
+        }
+        let ground = self.grounds[usize::from(task.site())].clone();
+        let job = match &task {
+            Task::Find(_, raw) => {
+                let mut path = String::new();
+                decode_path(raw, &mut path).expect("it was decoded before it was found to need the disk");
+                self.desk.offload(move || ground.find_patiently(&path))
+            }
+            Task::List(_, raw, view) => {
+                let (mut path, view) = (String::new(), *view);
+                decode_path(raw, &mut path).expect("it was decoded when the folder was found");
+                self.desk.offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing)))
+            }
+        };
+        self.errands.insert(job, Errand::For(task.clone()));
+        self.waiting.insert(task, vec![waiter]);
+    }
+
+    /// The pool has looked a name up.
+    fn found(&mut self, task: Task, done: Option<Done>) {
+        let waiters = self.waiting.remove(&task).unwrap_or_default();
+        let Task::Find(site, raw) = task else { return };
+        let now = self.desk.now();
+        let result = done.and_then(|done| done.downcast::<Result<Found, OpenError>>().ok());
+        let resource = match result.map(|result| *result) {
+            Some(Ok(found)) => {
+                Ok(self.look(site, &raw, now).unwrap_or_else(|| self.admit(site, &raw, found, false, now)))
+            }
+            Some(Err(OpenError::Descriptors)) => {
+                self.shrink();
+                Err(503)
+            }
+            // The pool's queue is full.
+            None | Some(Err(OpenError::NotCached)) => Err(503),
+            Some(Err(_)) => Err(500),
+        };
+        for Waiter { exchange, request, goal } in waiters {
+            let here = match &resource {
+                Ok(resource) => Rc::clone(resource),
+                Err(status) => Rc::new(Resource::Else(Else::Absent(*status), Fields::new())),
+            };
+            match self.pursue(&request.view(), goal, Some(here)) {
+                Turn::Reply(reply) => exchange.answer(reply),
+                Turn::Wait(task, goal) => self.wait(task, Waiter { exchange, request, goal }),
+            }
+        }
+    }
+
+    /// The pool has listed a folder.
+    fn listed(&mut self, task: &Task, done: Option<Done>) {
+        let waiters = self.waiting.remove(task).unwrap_or_default();
+        let Task::List(site, raw, view) = task else { return };
+        let result = done.and_then(|done| done.downcast::<Result<Vec<u8>, OpenError>>().ok());
+        let content: Result<Arc<[u8]>, u16> = match result.map(|result| *result) {
+            Some(Ok(content)) => Ok(content.into()),
+            Some(Err(OpenError::NotFound)) => Err(404),
+            Some(Err(OpenError::Forbidden)) => Err(403),
+            Some(Err(OpenError::Descriptors | OpenError::NotCached)) | None => Err(503),
+            Some(Err(OpenError::System(_))) => Err(500),
+        };
+        let mut path = String::new();
+        decode_path(raw, &mut path).expect("it was decoded before it was listed");
+        let fields = self.grounds[usize::from(*site)].rules.policy(&path).fields;
+        for Waiter { exchange, request, .. } in waiters {
+            exchange.answer(match &content {
+                Ok(content) => {
+                    let mut reply = Reply::new(200)
+                        .with("Content-Type", view.content_type())
+                        .with("Vary", "Accept")
+                        .with("Cache-Control", "no-cache")
+                        .with("X-Content-Type-Options", "nosniff");
+                    reply.fields.extend(&fields);
+                    reply.body(Body::Shared(Arc::clone(content)))
+                }
+                Err(status) => Fault { status: *status, fields: fields.clone() }.reply(&request.view()),
+            });
+        }
+    }
+
+    /// Has the page at a name compressed, unless that is being done. HEAD, which is answered as GET would be
+    /// now, has nothing done.
+    #[cold]
+    fn compress(&mut self, request: &Request<'_>, site: u16, raw: &[u8], coding: Coding) {
+        let name = self.shelf.name(site, raw);
+        let Some(key) = self.shelf.key(&name) else { return };
+        let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
+        let pressing = self.errands.values().filter(|errand| matches!(errand, Errand::Press(..)));
+        let is_same =
+            |errand: &Errand| matches!(errand, Errand::Press(one, other) if (*one, *other) == (key, coding));
+        // A file that may still change would be compressed for nothing.
+        if request.method() != Method::Get
+            || page.is_weak()
+            || pressing.clone().count() >= PRESSING_MAX
+            || pressing.into_iter().any(is_same)
+        {
+            return;
+        }
+        let plain = page.plain();
+        let (content, len) = match &plain.content {
+            PreparedContent::File(file, range) => (Content::File(Arc::clone(file)), range.end - range.start),
+            PreparedContent::Shared(bytes) => (Content::Memory(bytes.to_vec()), plain.len()),
+            PreparedContent::Block => {
+                (Content::Memory(plain.block[plain.content_at..].to_vec()), plain.len())
+            }
+        };
+        let source = Source { site, opaque: page.opaque().to_vec(), coding };
+        let shared = Arc::clone(&self.shared);
+        let job = self.desk.offload(move || shared.press.compressed(source, content, len));
+        self.errands.insert(job, Errand::Press(key, coding));
+    }
+
+    fn compressed(&mut self, key: SlotKey, coding: Coding, done: Option<Done>) {
+        // The key names the very state of the file that was compressed: another look at it made another key.
+        let Some(Resource::Page(page)) = self.shelf.at(key).map(|resource| &**resource) else { return };
+        let result = done.and_then(|done| done.downcast::<std::io::Result<Option<Arc<[u8]>>>>().ok());
+        let page = match result.map(|result| *result) {
+            // Busy: the next request asks for it again.
+            None => return,
+            Some(Ok(made)) => page.with_coded(coding, made),
+            Some(Err(_)) => page.with_coded(coding, None),
+        };
+        self.shelf.replace(key, Rc::new(Resource::Page(page)));
+        while let Some(over) = self.shelf.next_made() {
+            let Some(Resource::Page(page)) = self.shelf.at(over).map(|resource| &**resource) else { return };
+            let page = page.without_made();
+            self.shelf.replace(over, Rc::new(Resource::Page(page)));
+        }
+    }
+
+    /// Has the pool look whether the roots' paths still lead to the same folders.
+    #[cold]
+    fn check_roots(&mut self, now: Now) {
+        self.roots_due_ns = now.mono_ns + ROOTS_EVERY_NS;
+        if self.errands.values().any(|errand| matches!(errand, Errand::Roots)) {
+            return;
+        }
+        let grounds = self.grounds.clone();
+        let job = self.desk.offload(move || {
+            let renewed =
+                grounds.iter().enumerate().filter_map(|(site, ground)| Some((site, ground.renewed()?)));
+            renewed.collect::<Vec<(usize, Ground)>>()
+        });
+        self.errands.insert(job, Errand::Roots);
+    }
+
+    fn roots_checked(&mut self, done: Option<Done>) {
+        let Some(renewed) = done.and_then(|done| done.downcast::<Vec<(usize, Ground)>>().ok()) else {
+            return;
+        };
+        if renewed.is_empty() {
+            return;
+        }
+        for (site, ground) in *renewed {
+            self.grounds[site] = ground;
+        }
+        self.shrink();
+    }
+}
+
+impl Task {
+    const fn site(&self) -> u16 {
+        match self {
+            Self::Find(site, _) | Self::List(site, ..) => *site,
+        }
+    }
+}
+
+impl shelf::Thing for Resource {
+    fn load(&self) -> Load {
+        match self {
+            Self::Page(page) => Load {
+                names: 1,
+                descriptors: page.descriptors(),
+                memory: page.memory_bytes(),
+                made: page.made_bytes(),
+            },
+            Self::Else(_, fields) => {
+                Load { names: 1, memory: size_of::<Self>() + fields.lines().len(), ..Load::default() }
+            }
+        }
+    }
+}
+
+/// What Accept-Encoding values come to: browsers of one kind all send the same.
+#[derive(Default)]
+struct Tastes {
+    known: Vec<(Box<[u8]>, Taste)>,
+    /// The one that was asked for last.
+    last: usize,
+    /// The one to be replaced next.
+    next: usize,
+}
+
+impl Tastes {
+    #[inline]
+    fn of(&mut self, request: &Request<'_>) -> Taste {
+        let mut lines = request.all(Known::AcceptEncoding);
+        let Some(line) = lines.next() else { return Taste::PLAIN };
+        if let Some((known, taste)) = self.known.get(self.last)
+            && **known == *line
+            && lines.next().is_none()
+        {
+            return *taste;
+        }
+        self.search(request, line)
+    }
+
+    #[cold]
+    fn search(&mut self, request: &Request<'_>, line: &[u8]) -> Taste {
+        let is_single = request.all(Known::AcceptEncoding).nth(1).is_none();
+        if is_single && let Some(at) = self.known.iter().position(|(known, _)| **known == *line) {
+            self.last = at;
+            return self.known[at].1;
+        }
+        let taste = Taste::of(request.all(Known::AcceptEncoding));
+        if is_single && line.len() <= TASTE_BYTES_MAX {
+            let entry = (line.into(), taste);
+            if self.known.len() < TASTES_MAX {
+                self.known.push(entry);
+            } else {
+                self.known[self.next] = entry;
+                self.next = (self.next + 1) % TASTES_MAX;
+            }
+        }
+        taste
+    }
+}
+
+/// Leads to the same path with a slash at its end. It is made of the decoded path, which begins with exactly one
+/// slash: never with a host.
+fn slash(request: &Request<'_>, raw: &[u8], fields: &Fields) -> Reply {
+    let mut path = String::new();
+    decode_path(raw, &mut path).expect("it was decoded when the folder was found");
+    let location = format!("{}/", escaped(&path));
+    moved(request, 301, &location, true, fields)
+}
+
+fn moved(request: &Request<'_>, status: u16, target: &str, keeps_query: bool, fields: &Fields) -> Reply {
+    let mut location = target.as_bytes().to_vec();
+    if let Some(query) = request.query().filter(|_| keeps_query) {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
+    // The head parser lets no control character into a query, and rules are checked: this cannot fail, and if it
+    // did, nobody would be led anywhere.
+    if reply.fields.push("Location", &location).is_err() {
+        return Fault::new(400).reply(request);
+    }
+    reply.fields.extend(fields);
+    let text = format!("See {}\n", String::from_utf8_lossy(&location));
+    reply.with("Content-Type", "text/plain; charset=utf-8").body(Body::Bytes(text.into_bytes()))
+}
+
+fn escaped(path: &str) -> String {
+    let mut out = String::new();
+    encode_path(path, &mut out);
+    out
+}
+
+/// What can be done with a file.
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// How long what is watched counts without another look: for what the kernel does not tell of.
+const WATCHED_FOR_NS: u64 = 60_000_000_000;
+
+/// How often to look whether a root was replaced.
+const ROOTS_EVERY_NS: u64 = 1_000_000_000;
+
+/// Files that one worker has compressed at the same time; the pool has more to do than that.
+const PRESSING_MAX: usize = 4;
+
+/// Accept-Encoding values that are remembered. There are about ten kinds of clients.
+const TASTES_MAX: usize = 8;
+
+/// Longer values are read each time: no browser sends them.
+const TASTE_BYTES_MAX: usize = 128;

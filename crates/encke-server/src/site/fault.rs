@@ -1,0 +1,69 @@
+//! The plain pages that say what went wrong, where a site has none of its own.
+
+use encke_wire::field::{self, Known};
+use encke_wire::{accept, status};
+
+use crate::reply::{Body, Fields, Reply};
+use crate::request::Request;
+
+/// An error: its status, and the fields that belong to it (`Allow`, `Content-Range`).
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) status: u16,
+    pub(super) fields: Fields,
+}
+
+impl Fault {
+    /// An error without fields of its own.
+    pub(super) const fn new(status: u16) -> Self {
+        Self { status, fields: Fields::new() }
+    }
+
+    /// The page, as HTML for those who ask for that, else as text. HEAD gets the same head.
+    pub(super) fn reply(&self, request: &Request<'_>) -> Reply {
+        let Self { status, fields } = self;
+        let reason = status::reason(*status);
+        let mut reply = Reply::new(*status).with("Vary", "Accept").with("Cache-Control", "no-cache");
+        reply.fields.extend(fields);
+        if fields.value("X-Content-Type-Options").is_none() {
+            reply = reply.with("X-Content-Type-Options", "nosniff");
+        }
+        if asks_for_html(request) {
+            let page = PAGE.replace("{status}", &status.to_string()).replace("{reason}", reason);
+            let page = page.replace("{text}", explanation(*status));
+            reply.with("Content-Type", "text/html; charset=utf-8").body(Body::Bytes(page.into_bytes()))
+        } else {
+            let text = format!("{status} {reason}\n");
+            reply.with("Content-Type", "text/plain; charset=utf-8").body(Body::Bytes(text.into_bytes()))
+        }
+    }
+}
+
+/// Whether the client names HTML among what it accepts, as browsers do when somebody goes to a page. Scripts
+/// that fetch data accept `*/*`.
+pub(super) fn asks_for_html(request: &Request<'_>) -> bool {
+    let lines = request.all(Known::Accept);
+    let is_html = |range: &[u8]| {
+        let name = field::parameters(range).next().unwrap_or_default();
+        name.eq_ignore_ascii_case(b"text/html")
+    };
+    lines.clone().flat_map(field::list).any(is_html) && accept::preferred(lines, &["text/html"]).is_some()
+}
+
+const fn explanation(status: u16) -> &'static str {
+    match status {
+        400 => "The request could not be understood.",
+        403 => "This is not for you to see.",
+        404 => "There is nothing at this address.",
+        405 => "That cannot be done with this address.",
+        410 => "What was at this address is gone for good.",
+        412 => "It has changed since you last saw it.",
+        416 => "It does not have the part that was asked for.",
+        421 => "No site of this name is served here.",
+        500 => "Something went wrong on this server.",
+        503 => "This server is too busy. Please try again in a moment.",
+        _ => "",
+    }
+}
+
+const PAGE: &str = include_str!("fault.html");

@@ -1,0 +1,149 @@
+//! Which site a request is for.
+//!
+//! The host is compared without its port, in lower case, and without the dot that an absolute name ends in
+//! (RFC 3986 §3.2.2, RFC 9110 §4.2.3). Exact names go before `*.example.org`, of which the longest counts, and
+//! these before the site that has no names. Without such a site a foreign host is told that it is in the wrong
+//! place (421): a page elsewhere whose name was pointed here must not be able to read what is here.
+
+use std::collections::HashMap;
+
+/// Host names and the numbers of their sites.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    exact: HashMap<Box<[u8]>, u16>,
+    /// Suffixes with their dot, longest first.
+    below: Vec<(Box<[u8]>, u16)>,
+    default: Option<u16>,
+}
+
+/// Longest host name (RFC 1035 §2.3.4: 253 characters).
+const HOST_BYTES_MAX: usize = 255;
+
+impl Hosts {
+    /// Adds a site under a name, or as the default if there is none.
+    ///
+    /// # Errors
+    /// The name is taken, or is none. The text says which.
+    pub(super) fn add(&mut self, host: Option<&str>, site: u16) -> Result<(), String> {
+        let Some(host) = host else {
+            if self.default.is_some() {
+                return Err("there is another site without host names; give this one a name".into());
+            }
+            self.default = Some(site);
+            return Ok(());
+        };
+        let lower = host.trim_end_matches('.').to_ascii_lowercase();
+        let (name, is_below) = match lower.strip_prefix('*') {
+            Some(suffix) if suffix.starts_with('.') && suffix.len() > 1 => (suffix, true),
+            Some(_) => return Err(format!("`{host}`: a star stands for all names below one: *.example.org")),
+            None => (lower.as_str(), false),
+        };
+        let bare = if is_below { &name[1..] } else { name };
+        match encke_wire::target::parse_authority(bare.as_bytes()) {
+            Ok(authority)
+                if authority.port.is_none() && !bare.ends_with(':') && bare.len() <= HOST_BYTES_MAX => {}
+            _ => return Err(format!("`{host}` is not a host name; write it without scheme, port and path")),
+        }
+        let key: Box<[u8]> = name.as_bytes().into();
+        let taken = if is_below {
+            let taken = self.below.iter().any(|(other, _)| *other == key);
+            self.below.push((key, site));
+            self.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+            taken
+        } else {
+            self.exact.insert(key, site).is_some()
+        };
+        if taken { Err(format!("`{host}` belongs to another site already")) } else { Ok(()) }
+    }
+
+    /// The one site that every request is for, if there is only one and it has no names.
+    pub(super) fn only(&self) -> Option<u16> {
+        if self.exact.is_empty() && self.below.is_empty() { self.default } else { None }
+    }
+
+    /// The site for `authority`, `host[:port]` as the head parser has checked it.
+    pub(super) fn site(&self, authority: &[u8]) -> Option<u16> {
+        let mut lower = [0; HOST_BYTES_MAX];
+        let host = without_port(authority);
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        let Some(lower) = lower.get_mut(..host.len()) else { return self.default };
+        lower.copy_from_slice(host);
+        lower.make_ascii_lowercase();
+        let lower = &*lower;
+        let below = || {
+            let found =
+                self.below.iter().find(|(suffix, _)| lower.len() > suffix.len() && lower.ends_with(suffix));
+            found.map(|(_, site)| *site)
+        };
+        self.exact.get(lower).copied().or_else(below).or(self.default)
+    }
+}
+
+fn without_port(authority: &[u8]) -> &[u8] {
+    let after_address = authority.iter().rposition(|&byte| byte == b']').unwrap_or(0);
+    match authority[after_address..].iter().position(|&byte| byte == b':') {
+        Some(colon) => &authority[..after_address + colon],
+        None => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(names: &[(Option<&str>, u16)]) -> Hosts {
+        let mut hosts = Hosts::default();
+        for &(name, site) in names {
+            hosts.add(name, site).expect("a free name");
+        }
+        hosts
+    }
+
+    #[test]
+    fn the_most_exact_name_wins() {
+        let hosts = hosts(&[
+            (Some("example.org"), 1),
+            (Some("*.example.org"), 2),
+            (Some("*.a.example.org"), 3),
+            (Some("[::1]"), 4),
+            (None, 9),
+        ]);
+        for (authority, site) in [
+            ("example.org", 1),
+            ("EXAMPLE.org:8080", 1),
+            ("example.org.", 1),
+            ("example.org.:80", 1),
+            ("www.example.org", 2),
+            ("x.y.example.org", 2),
+            ("x.a.example.org", 3),
+            ("a.example.org", 2),
+            ("notexample.org", 9),
+            (".example.org", 9),
+            ("[::1]:8080", 4),
+            ("[::1]", 4),
+            ("[::2]", 9),
+            ("", 9),
+        ] {
+            assert_eq!(hosts.site(authority.as_bytes()), Some(site), "{authority}");
+        }
+        assert_eq!(hosts.site(&[b'a'; 300]), Some(9));
+        assert_eq!(hosts.only(), None);
+    }
+
+    #[test]
+    fn a_foreign_host_has_no_site_unless_there_is_a_default() {
+        assert_eq!(hosts(&[(Some("a"), 1)]).site(b"b"), None);
+        assert_eq!(hosts(&[(None, 0)]).only(), Some(0));
+    }
+
+    #[test]
+    fn names_that_cannot_be_meant_are_refused() {
+        for name in ["https://a", "a:80", "a/b", "", "*", "*a", "*.", "a b", "a:"] {
+            assert!(Hosts::default().add(Some(name), 0).is_err(), "{name}");
+        }
+        let mut hosts = hosts(&[(Some("a"), 0), (Some("*.b"), 0), (None, 0)]);
+        assert!(hosts.add(Some("A"), 1).is_err());
+        assert!(hosts.add(Some("*.B"), 1).is_err());
+        assert!(hosts.add(None, 1).is_err());
+    }
+}

@@ -1,0 +1,511 @@
+//! A page: a file as it can be sent, in each coding, and what a request gets of it.
+//!
+//! ```text
+//!              ┌ plain   ETag "1a2b-400-17…"     always
+//!   Page ──────┼ br      ETag "…-br"             if a sibling FILE.br is there
+//!              ├ zst     ETag "…-zst"            sibling, or compressed on the fly once that is done
+//!              └ gz      ETag "…-gz"             as zst
+//!
+//!   request ─► which coding? ─► conditions ─► 412 · 304 · ranges? ─► 416 · 206 · 200
+//! ```
+//! Each coding is a representation of its own, with its own tag and length; conditions are weighed against the
+//! one that would be sent. Ranges are served of the plain file and of siblings, never of what was compressed on
+//! the fly, whose bytes are another's after each start. A client that refuses the plain file (`identity;q=0`)
+//! and accepts nothing else that is there gets it all the same: that helps it more than an error.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use encke_io::Segment;
+use encke_io::files::Metadata;
+use encke_wire::coding::{AcceptEncoding, Coding};
+use encke_wire::conditional::{self, EntityTag, Validators, Verdict};
+use encke_wire::date::imf_fixdate;
+use encke_wire::field::Known;
+use encke_wire::method::Method;
+use encke_wire::range::{self, ByteRange, Multipart, Ranges};
+
+use super::find::{Content, Leaf, Part, SIBLINGS};
+use super::rules::{Policy, Rules};
+use crate::reply::{Body, Fields, Prepared, PreparedContent, Reply};
+use crate::request::Request;
+
+/// A file in each of its codings.
+#[derive(Clone)]
+pub(super) struct Page {
+    plain: Arc<Representation>,
+    /// In the order of [`SIBLINGS`].
+    coded: [Option<Arc<Representation>>; 3],
+    /// Codings that are there.
+    ready: Codings,
+    /// Codings that are there as files.
+    siblings: Codings,
+    /// Codings that could be made, and are not known to be of no use.
+    possible: Codings,
+    /// The rules' own fields for every answer.
+    pub(super) fields: Fields,
+    cache_control: String,
+}
+
+/// A file in one coding: ready-made answers and what recognises them.
+pub(super) struct Representation {
+    /// The whole of it, with 200.
+    whole: Arc<Prepared>,
+    /// 304, once somebody had a copy.
+    unchanged: OnceCell<Arc<Prepared>>,
+    opaque: Vec<u8>,
+    /// The file may still change within the moment of its last change.
+    weak: bool,
+    modified_s: Option<u64>,
+}
+
+/// A set of codings of [`SIBLINGS`], as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Codings(u8);
+
+impl Codings {
+    pub(super) const NONE: Self = Self(0);
+
+    /// Those that can be made on the fly. (Brotli is worth its time only when made in advance.)
+    #[cfg(feature = "zstd")]
+    const MADE: Self = Self(0b110);
+    #[cfg(not(feature = "zstd"))]
+    const MADE: Self = Self(0b100);
+
+    pub(super) const fn of(coding: Coding) -> Self {
+        match coding {
+            Coding::Identity => Self::NONE,
+            other => Self(1 << other as u8),
+        }
+    }
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(super) const fn has(self, coding: Coding) -> bool {
+        self.0 & Self::of(coding).0 != 0
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// For each set of codings on offer beside the plain file, the one that a client likes best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taste {
+    best: [Coding; 8],
+}
+
+impl Taste {
+    /// A client that names no coding.
+    pub(super) const PLAIN: Self = Self { best: [Coding::Identity; 8] };
+
+    /// By the values of all Accept-Encoding lines.
+    pub(super) fn of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let accepted = AcceptEncoding::of(lines);
+        let mut taste = Self::PLAIN;
+        for (set, best) in taste.best.iter_mut().enumerate() {
+            let set = Codings(set as u8);
+            let mut offered = [Coding::Identity; 4];
+            let mut count = 0;
+            for coding in
+                Coding::ALL.into_iter().filter(|&coding| coding == Coding::Identity || set.has(coding))
+            {
+                offered[count] = coding;
+                count += 1;
+            }
+            *best = accepted.best(&offered[..count]).unwrap_or(Coding::Identity);
+        }
+        taste
+    }
+
+    const fn best(&self, offered: Codings) -> Coding {
+        self.best[offered.index()]
+    }
+}
+
+impl Page {
+    /// Makes the answers for a file that was found. `now` is in ns since 1970.
+    pub(super) fn of(leaf: Leaf, policy: Policy, rules: &Rules, now_unix_ns: u64) -> Self {
+        let Leaf { media_type, plain, coded } = leaf;
+        let special = &policy.special;
+        let plain_bytes = plain.metadata.len;
+        let has_siblings = coded.iter().any(Option::is_some);
+        let may_compress = rules.compression.on_the_fly
+            && !has_siblings
+            && special.compress.unwrap_or_else(|| rules.compression.has_type(media_type.name))
+            && (rules.compression.min..=rules.compression.max).contains(&plain_bytes);
+        let cache_control = policy.cache_control.unwrap_or_else(|| "no-cache".into());
+        let shape = Shape {
+            content_type: special.content_type.clone().unwrap_or_else(|| media_type.value()),
+            varies: has_siblings || may_compress,
+            download: special.download == Some(true),
+            sniffable: policy.sniffable,
+            cache_control: &cache_control,
+            fields: &policy.fields,
+            now_unix_ns,
+        };
+        let plain = Arc::new(shape.representation(plain, Coding::Identity));
+        let mut page = Self {
+            plain,
+            coded: [None, None, None],
+            ready: Codings::NONE,
+            siblings: Codings::NONE,
+            possible: if may_compress { Codings::MADE } else { Codings::NONE },
+            fields: Fields::new(),
+            cache_control: String::new(),
+        };
+        for ((slot, part), coding) in page.coded.iter_mut().zip(coded).zip(SIBLINGS) {
+            if let Some(part) = part {
+                *slot = Some(Arc::new(shape.representation(part, coding)));
+                page.siblings = page.siblings.with(Codings::of(coding));
+            }
+        }
+        page.ready = page.siblings;
+        page.cache_control = cache_control;
+        page.fields = policy.fields;
+        page
+    }
+
+    /// The whole page, ready to be sent to a client that asks for no part and has no copy; and the coding that
+    /// should be made for the next one.
+    #[inline]
+    pub(super) fn whole(&self, taste: impl FnOnce() -> Taste) -> (&Arc<Prepared>, Option<Coding>) {
+        let offered = self.ready.with(self.possible);
+        if offered.is_empty() {
+            return (&self.plain.whole, None);
+        }
+        let taste = taste();
+        let best = taste.best(offered);
+        if best == Coding::Identity || self.ready.has(best) {
+            return (&self.representation(best).whole, None);
+        }
+        (&self.representation(taste.best(self.ready)).whole, Some(best))
+    }
+
+    /// Answers a request that has conditions or wants a part of the page; and names the coding that should be
+    /// made for the next one.
+    pub(super) fn answer(
+        &self,
+        request: &Request<'_>,
+        taste: Taste,
+        boundary: u128,
+    ) -> (Reply, Option<Coding>) {
+        let wants_part = request.method() == Method::Get && request.known(Known::Range).is_some();
+        let offered = if wants_part { self.siblings } else { self.ready.with(self.possible) };
+        let best = taste.best(offered);
+        let (chosen, wanted) = if best == Coding::Identity || self.ready.has(best) {
+            (self.representation(best), None)
+        } else {
+            (self.representation(taste.best(self.ready)), Some(best))
+        };
+        match conditional::evaluate(&request.conditions(), request.method(), &chosen.validators()) {
+            Verdict::PreconditionFailed => (Reply::error(412), None),
+            Verdict::NotModified => (Reply::prepared(Arc::clone(self.unchanged(chosen))), None),
+            Verdict::Proceed if wants_part => (self.part(request, chosen, boundary), None),
+            Verdict::Proceed => (Reply::prepared(Arc::clone(&chosen.whole)), wanted),
+        }
+    }
+
+    /// The page in place of an error's own text: without anything by which a client would keep it.
+    pub(super) fn as_error(&self, status: u16) -> Reply {
+        let prepared = &self.plain.whole;
+        let mut reply = Reply::new(status).with("Cache-Control", "no-cache");
+        for name in ["Content-Type", "X-Content-Type-Options"] {
+            if let Some(value) = prepared.fields().value(name) {
+                reply = reply.with(name, value);
+            }
+        }
+        reply.body(body_of(prepared, ByteRange { start: 0, end: prepared.len() }))
+    }
+
+    /// The page with one more coding, made of exactly the plain representation that is here now; `None` in place
+    /// of bytes if it came out no smaller.
+    pub(super) fn with_coded(&self, coding: Coding, bytes: Option<Arc<[u8]>>) -> Self {
+        let mut page = self.clone();
+        page.possible = page.possible.without(Codings::of(coding));
+        if let Some(bytes) = bytes {
+            page.coded[coding as usize] = Some(Arc::new(self.plain.coded(coding, bytes)));
+            page.ready = page.ready.with(Codings::of(coding));
+        }
+        page
+    }
+
+    /// What was compressed on the fly of the same bytes, taken over from an earlier look at the file.
+    pub(super) fn inherit(&mut self, before: &Self) {
+        let same = !self.plain.weak && !before.plain.weak && self.plain.opaque == before.plain.opaque;
+        if !same || !self.siblings.is_empty() || !before.siblings.is_empty() || self.possible.is_empty() {
+            return;
+        }
+        (self.coded, self.ready, self.possible) = (before.coded.clone(), before.ready, before.possible);
+    }
+
+    /// Forgets what was compressed on the fly.
+    pub(super) fn without_made(&self) -> Self {
+        let mut page = self.clone();
+        for (slot, coding) in page.coded.iter_mut().zip(SIBLINGS) {
+            if !page.siblings.has(coding) && slot.take().is_some() {
+                page.possible = page.possible.with(Codings::of(coding));
+            }
+        }
+        page.ready = page.siblings;
+        page
+    }
+
+    /// The plain file, for compressing it.
+    pub(super) fn plain(&self) -> &Prepared {
+        &self.plain.whole
+    }
+
+    /// What tells this state of the file from others.
+    pub(super) fn opaque(&self) -> &[u8] {
+        &self.plain.opaque
+    }
+
+    /// Whether its tag must be looked at again, now that the last change is a while ago.
+    pub(super) fn is_weak(&self) -> bool {
+        self.plain.weak || self.coded.iter().flatten().any(|coded| coded.weak)
+    }
+
+    /// Descriptors it keeps open.
+    pub(super) fn descriptors(&self) -> usize {
+        let of = |one: &&Arc<Representation>| matches!(one.whole.content, PreparedContent::File(..));
+        self.representations().filter(of).count()
+    }
+
+    /// Bytes of memory it holds, but for what was compressed on the fly.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.representations().map(|one| one.memory_bytes()).sum::<usize>()
+            - self.made_bytes()
+    }
+
+    /// Bytes of memory that what was compressed on the fly takes.
+    pub(super) fn made_bytes(&self) -> usize {
+        let made = self.coded.iter().zip(SIBLINGS).filter(|(_, coding)| !self.siblings.has(*coding));
+        made.filter_map(|(one, _)| Some(one.as_ref()?.memory_bytes())).sum()
+    }
+
+    fn representations(&self) -> impl Iterator<Item = &Arc<Representation>> {
+        std::iter::once(&self.plain).chain(self.coded.iter().flatten())
+    }
+
+    fn representation(&self, coding: Coding) -> &Representation {
+        // Identity is past the end of `coded`.
+        self.coded.get(coding as usize).and_then(Option::as_ref).unwrap_or(&self.plain)
+    }
+
+    /// 304 has what a cache needs to find and to keep its copy (RFC 9110 §15.4.5), and the rules' own fields.
+    fn unchanged<'a>(&self, chosen: &'a Representation) -> &'a Arc<Prepared> {
+        chosen.unchanged.get_or_init(|| {
+            let mut fields = Fields::new();
+            for name in ["Vary", "ETag", "Cache-Control"] {
+                if let Some(value) = chosen.whole.fields().value(name) {
+                    fields.push(name, value).expect("it was a field already");
+                }
+            }
+            fields.extend(&self.fields);
+            Arc::new(Prepared::memory(304, fields, &[]))
+        })
+    }
+
+    /// Some bytes of the page, unless If-Range says that the client's other bytes are of another state.
+    fn part(&self, request: &Request<'_>, chosen: &Representation, boundary: u128) -> Reply {
+        let size = chosen.whole.len();
+        let holds = request.known(Known::IfRange).is_none_or(|value| {
+            conditional::if_range_holds(value, &chosen.validators(), request.now().unix_s())
+        });
+        let ranges = match request.known(Known::Range) {
+            Some(value) if holds => Ranges::of(value, size),
+            _ => Ranges::Whole,
+        };
+        let mut value = Vec::with_capacity(64);
+        match ranges {
+            Ranges::Whole => Reply::prepared(Arc::clone(&chosen.whole)),
+            Ranges::Unsatisfiable => {
+                range::put_unsatisfied_range(&mut value, size);
+                Reply::error(416).with("Content-Range", value)
+            }
+            Ranges::One(range) => {
+                range::put_content_range(&mut value, range, size);
+                let mut reply = Reply::new(206).with("Content-Range", value);
+                reply.fields.extend(chosen.whole.fields());
+                reply.body(body_of(&chosen.whole, range))
+            }
+            Ranges::Many(parts) => {
+                let boundary = format!("{boundary:032x}");
+                let content_type = chosen.whole.fields().value("Content-Type").unwrap_or_default();
+                let multipart = Multipart { boundary: boundary.as_bytes(), content_type, size };
+                multipart.put_content_type(&mut value);
+                let mut reply = Reply::new(206).with("Content-Type", value);
+                for (name, value) in chosen.whole.fields().iter().filter(|(name, _)| *name != b"Content-Type")
+                {
+                    let name = std::str::from_utf8(name).expect("a token is ASCII");
+                    reply.fields.push(name, value).expect("it was a field already");
+                }
+                let mut segments = Vec::with_capacity(2 * parts.len() + 1);
+                for part in parts {
+                    let mut head = Vec::with_capacity(128);
+                    multipart.put_part_head(&mut head, part);
+                    segments.push(Segment::Bytes(head));
+                    segments.push(segment_of(&chosen.whole, part));
+                }
+                let mut end = Vec::with_capacity(40);
+                multipart.put_end(&mut end);
+                segments.push(Segment::Bytes(end));
+                reply.body(Body::Segments(segments))
+            }
+        }
+    }
+}
+
+impl Representation {
+    fn validators(&self) -> Validators<'_> {
+        let etag = EntityTag { weak: self.weak, opaque: &self.opaque };
+        Validators { etag: Some(etag), last_modified: self.modified_s }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.opaque.capacity() + self.whole.memory_bytes()
+    }
+
+    /// The same file, compressed on the fly.
+    fn coded(&self, coding: Coding, bytes: Arc<[u8]>) -> Self {
+        let opaque = coded_tag(&self.opaque, coding);
+        let mut fields = Fields::new();
+        for (name, value) in self.whole.fields().iter() {
+            let name = std::str::from_utf8(name).expect("a token is ASCII");
+            match name {
+                // No ranges of what another start would compress to other bytes.
+                "Accept-Ranges" => continue,
+                "ETag" => push_tag(&mut fields, EntityTag { weak: self.weak, opaque: &opaque }),
+                _ => fields.push(name, value).expect("it was a field already"),
+            }
+            if name == "Content-Type" {
+                fields.push("Content-Encoding", coding.name().as_bytes()).expect("a token");
+            }
+        }
+        Self {
+            whole: Arc::new(Prepared::shared(200, fields, bytes)),
+            unchanged: OnceCell::new(),
+            opaque,
+            weak: self.weak,
+            modified_s: self.modified_s,
+        }
+    }
+}
+
+/// What the representations of one file have in common.
+struct Shape<'a> {
+    content_type: String,
+    varies: bool,
+    download: bool,
+    sniffable: bool,
+    cache_control: &'a str,
+    fields: &'a Fields,
+    now_unix_ns: u64,
+}
+
+impl Shape<'_> {
+    fn representation(&self, part: Part, coding: Coding) -> Representation {
+        let Part { metadata, content } = part;
+        let mut opaque = tag(&metadata);
+        if coding != Coding::Identity {
+            opaque = coded_tag(&opaque, coding);
+        }
+        let weak = is_fresh(&metadata, self.now_unix_ns);
+        // A date in the future is not sent (RFC 9110 §8.8.2.1).
+        let modified_s =
+            Some(metadata.modified_ns / NS).filter(|&modified| modified <= self.now_unix_ns / NS);
+        let mut fields = Fields::new();
+        let mut push = |name, value: &[u8]| fields.push(name, value).expect("rules and types were checked");
+        push("Content-Type", self.content_type.as_bytes());
+        if coding != Coding::Identity {
+            push("Content-Encoding", coding.name().as_bytes());
+        }
+        if self.varies {
+            push("Vary", b"Accept-Encoding");
+        }
+        if let Some(modified) = modified_s {
+            push("Last-Modified", &imf_fixdate(modified));
+        }
+        push("Cache-Control", self.cache_control.as_bytes());
+        push("Accept-Ranges", b"bytes");
+        if self.download {
+            push("Content-Disposition", b"attachment");
+        }
+        if !self.sniffable {
+            push("X-Content-Type-Options", b"nosniff");
+        }
+        push_tag(&mut fields, EntityTag { weak, opaque: &opaque });
+        fields.extend(self.fields);
+        let whole = Arc::new(match content {
+            Content::Memory(bytes) => Prepared::memory(200, fields, &bytes),
+            Content::File(file) => Prepared::file(200, fields, file, 0..metadata.len),
+        });
+        Representation { whole, unchanged: OnceCell::new(), opaque, weak, modified_s }
+    }
+}
+
+/// What tells one state of a file from every other: which file, how long, and when it was written.
+fn tag(metadata: &Metadata) -> Vec<u8> {
+    format!("{:x}-{:x}-{:x}", metadata.inode, metadata.len, metadata.modified_ns).into_bytes()
+}
+
+fn coded_tag(opaque: &[u8], coding: Coding) -> Vec<u8> {
+    [opaque, b"-", &coding.extension().as_bytes()[1..]].concat()
+}
+
+fn push_tag(fields: &mut Fields, tag: EntityTag<'_>) {
+    let mut value = Vec::with_capacity(tag.opaque.len() + 4);
+    tag.put(&mut value);
+    fields.push("ETag", &value).expect("a tag of hexadecimal digits");
+}
+
+/// Whether a file was written so lately that another write could leave it with the same time: file systems
+/// count time in ticks of up to 2 s (FAT), most in 4 ms.
+fn is_fresh(metadata: &Metadata, now_unix_ns: u64) -> bool {
+    metadata.modified_ns.saturating_add(SETTLED_AFTER_NS) > now_unix_ns
+}
+
+/// A range of a ready-made answer's content.
+fn body_of(prepared: &Prepared, range: ByteRange) -> Body {
+    match &prepared.content {
+        PreparedContent::File(file, whole) => {
+            Body::File(Arc::clone(file), whole.start + range.start..whole.start + range.end)
+        }
+        _ => Body::Bytes(memory_of(prepared, range).to_vec()),
+    }
+}
+
+fn segment_of(prepared: &Prepared, range: ByteRange) -> Segment {
+    match &prepared.content {
+        PreparedContent::File(file, whole) => {
+            Segment::File { file: Arc::clone(file), offset: whole.start + range.start, len: range.bytes() }
+        }
+        _ => Segment::Bytes(memory_of(prepared, range).to_vec()),
+    }
+}
+
+fn memory_of(prepared: &Prepared, range: ByteRange) -> &[u8] {
+    let bytes = match &prepared.content {
+        PreparedContent::Shared(bytes) => bytes,
+        _ => &prepared.block[prepared.content_at..],
+    };
+    // Ranges were cut to the length of this content.
+    &bytes[range.start as usize..range.end as usize]
+}
+
+const NS: u64 = 1_000_000_000;
+
+/// When a tag becomes a strong one.
+pub(super) const SETTLED_AFTER_NS: u64 = 2 * NS;

@@ -1,0 +1,289 @@
+//! Patterns for paths, as they stand in rules: `/assets/**`, `/**/*.css`, `/blog/*/old`.
+//!
+//! ```text
+//!   *     any characters of one segment, also none
+//!   **/   any folders, also none             /**/*.css   matches /a.css and /b/c/a.css
+//!   **    anything, also nothing             /assets/**  matches /assets/ and all that lies below
+//! ```
+//! Everything else stands for itself. A pattern matches whole decoded paths. Each star captures what it stood
+//! for, the shortest text first: `$1` … `$8` of a redirect.
+//!
+//! Matching goes back to the last `*`, and when that has come to the end of its segment to the last `**`: what
+//! an earlier star could take instead, a later one can take as well. The time is at most the square of the
+//! path's length, which [`PATH_BYTES_MAX`] bounds; without two stars of both kinds it is linear.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Stars in one pattern.
+pub(super) const STARS_MAX: usize = 8;
+
+/// Longer paths than Linux can open (PATH_MAX) are not found, before any pattern looks at them.
+pub(super) const PATH_BYTES_MAX: usize = 4096;
+
+/// A pattern, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    /// `*`
+    Name,
+    /// `**/`
+    Folders,
+    /// `**`
+    All,
+}
+
+/// What the stars of a pattern stood for, in order.
+pub(super) type Captures = Vec<Range<usize>>;
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PatternError {
+    /// Paths begin with a slash, so patterns do.
+    NotAbsolute,
+    /// More stars than [`STARS_MAX`].
+    TooManyStars,
+    /// `***` says nothing that `**` does not.
+    ThreeStars,
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAbsolute => f.write_str("a pattern begins with a slash, for example /**/*.css"),
+            Self::TooManyStars => write!(f, "a pattern has at most {STARS_MAX} stars"),
+            Self::ThreeStars => {
+                f.write_str("write * for a part of one segment, ** for any number of segments")
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// Takes a pattern apart.
+    ///
+    /// # Errors
+    /// See [`PatternError`].
+    pub(super) fn parse(text: &str) -> Result<Self, PatternError> {
+        if !text.starts_with('/') {
+            return Err(PatternError::NotAbsolute);
+        }
+        if text.contains("***") {
+            return Err(PatternError::ThreeStars);
+        }
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let at_segment = matches!(pieces.last(), Some(Piece::Text(text)) if text.ends_with('/'))
+                || matches!(pieces.last(), Some(Piece::Folders));
+            let (piece, bytes) = if at_segment && rest.starts_with("**/") {
+                (Piece::Folders, 3)
+            } else if rest.starts_with("**") {
+                (Piece::All, 2)
+            } else if rest.starts_with('*') {
+                (Piece::Name, 1)
+            } else {
+                let end = rest.find('*').unwrap_or(rest.len());
+                (Piece::Text(rest[..end].to_owned()), end)
+            };
+            pieces.push(piece);
+            rest = &rest[bytes..];
+        }
+        let pattern = Self { pieces };
+        if pattern.stars() > STARS_MAX { Err(PatternError::TooManyStars) } else { Ok(pattern) }
+    }
+
+    /// How many stars it has: captures that a match yields.
+    pub(super) fn stars(&self) -> usize {
+        self.pieces.iter().filter(|piece| !matches!(piece, Piece::Text(_))).count()
+    }
+
+    /// Whether the whole of `path` matches.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        self.captures(path).is_some()
+    }
+
+    /// What each star stands for, as ranges of `path`; `None` if it does not match.
+    pub(super) fn captures(&self, path: &str) -> Option<Captures> {
+        let mut captures = Captures::new();
+        let (mut piece, mut at) = (0, 0);
+        // The places to go back to: the last `*`, and the last `**` of either kind, as index of its piece and
+        // number of its capture.
+        let (mut name, mut deep): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+        loop {
+            let matched = match self.pieces.get(piece) {
+                None => at == path.len(),
+                Some(Piece::Text(text)) => {
+                    let matched = path[at..].starts_with(text.as_str());
+                    if matched {
+                        at += text.len();
+                        piece += 1;
+                    }
+                    matched
+                }
+                Some(star) => {
+                    let place = Some((piece, captures.len()));
+                    if *star == Piece::Name {
+                        name = place;
+                    } else {
+                        (deep, name) = (place, None);
+                    }
+                    captures.push(at..at);
+                    piece += 1;
+                    true
+                }
+            };
+            if matched {
+                if piece == self.pieces.len() && at == path.len() {
+                    return Some(captures);
+                }
+                if piece < self.pieces.len() {
+                    continue;
+                }
+            }
+            // Go back: one character more for the last star that can take it.
+            let more = |(star, capture): (usize, usize), captures: &Captures| -> Option<usize> {
+                let end = captures[capture].end;
+                let next = path[end..].chars().next()?;
+                match self.pieces[star] {
+                    Piece::Name if next == '/' => None,
+                    Piece::Folders => path[end..].find('/').map(|slash| end + slash + 1),
+                    _ => Some(end + next.len_utf8()),
+                }
+            };
+            let (star, capture, end) = match name.and_then(|place| Some((place, more(place, &captures)?))) {
+                Some(((star, capture), end)) => (star, capture, end),
+                None => {
+                    let place = deep?;
+                    name = None;
+                    (place.0, place.1, more(place, &captures)?)
+                }
+            };
+            captures[capture].end = end;
+            captures.truncate(capture + 1);
+            (piece, at) = (star + 1, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).expect("a pattern")
+    }
+
+    fn captured<'a>(text: &str, path: &'a str) -> Option<Vec<&'a str>> {
+        let captures = pattern(text).captures(path)?;
+        Some(captures.into_iter().map(|range| &path[range]).collect())
+    }
+
+    #[test]
+    fn a_star_stays_within_its_segment_and_two_stars_do_not() {
+        for (text, path, matches) in [
+            ("/a", "/a", true),
+            ("/a", "/ab", false),
+            ("/a", "/", false),
+            ("/*", "/", true),
+            ("/*", "/a", true),
+            ("/*", "/a/b", false),
+            ("/*/", "/a/", true),
+            ("/*.css", "/a.css", true),
+            ("/*.css", "/a.css.map", false),
+            ("/*.css", "/a.css.css", true),
+            ("/*.css", "/b/a.css", false),
+            ("/**", "/", true),
+            ("/**", "/a/b/c", true),
+            ("/**/*.css", "/a.css", true),
+            ("/**/*.css", "/b/c/a.css", true),
+            ("/**/*.css", "/b/c/a.js", false),
+            ("/**/b", "/ab", false),
+            ("/**/b", "/a/b", true),
+            ("/a/**/b", "/a/b", true),
+            ("/a/**/b", "/a/x/y/b", true),
+            ("/a/**/b", "/ab", false),
+            ("/assets/**", "/assets/", true),
+            ("/assets/**", "/assets", false),
+            ("/a**z", "/a/b/z", true),
+            ("/*/x/*", "/a/x/b", true),
+            ("/*/x/*", "/a/y/b", false),
+            ("/*a*b/c", "/xaab/c", true),
+            ("/**/x*y/**/z", "/q/xy/x1y/p/z", true),
+            ("/**a*b", "/xa/ab", true),
+            ("/**a*b", "/ab/c", false),
+            ("/日*", "/日本", true),
+        ] {
+            assert_eq!(pattern(text).matches(path), matches, "{text} on {path}");
+        }
+    }
+
+    #[test]
+    fn captures_are_what_the_stars_stood_for() {
+        assert_eq!(captured("/old/*", "/old/page"), Some(vec!["page"]));
+        assert_eq!(captured("/*/by/*", "/a/by/b"), Some(vec!["a", "b"]));
+        assert_eq!(captured("/blog/**", "/blog/2024/05/x"), Some(vec!["2024/05/x"]));
+        assert_eq!(captured("/**/*.htm", "/a/b/c.htm"), Some(vec!["a/b/", "c"]));
+        assert_eq!(captured("/**/*.htm", "/c.htm"), Some(vec!["", "c"]));
+        assert_eq!(captured("/x", "/x"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_no_pattern_says_why() {
+        assert_eq!(Pattern::parse("a/*"), Err(PatternError::NotAbsolute));
+        assert_eq!(Pattern::parse(""), Err(PatternError::NotAbsolute));
+        assert_eq!(Pattern::parse("/***"), Err(PatternError::ThreeStars));
+        assert_eq!(Pattern::parse("/*a*a*a*a*a*a*a*a*a"), Err(PatternError::TooManyStars));
+    }
+
+    #[test]
+    fn matching_agrees_with_trying_everything() {
+        /// Every way to match, tried one by one.
+        fn slow(pieces: &[Piece], path: &str) -> bool {
+            let Some((piece, rest)) = pieces.split_first() else { return path.is_empty() };
+            match piece {
+                Piece::Text(text) => path.strip_prefix(text.as_str()).is_some_and(|path| slow(rest, path)),
+                star => (0..=path.len()).any(|end| {
+                    let text = &path[..end];
+                    let allowed = match star {
+                        Piece::Name => !text.contains('/'),
+                        Piece::Folders => text.is_empty() || text.ends_with('/'),
+                        _ => true,
+                    };
+                    allowed && slow(rest, &path[end..])
+                }),
+            }
+        }
+        let mut state = 0x5eed_u64;
+        let mut draw = |choices: &[&'static str], most: u64| {
+            let mut text = String::from("/");
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for _ in 0..(state >> 33) % most {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text.push_str(choices[(state >> 33) as usize % choices.len()]);
+            }
+            text
+        };
+        let mut matched = 0;
+        for round in 0..60_000 {
+            let text = draw(&["*", "**", "**/", "/", "a", "b"], 8);
+            let Ok(pattern) = Pattern::parse(&text) else { continue };
+            let path = draw(&["/", "a", "b", "ab"], 9);
+            let expected = slow(&pattern.pieces, &path);
+            matched += usize::from(expected);
+            assert_eq!(pattern.matches(&path), expected, "round {round}: {text} on {path}");
+        }
+        assert!(matched > 5_000, "{matched} matches are too few to mean anything");
+    }
+
+    #[test]
+    fn the_worst_pattern_on_the_longest_path_ends_soon() {
+        let path = format!("/{}", "a".repeat(PATH_BYTES_MAX - 1));
+        assert!(!pattern("/**a*a*a*a*a*a*b").matches(&path));
+    }
+}

@@ -1,0 +1,152 @@
+//! Compression on the fly, on the pool: each state of a file once for all workers.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use encke_wire::coding::Coding;
+
+use super::find::Content;
+
+/// Which bytes: a file, its length and time as in its tag, and the coding.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Source {
+    pub(super) site: u16,
+    /// What tells this state of the file from others.
+    pub(super) opaque: Vec<u8>,
+    pub(super) coding: Coding,
+}
+
+/// What was compressed and is still held by some worker. Only threads of the pool take the lock.
+#[derive(Default)]
+pub(super) struct Press {
+    made: Mutex<HashMap<Source, Weak<[u8]>>>,
+}
+
+impl Press {
+    /// The compressed bytes of `content`; `None` if they are not clearly fewer.
+    ///
+    /// # Errors
+    /// The file system's, or the file has changed.
+    pub(super) fn compressed(
+        &self,
+        source: Source,
+        content: Content,
+        len: u64,
+    ) -> io::Result<Option<Arc<[u8]>>> {
+        let found = self.lock().get(&source).and_then(Weak::upgrade);
+        if let Some(made) = found {
+            return Ok(Some(made));
+        }
+        let plain = match content {
+            Content::Memory(bytes) => bytes,
+            Content::File(file) => {
+                let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+                let read = file.read_at(0, &mut bytes)?;
+                if read != bytes.len() || file.stat()? != file.metadata {
+                    return Err(io::Error::other("the file has changed while it was read"));
+                }
+                bytes
+            }
+        };
+        let made = compress(source.coding, &plain)?;
+        if made.len() + plain.len() / GAIN_PART >= plain.len() {
+            return Ok(None);
+        }
+        let made: Arc<[u8]> = made.into();
+        let mut all = self.lock();
+        if all.len() >= all.capacity() {
+            all.retain(|_, made| made.strong_count() > 0);
+        }
+        all.insert(source, Arc::downgrade(&made));
+        Ok(Some(made))
+    }
+
+    /// The table is whole at every point where a thread could panic.
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Source, Weak<[u8]>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn compress(coding: Coding, plain: &[u8]) -> io::Result<Vec<u8>> {
+    match coding {
+        Coding::Gzip => {
+            let room = Vec::with_capacity(plain.len() / 3);
+            let mut encoder = flate2::write::GzEncoder::new(room, flate2::Compression::new(GZIP_LEVEL));
+            encoder.write_all(plain)?;
+            encoder.finish()
+        }
+        #[cfg(feature = "zstd")]
+        Coding::Zstd => zstd::bulk::compress(plain, ZSTD_LEVEL),
+        other => Err(io::Error::other(format!("{} is not made on the fly", other.name()))),
+    }
+}
+
+/// Compressing must save at least an eighth to be worth the reader's work.
+const GAIN_PART: usize = 8;
+
+/// Each file is compressed once and sent often: the usual compromise of both.
+const GZIP_LEVEL: u32 = 6;
+/// Levels up to 9 keep to a window of 4 MiB; browsers need not take more than 8 (RFC 9659).
+#[cfg(feature = "zstd")]
+const ZSTD_LEVEL: i32 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn source(coding: Coding) -> Source {
+        Source { site: 0, opaque: b"1-2-3".to_vec(), coding }
+    }
+
+    #[test]
+    fn what_is_compressed_can_be_read_back() {
+        let plain = "Comet Encke has the shortest period of all. ".repeat(200).into_bytes();
+        let press = Press::default();
+        let len = plain.len() as u64;
+        let made = press.compressed(source(Coding::Gzip), Content::Memory(plain.clone()), len);
+        let made = made.expect("compressed").expect("smaller");
+        let mut back = Vec::new();
+        flate2::read::GzDecoder::new(&*made).read_to_end(&mut back).expect("gzip");
+        assert_eq!(back, plain);
+        #[cfg(feature = "zstd")]
+        {
+            let made = press.compressed(source(Coding::Zstd), Content::Memory(plain.clone()), len);
+            let back = zstd::stream::decode_all(&*made.expect("compressed").expect("smaller")).expect("zstd");
+            assert_eq!(back, plain);
+        }
+        assert!(press.compressed(source(Coding::Brotli), Content::Memory(plain), len).is_err());
+    }
+
+    #[test]
+    fn the_same_state_is_compressed_once_while_somebody_holds_it() {
+        let press = Press::default();
+        let text = || Content::Memory(vec![b'a'; 10_000]);
+        let made = |press: &Press, content| {
+            press.compressed(source(Coding::Gzip), content, 10_000).expect("compressed").expect("smaller")
+        };
+        let one = made(&press, text());
+        let two = made(&press, Content::Memory(b"not even looked at".to_vec()));
+        assert!(Arc::ptr_eq(&one, &two));
+        drop((one, two));
+        let three = made(&press, Content::Memory(vec![b'b'; 10_000]));
+        let mut back = Vec::new();
+        flate2::read::GzDecoder::new(&*three).read_to_end(&mut back).expect("gzip");
+        assert_eq!(back, vec![b'b'; 10_000]);
+    }
+
+    #[test]
+    fn what_does_not_get_smaller_is_left_alone() {
+        let mut state = 1u64;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        });
+        let noise: Vec<u8> = noise.take(5_000).collect();
+        let press = Press::default();
+        assert!(
+            press.compressed(source(Coding::Gzip), Content::Memory(noise), 5_000).expect("tried").is_none()
+        );
+    }
+}

@@ -1,0 +1,553 @@
+//! The rules of a site: its settings, checked and compiled, so that nothing about them can be wrong any more.
+//!
+//! Rules are looked at when a name is resolved, never when a cached answer is sent: what they say is part of
+//! the answer that is kept.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use encke_io::files::Links;
+use encke_wire::field;
+use encke_wire::target::encode_path;
+
+use super::pattern::{Pattern, PatternError, STARS_MAX};
+use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
+use crate::reply::Fields;
+
+/// A site's rules.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Where files lie: aliases, the longest path first, and the root as the last.
+    pub(super) places: Vec<Place>,
+    pub(super) index: Vec<String>,
+    pub(super) list: bool,
+    pub(super) spa: bool,
+    pub(super) hidden: bool,
+    pub(super) links: Links,
+    /// Compressed siblings of files are looked for.
+    pub(super) siblings: bool,
+    pub(super) compression: Compression,
+    /// How long an answer is kept where nobody tells of changes.
+    pub(super) revalidate_ns: u64,
+    cache: Vec<(Pattern, String)>,
+    headers: Vec<(Pattern, Vec<(String, String)>)>,
+    redirects: Vec<(Pattern, Template, u16)>,
+    paths: Vec<(Pattern, Special)>,
+    /// Statuses and the paths of their pages.
+    errors: Vec<(u16, String)>,
+}
+
+/// A folder or file, and the path by which it is reached.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Begins and, for a folder, ends with a slash.
+    pub(super) prefix: String,
+    /// The folder, or the folder in which the file lies.
+    pub(super) folder: PathBuf,
+    /// The file's name, if this is a single file.
+    pub(super) file: Option<String>,
+}
+
+/// When to compress on the fly.
+#[derive(Debug)]
+pub(super) struct Compression {
+    pub(super) on_the_fly: bool,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    types: Vec<String>,
+}
+
+/// What the rules say about one path.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    pub(super) special: Special,
+    /// The value of Cache-Control.
+    pub(super) cache_control: Option<String>,
+    /// Fields of every answer.
+    pub(super) fields: Fields,
+    /// X-Content-Type-Options is not to be added.
+    pub(super) sniffable: bool,
+}
+
+/// What is special about a path; nothing, where it is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Special {
+    pub(super) status: Option<u16>,
+    pub(super) content_type: Option<String>,
+    pub(super) list: Option<bool>,
+    pub(super) compress: Option<bool>,
+    pub(super) download: Option<bool>,
+}
+
+/// Why settings cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SiteError {
+    /// The site, by its first host name, or by its place among all.
+    pub site: String,
+    /// The key below `[[site]]`.
+    pub key: &'static str,
+    /// What is wrong and what to write instead.
+    pub text: String,
+}
+
+impl fmt::Display for SiteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "site {}: {}: {}", self.site, self.key, self.text)
+    }
+}
+
+impl std::error::Error for SiteError {}
+
+/// A key and what is wrong with its value.
+type Wrong = (&'static str, String);
+
+impl Rules {
+    /// Checks the settings of a site. Looks at the file system only to tell folders from files.
+    ///
+    /// # Errors
+    /// The first key that is wrong.
+    pub(super) fn of(settings: &SiteSettings) -> Result<Self, Wrong> {
+        let mut places = settings.aliases.iter().map(Place::of).collect::<Result<Vec<_>, _>>()?;
+        places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
+        places.push(Place { prefix: "/".into(), folder: settings.root.clone(), file: None });
+        for name in &settings.index {
+            if name.is_empty() || name.contains(['/', '\\', '\0']) {
+                return Err(("index", format!("`{name}` is not the name of a file")));
+            }
+        }
+        let compression = Compression {
+            on_the_fly: settings.compression.on_the_fly,
+            min: settings.compression.min.bytes(),
+            max: settings.compression.max.bytes(),
+            types: settings.compression.types.clone(),
+        };
+        let cache = |rule: &super::settings::CacheRule| {
+            check_value("cache", "Cache-Control", &rule.cache_control)?;
+            Ok((pattern("cache", &rule.pattern)?, rule.cache_control.clone()))
+        };
+        Ok(Self {
+            places,
+            index: settings.index.clone(),
+            list: settings.list,
+            spa: settings.spa,
+            hidden: settings.hidden,
+            links: match settings.symlinks {
+                Symlinks::Beneath => Links::Beneath,
+                Symlinks::Deny => Links::Deny,
+                Symlinks::Follow => Links::Follow,
+            },
+            siblings: settings.compression.siblings,
+            compression,
+            revalidate_ns: settings.open_files.revalidate.nanoseconds(),
+            cache: settings.cache.iter().map(cache).collect::<Result<_, Wrong>>()?,
+            headers: settings.headers.iter().map(header_rule).collect::<Result<_, _>>()?,
+            redirects: settings.redirects.iter().map(redirect).collect::<Result<_, _>>()?,
+            paths: settings.paths.iter().map(path_rule).collect::<Result<_, _>>()?,
+            errors: settings.errors.iter().map(error_page).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What the rules say about a decoded path.
+    pub(super) fn policy(&self, path: &str) -> Policy {
+        let mut policy = Policy::default();
+        if let Some((_, value)) = self.cache.iter().rev().find(|(pattern, _)| pattern.matches(path)) {
+            policy.cache_control = Some(value.clone());
+        }
+        for (_, special) in self.paths.iter().filter(|(pattern, _)| pattern.matches(path)) {
+            policy.special.overlay(special);
+        }
+        let mut fields: Vec<(&str, &str)> = Vec::new();
+        for (name, value) in
+            self.headers.iter().filter(|(pattern, _)| pattern.matches(path)).flat_map(|(_, set)| set)
+        {
+            fields.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+            fields.push((name, value));
+        }
+        for (name, value) in fields {
+            policy.sniffable |= name.eq_ignore_ascii_case("x-content-type-options");
+            if !value.is_empty() {
+                policy.fields.push(name, value.as_bytes()).expect("names and values were checked at start");
+            }
+        }
+        policy
+    }
+
+    /// Whether a listing may name a decoded path: it is neither hidden nor refused.
+    pub(super) fn shows(&self, path: &str) -> bool {
+        let refused =
+            |(pattern, special): &(Pattern, Special)| special.status.is_some() && pattern.matches(path);
+        !self.is_hidden(path) && !self.paths.iter().any(refused)
+    }
+
+    /// Where a decoded path that has moved is now, without the query; with the status to say so, and whether
+    /// the query of the request is to be kept.
+    pub(super) fn moved(&self, path: &str) -> Option<(u16, String, bool)> {
+        self.redirects.iter().find_map(|(pattern, template, status)| {
+            let captures = pattern.captures(path)?;
+            Some((*status, template.filled(path, &captures), template.keeps_query))
+        })
+    }
+
+    /// The place that a decoded path lies in, as an index into `places`, and the path's name in there; `None`
+    /// if the path is that of an aliased folder but for the slash at its end.
+    pub(super) fn place<'a>(&'a self, path: &'a str) -> Option<(usize, &'a str)> {
+        for (number, place) in self.places.iter().enumerate() {
+            match &place.file {
+                Some(file) if path == place.prefix => return Some((number, file)),
+                None if path.starts_with(place.prefix.as_str()) => {
+                    return Some((number, &path[place.prefix.len()..]));
+                }
+                None if place.prefix.strip_suffix('/') == Some(path) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The path of the page for an error.
+    pub(super) fn error_page(&self, status: u16) -> Option<&str> {
+        self.errors.iter().find(|(page, _)| *page == status).map(|(_, path)| path.as_str())
+    }
+
+    /// Whether a path is not to be seen: a segment begins with a dot, and it is not the first one of
+    /// `/.well-known/`.
+    pub(super) fn is_hidden(&self, path: &str) -> bool {
+        let shown = path.strip_prefix("/.well-known/").unwrap_or(path);
+        !self.hidden && shown.split('/').any(|segment| segment.starts_with('.'))
+    }
+}
+
+impl Compression {
+    /// Whether files of this media type (without parameters) are compressed on the fly.
+    pub(super) fn has_type(&self, media_type: &str) -> bool {
+        self.types.iter().any(|listed| match listed.strip_suffix('*') {
+            Some(main) => media_type.starts_with(main),
+            None => media_type == listed,
+        })
+    }
+}
+
+impl Special {
+    fn overlay(&mut self, over: &Self) {
+        let Self { status, content_type, list, compress, download } = over.clone();
+        self.status = status.or(self.status);
+        self.content_type = content_type.or_else(|| self.content_type.take());
+        self.list = list.or(self.list);
+        self.compress = compress.or(self.compress);
+        self.download = download.or(self.download);
+    }
+}
+
+impl Place {
+    fn of(alias: &Alias) -> Result<Self, Wrong> {
+        let wrong = |text: String| ("aliases", text);
+        if !alias.path.starts_with('/') || alias.path.contains("//") {
+            return Err(wrong(format!("`{}` is no path; write it like /docs/", alias.path)));
+        }
+        let metadata = std::fs::metadata(&alias.to)
+            .map_err(|error| wrong(format!("{} cannot be read: {error}", alias.to.display())))?;
+        if metadata.is_dir() {
+            let prefix = format!("{}/", alias.path.trim_end_matches('/'));
+            return Ok(Self { prefix, folder: alias.to.clone(), file: None });
+        }
+        if alias.path.ends_with('/') {
+            return Err(wrong(format!(
+                "{} is a file, so its path cannot end in a slash",
+                alias.to.display()
+            )));
+        }
+        let name = alias.to.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| wrong(format!("{} has no name in UTF-8", alias.to.display())))?;
+        let folder = alias.to.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Self { prefix: alias.path.clone(), folder, file: Some(name.to_owned()) })
+    }
+}
+
+/// The target of a redirect: text, with captures in between.
+#[derive(Debug)]
+struct Template {
+    pieces: Vec<Slot>,
+    keeps_query: bool,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Text(String),
+    /// Which capture.
+    Capture(usize),
+}
+
+impl Template {
+    fn parse(text: &str, stars: usize) -> Result<Self, String> {
+        // Where the path begins: no capture may stand before it, or a request could choose the host.
+        let path_at = match text.split_once("://") {
+            Some((scheme @ ("http" | "https"), rest)) => {
+                scheme.len() + 3 + rest.find(['/', '?', '#']).unwrap_or(rest.len())
+            }
+            _ if text.starts_with('/') && !text.starts_with("//") => 0,
+            _ => {
+                return Err(format!(
+                    "`{text}` is neither a path (/new/$1) nor a URL (https://example.org/$1)"
+                ));
+            }
+        };
+        if let Some(byte) =
+            text.bytes().find(|byte| !byte.is_ascii_graphic() || b"\\<>\"`{}^|".contains(byte))
+        {
+            return Err(format!("`{text}` has `{}`; write it as %{byte:02X}", byte.escape_ascii()));
+        }
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            literal.push_str(&rest[..at]);
+            let digit =
+                rest[at + 1..].chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or(0) as usize;
+            if digit == 0 || digit > STARS_MAX {
+                return Err(format!(
+                    "`{text}` has a $ without a number after it; write %24 for a dollar sign"
+                ));
+            }
+            if digit > stars {
+                return Err(format!("`{text}` wants ${digit}, but `from` has {stars} stars"));
+            }
+            if text.len() - rest.len() + at <= path_at && path_at > 0 {
+                return Err(format!(
+                    "`{text}` has ${digit} in the host or right behind it; put a slash between"
+                ));
+            }
+            pieces.push(Slot::Text(std::mem::take(&mut literal)));
+            pieces.push(Slot::Capture(digit - 1));
+            rest = &rest[at + 2..];
+        }
+        literal.push_str(rest);
+        pieces.push(Slot::Text(literal));
+        Ok(Self { pieces, keeps_query: !text.contains(['?', '#']) })
+    }
+
+    /// The target with the captures of `path` in it, escaped. One that begins with a slash never begins with
+    /// two, which would name a host.
+    fn filled(&self, path: &str, captures: &[std::ops::Range<usize>]) -> String {
+        let mut target = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Slot::Text(text) => target.push_str(text),
+                Slot::Capture(number) => encode_path(&path[captures[*number].clone()], &mut target),
+            }
+        }
+        if target.starts_with('/') {
+            let host_like = target.len() - target.trim_start_matches('/').len();
+            target.drain(1..host_like);
+        }
+        target
+    }
+}
+
+fn pattern(key: &'static str, text: &str) -> Result<Pattern, Wrong> {
+    Pattern::parse(text).map_err(|error: PatternError| (key, format!("`{text}`: {error}")))
+}
+
+fn redirect(rule: &Redirect) -> Result<(Pattern, Template, u16), Wrong> {
+    let from = pattern("redirects", &rule.from)?;
+    let template = Template::parse(&rule.to, from.stars()).map_err(|text| ("redirects", text))?;
+    if !matches!(rule.status, 301 | 302 | 303 | 307 | 308) {
+        return Err(("redirects", format!("{} is no redirect; use 301, 302, 303, 307 or 308", rule.status)));
+    }
+    Ok((from, template, rule.status))
+}
+
+fn header_rule(rule: &HeaderRule) -> Result<(Pattern, Vec<(String, String)>), Wrong> {
+    for (name, value) in &rule.set {
+        if !field::is_token(name.as_bytes()) {
+            return Err(("headers", format!("`{name}` is not the name of a field")));
+        }
+        let lower = name.to_ascii_lowercase();
+        if let Some((_, instead)) = RESERVED.iter().find(|(reserved, _)| *reserved == lower) {
+            return Err(("headers", format!("{name} cannot be set here; {instead}")));
+        }
+        check_value("headers", name, value)?;
+    }
+    let set = rule.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    Ok((pattern("headers", &rule.pattern)?, set))
+}
+
+fn path_rule(rule: &super::settings::PathRule) -> Result<(Pattern, Special), Wrong> {
+    if let Some(status) = rule.status
+        && !(400..500).contains(&status)
+    {
+        return Err(("paths", format!("{status} is no status to refuse with; use 403, 404 or 410")));
+    }
+    if let Some(media_type) = &rule.content_type {
+        check_value("paths", "content_type", media_type)?;
+    }
+    let special = Special {
+        status: rule.status,
+        content_type: rule.content_type.clone(),
+        list: rule.list,
+        compress: rule.compress,
+        download: rule.download,
+    };
+    Ok((pattern("paths", &rule.pattern)?, special))
+}
+
+fn error_page((status, path): (&String, &String)) -> Result<(u16, String), Wrong> {
+    let number = status.parse().ok().filter(|number| (400..600).contains(number));
+    let number =
+        number.ok_or_else(|| ("errors", format!("`{status}` is no status of an error, 400 to 599")))?;
+    if !path.starts_with('/') || path.ends_with('/') {
+        return Err(("errors", format!("`{path}` is not the path of a page; write it like /404.html")));
+    }
+    Ok((number, path.clone()))
+}
+
+fn check_value(key: &'static str, name: &str, value: &str) -> Result<(), Wrong> {
+    if field::is_field_value(value.as_bytes()) {
+        Ok(())
+    } else {
+        Err((key, format!("the value of {name} has a control character")))
+    }
+}
+
+/// Fields that no rule may set, and what to do instead.
+const RESERVED: [(&str, &str); 16] = [
+    ("cache-control", "use `cache`"),
+    ("content-type", "use `content_type` in `paths`"),
+    ("content-disposition", "use `download` in `paths`"),
+    ("content-length", "Encke knows it"),
+    ("content-range", "Encke knows it"),
+    ("content-encoding", "use `compression`"),
+    ("transfer-encoding", "it belongs to the connection"),
+    ("connection", "it belongs to the connection"),
+    ("keep-alive", "it belongs to the connection"),
+    ("upgrade", "it belongs to the connection"),
+    ("trailer", "it belongs to the connection"),
+    ("date", "Encke knows it"),
+    ("etag", "Encke knows it"),
+    ("last-modified", "Encke knows it"),
+    ("accept-ranges", "Encke knows it"),
+    ("location", "use `redirects`"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Result<Rules, String> {
+        let settings: SiteSettings = toml::from_str(text).expect("well-formed settings");
+        Rules::of(&settings).map_err(|(key, text)| format!("{key}: {text}"))
+    }
+
+    fn moved(to: &str, path: &str) -> String {
+        let rules = rules(&format!("redirects = [{{ from = \"/x**\", to = \"{to}\" }}]")).expect("valid");
+        rules.moved(path).expect("it has moved").1
+    }
+
+    #[test]
+    fn a_redirect_takes_what_the_stars_stood_for_along() {
+        assert_eq!(moved("/new/$1", "/xa/b"), "/new/a/b");
+        assert_eq!(moved("https://example.org/$1?x=$1", "/xa"), "https://example.org/a?x=a");
+        assert_eq!(moved("/costs%24$1", "/x5"), "/costs%245");
+        assert_eq!(moved("/n/$1", "/x\"<é&;"), "/n/%22%3C%C3%A9%26%3B");
+    }
+
+    #[test]
+    fn a_redirect_cannot_be_made_to_lead_to_another_host() {
+        assert_eq!(moved("/$1", "/x/evil.example/"), "/evil.example/");
+        assert_eq!(moved("/$1", "/x//evil.example"), "/evil.example");
+        assert_eq!(moved("/$1", "/x\\evil.example"), "/%5Cevil.example");
+        assert_eq!(moved("/$1", "/x\r\nSet-Cookie: a=b"), "/%0D%0ASet-Cookie:%20a=b");
+        for to in
+            ["https://$1/", "https://example.org$1", "https://a.$1.org/", "//$1", "$1", "javascript:$1", ""]
+        {
+            let text = format!("redirects = [{{ from = \"/x**\", to = \"{to}\" }}]");
+            assert!(rules(&text).is_err_and(|error| error.starts_with("redirects")), "{to}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_what_to_write_instead() {
+        for (text, says) in [
+            ("redirects = [{ from = \"/a\", to = \"/$1\" }]", "has 0 stars"),
+            ("redirects = [{ from = \"/a\", to = \"/b\", status = 200 }]", "200 is no redirect"),
+            ("redirects = [{ from = \"/a\", to = \"/b c\" }]", "%20"),
+            ("redirects = [{ from = \"/a*\", to = \"/$\" }]", "%24"),
+            ("headers = [{ pattern = \"/\", set = { \"Content-Length\" = \"5\" } }]", "Encke knows it"),
+            ("headers = [{ pattern = \"/\", set = { \"cache-control\" = \"x\" } }]", "use `cache`"),
+            ("headers = [{ pattern = \"/\", set = { \"a b\" = \"x\" } }]", "not the name of a field"),
+            ("headers = [{ pattern = \"/\", set = { \"a\" = \"x\\r\\ny\" } }]", "control character"),
+            ("headers = [{ pattern = \"x\", set = {} }]", "begins with a slash"),
+            ("errors = { 200 = \"/x\" }", "no status of an error"),
+            ("errors = { 404 = \"x.html\" }", "write it like /404.html"),
+            ("index = [\"../x\"]", "not the name of a file"),
+            ("aliases = [{ path = \"x\", to = \".\" }]", "write it like /docs/"),
+            ("aliases = [{ path = \"/x\", to = \"./no-such-thing\" }]", "cannot be read"),
+            ("aliases = [{ path = \"/x/\", to = \"Cargo.toml\" }]", "is a file"),
+            ("paths = [{ pattern = \"/x\", status = 200 }]", "no status to refuse with"),
+        ] {
+            let error = rules(text).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn later_rules_win_and_an_empty_value_takes_a_field_away() {
+        let rules = rules(
+            r#"
+            cache = [{ pattern = "/**", cache_control = "a" }, { pattern = "/x/**", cache_control = "b" }]
+            headers = [
+                { pattern = "/**", set = { "X-A" = "1", "X-B" = "1" } },
+                { pattern = "/x/**", set = { "x-a" = "2", "X-B" = "", "X-Content-Type-Options" = "" } },
+            ]
+            paths = [{ pattern = "/x/**", list = true, compress = false }, { pattern = "/x/y", list = false }]
+            "#,
+        )
+        .expect("valid");
+        let policy = rules.policy("/");
+        assert_eq!(policy.cache_control.as_deref(), Some("a"));
+        assert_eq!(policy.fields.value("X-B"), Some(&b"1"[..]));
+        assert_eq!(policy.special, Special::default());
+        let policy = rules.policy("/x/y");
+        assert_eq!(policy.cache_control.as_deref(), Some("b"));
+        assert_eq!(policy.fields.iter().collect::<Vec<_>>(), [(&b"x-a"[..], &b"2"[..])]);
+        assert!(policy.sniffable);
+        assert_eq!((policy.special.list, policy.special.compress), (Some(false), Some(false)));
+    }
+
+    #[test]
+    fn the_longest_alias_that_matches_whole_segments_counts() {
+        let rules = rules(
+            r#"aliases = [{ path = "/d", to = "." }, { path = "/d/e/", to = "." }, { path = "/f", to = "Cargo.toml" }]"#,
+        )
+        .expect("valid");
+        let prefix =
+            |path| rules.place(path).map(|(place, name)| (rules.places[place].prefix.as_str(), name));
+        assert_eq!(prefix("/d/x"), Some(("/d/", "x")));
+        assert_eq!(prefix("/d/e/x"), Some(("/d/e/", "x")));
+        assert_eq!(prefix("/dx"), Some(("/", "dx")));
+        assert_eq!(prefix("/d"), None, "the folder lacks its slash");
+        assert_eq!(prefix("/f"), Some(("/f", "Cargo.toml")));
+        assert_eq!(prefix("/f/x"), Some(("/", "f/x")));
+        assert_eq!(prefix("/"), Some(("/", "")));
+    }
+
+    #[test]
+    fn dotfiles_are_hidden_but_for_well_known() {
+        let rules = rules("").expect("valid");
+        for (path, hidden) in [
+            ("/a", false),
+            ("/.env", true),
+            ("/a/.git/config", true),
+            ("/.well-known/x", false),
+            ("/.well-known/.secret", true),
+            ("/a/.well-known/x", true),
+            ("/.well-known", true),
+            ("/..a", true),
+            ("/a.b", false),
+        ] {
+            assert_eq!(rules.is_hidden(path), hidden, "{path}");
+        }
+        assert!(!Rules { hidden: true, ..rules }.is_hidden("/.env"));
+    }
+}

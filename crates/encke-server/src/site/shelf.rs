@@ -1,0 +1,496 @@
+//! The shelf: what a worker has found at the names that were asked for, so that a warm request touches no disk.
+//!
+//! ```text
+//!   (site, raw path) ─► keyed hash ─► names ─► slot ─► Rc<Resource>, fresh until …
+//!                                                │
+//!         hand ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─► ─┘   clock: passes over what was used since it came by
+//! ```
+//! The raw bytes of the path are the key, so that a hit decodes nothing; two spellings of one path are two
+//! slots. Names are found by a hash whose key nobody outside knows. It needs not be more than fast and hard to
+//! aim at: a name is compared with the slot's before it counts, one hash names one slot, and the table never
+//! grows beyond its limit, so that even an attacker who could aim at it would only evict.
+//!
+//! What comes in is not yet used: a scan through many names pushes out what was asked for once, never what is
+//! asked for again and again.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+/// A place on the shelf, and which use of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SlotKey {
+    slot: u32,
+    generation: u32,
+}
+
+/// What a thing on the shelf costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) names: usize,
+    /// Open files.
+    pub(super) descriptors: usize,
+    /// Bytes, but for `made`.
+    pub(super) memory: usize,
+    /// Bytes of what was compressed on the fly.
+    pub(super) made: usize,
+}
+
+/// What can lie on a shelf.
+pub(super) trait Thing {
+    /// Its cost, without the name.
+    fn load(&self) -> Load;
+}
+
+/// Things by name.
+pub(super) struct Shelf<T> {
+    hash_key: HashKey,
+    names: HashMap<u64, u32, BuildHasherDefault<Given>>,
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    hand: usize,
+    limit: Load,
+    load: Load,
+}
+
+struct Slot<T> {
+    hash: u64,
+    generation: u32,
+    site: u16,
+    /// Asked for since the hand last came by.
+    used: bool,
+    /// Until when (monotonic ns) it counts without another look.
+    fresh_until_ns: u64,
+    path: Box<[u8]>,
+    /// `None`: the slot is free.
+    thing: Option<Rc<T>>,
+    load: Load,
+}
+
+impl<T: Thing> Shelf<T> {
+    /// An empty shelf.
+    pub(super) fn new(hash_key: HashKey, limit: Load) -> Self {
+        Self {
+            hash_key,
+            names: HashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            limit,
+            load: Load::default(),
+        }
+    }
+
+    /// The name of a path of a site.
+    #[inline]
+    pub(super) fn name<'a>(&self, site: u16, path: &'a [u8]) -> Name<'a> {
+        Name { site, path, hash: self.hash_key.hash(site, path) }
+    }
+
+    /// What lies at a name, if it is still fresh at `now_ns`.
+    #[inline]
+    pub(super) fn find(&mut self, name: &Name<'_>, now_ns: u64) -> Option<&Rc<T>> {
+        let slot = *self.names.get(&name.hash)?;
+        let slot = &mut self.slots[slot as usize];
+        if slot.site != name.site || *slot.path != *name.path || slot.fresh_until_ns <= now_ns {
+            return None;
+        }
+        slot.used = true;
+        slot.thing.as_ref()
+    }
+
+    /// The same, also if it is no longer fresh.
+    pub(super) fn find_stale(&self, name: &Name<'_>) -> Option<&Rc<T>> {
+        let slot = &self.slots[*self.names.get(&name.hash)? as usize];
+        if slot.site == name.site && *slot.path == *name.path { slot.thing.as_ref() } else { None }
+    }
+
+    /// Lays a thing down in place of what was there, and makes room by removing what has not been used lately.
+    /// `removed` is told of every slot that is no longer what it was.
+    pub(super) fn put(
+        &mut self,
+        name: &Name<'_>,
+        thing: Rc<T>,
+        fresh_until_ns: u64,
+        removed: &mut Vec<SlotKey>,
+    ) -> SlotKey {
+        if let Some(&slot) = self.names.get(&name.hash) {
+            self.remove_slot(slot as usize, removed);
+        }
+        let load = Load {
+            names: 1,
+            memory: thing.load().memory + size_of::<Slot<T>>() + name.path.len() + NAME_BYTES,
+            ..thing.load()
+        };
+        let slot = self.free.pop().map_or(self.slots.len(), |slot| slot as usize);
+        let generation = self.slots.get(slot).map_or(0, |slot| slot.generation);
+        let filled = Slot {
+            hash: name.hash,
+            generation,
+            site: name.site,
+            used: false,
+            fresh_until_ns,
+            path: name.path.into(),
+            thing: Some(thing),
+            load,
+        };
+        if slot == self.slots.len() {
+            self.slots.push(filled);
+        } else {
+            self.slots[slot] = filled;
+        }
+        // `names` in the limits keeps slots within 32 bits by far.
+        let key = SlotKey { slot: slot as u32, generation };
+        self.names.insert(name.hash, key.slot);
+        self.load.add(load);
+        self.make_room(key, removed);
+        key
+    }
+
+    /// Has another thing in the place of the one that `key` names, with the same name and freshness.
+    pub(super) fn replace(&mut self, key: SlotKey, thing: Rc<T>) {
+        let Some(slot) = self.slots.get_mut(key.slot as usize) else { return };
+        if slot.generation != key.generation || slot.thing.is_none() {
+            return;
+        }
+        self.load.subtract(slot.load);
+        let own = size_of::<Slot<T>>() + slot.path.len() + NAME_BYTES;
+        slot.load = Load { names: 1, memory: thing.load().memory + own, ..thing.load() };
+        self.load.add(slot.load);
+        slot.thing = Some(thing);
+    }
+
+    /// The slot of a name.
+    pub(super) fn key(&self, name: &Name<'_>) -> Option<SlotKey> {
+        let &slot = self.names.get(&name.hash)?;
+        let filled = &self.slots[slot as usize];
+        (filled.site == name.site && *filled.path == *name.path)
+            .then_some(SlotKey { slot, generation: filled.generation })
+    }
+
+    /// What a key names, unless that is gone.
+    pub(super) fn at(&self, key: SlotKey) -> Option<&Rc<T>> {
+        let slot = self.slots.get(key.slot as usize)?;
+        if slot.generation == key.generation { slot.thing.as_ref() } else { None }
+    }
+
+    /// Removes what `key` names, unless that is gone already.
+    pub(super) fn remove(&mut self, key: SlotKey, removed: &mut Vec<SlotKey>) {
+        if self.at(key).is_some() {
+            self.remove_slot(key.slot as usize, removed);
+        }
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&mut self, removed: &mut Vec<SlotKey>) {
+        for slot in 0..self.slots.len() {
+            self.remove_slot(slot, removed);
+        }
+    }
+
+    /// Changes the limits; what is over goes with the next [`Shelf::put`].
+    pub(super) fn limit(&mut self, limit: Load) {
+        self.limit = limit;
+    }
+
+    /// What lies there costs this much in all.
+    pub(super) fn load(&self) -> Load {
+        self.load
+    }
+
+    /// What was compressed on the fly takes more than it may: the next thing that the hand comes by and that
+    /// has some of it.
+    pub(super) fn next_made(&mut self) -> Option<SlotKey> {
+        if self.load.made <= self.limit.made {
+            return None;
+        }
+        // Two rounds: the first may only take marks away.
+        for _ in 0..2 * self.slots.len() {
+            let slot = self.step();
+            let filled = &mut self.slots[slot];
+            if filled.load.made > 0 && !std::mem::take(&mut filled.used) {
+                return Some(SlotKey { slot: slot as u32, generation: filled.generation });
+            }
+        }
+        None
+    }
+
+    fn make_room(&mut self, keep: SlotKey, removed: &mut Vec<SlotKey>) {
+        let mut steps = 2 * self.slots.len();
+        while steps > 0 && self.load.exceeds(self.limit) {
+            steps -= 1;
+            let slot = self.step();
+            let filled = &mut self.slots[slot];
+            let helps = self.load.names > self.limit.names
+                || self.load.memory > self.limit.memory
+                || filled.load.descriptors > 0;
+            if filled.thing.is_none() || slot == keep.slot as usize || !helps {
+                continue;
+            }
+            if !std::mem::take(&mut filled.used) {
+                self.remove_slot(slot, removed);
+            }
+        }
+    }
+
+    fn step(&mut self) -> usize {
+        self.hand = if self.hand + 1 < self.slots.len() { self.hand + 1 } else { 0 };
+        self.hand
+    }
+
+    fn remove_slot(&mut self, slot: usize, removed: &mut Vec<SlotKey>) {
+        let filled = &mut self.slots[slot];
+        if filled.thing.take().is_none() {
+            return;
+        }
+        removed.push(SlotKey { slot: slot as u32, generation: filled.generation });
+        filled.generation = filled.generation.wrapping_add(1);
+        filled.path = Box::default();
+        self.load.subtract(std::mem::take(&mut filled.load));
+        self.names.remove(&filled.hash);
+        self.free.push(slot as u32);
+    }
+}
+
+impl Load {
+    fn add(&mut self, other: Self) {
+        self.names += other.names;
+        self.descriptors += other.descriptors;
+        self.memory += other.memory;
+        self.made += other.made;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.names -= other.names;
+        self.descriptors -= other.descriptors;
+        self.memory -= other.memory;
+        self.made -= other.made;
+    }
+
+    /// `made` has its own way: it is given up without the thing that it belongs to.
+    fn exceeds(&self, limit: Self) -> bool {
+        self.names > limit.names || self.descriptors > limit.descriptors || self.memory > limit.memory
+    }
+
+    /// An even share of this for each of `count`.
+    pub(super) fn shared_by(self, count: usize) -> Self {
+        let count = count.max(1);
+        Self {
+            names: (self.names / count).max(1),
+            descriptors: (self.descriptors / count).max(1),
+            memory: self.memory / count,
+            made: self.made / count,
+        }
+    }
+}
+
+/// A path of a site, and its hash.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub(super) site: u16,
+    pub(super) path: &'a [u8],
+    hash: u64,
+}
+
+/// The secret of a shelf's hashes.
+#[derive(Clone, Copy)]
+pub(super) struct HashKey(u64, u64);
+
+impl HashKey {
+    /// From two words that nobody outside can know.
+    pub(super) const fn new(first: u64, second: u64) -> Self {
+        // An even multiplier would lose bits.
+        Self(first, second | 1)
+    }
+
+    /// Folds 8 bytes at a time with one widening multiplication, as wyhash does: 4 instructions for 8 bytes,
+    /// where SipHash takes 60.
+    #[inline]
+    fn hash(self, site: u16, path: &[u8]) -> u64 {
+        let (words, tail) = path.as_chunks::<8>();
+        let mut state = self.0 ^ (path.len() as u64) << 16 ^ u64::from(site);
+        for &word in words {
+            state = fold(state ^ u64::from_le_bytes(word), self.1);
+        }
+        let mut last = [0; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        fold(fold(state ^ u64::from_le_bytes(last), self.1) ^ self.0, self.1)
+    }
+
+    /// Words that look random, the same for the same `count`.
+    pub(super) fn word(self, count: u64) -> u64 {
+        fold(fold(self.0 ^ count, self.1) ^ count.rotate_left(32), self.1)
+    }
+}
+
+#[inline]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    // Both halves: the low one alone would not depend on the high bits of its factors.
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// A hasher for keys that are hashes already.
+#[derive(Default)]
+struct Given(u64);
+
+impl Hasher for Given {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// What a name takes in the table of names: 12 bytes, a control byte, and the table is at least half full.
+const NAME_BYTES: usize = 26;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Toy(Load);
+
+    impl Thing for Toy {
+        fn load(&self) -> Load {
+            self.0
+        }
+    }
+
+    const ANY: Load = Load { names: 100, descriptors: 100, memory: 1 << 20, made: 1 << 20 };
+
+    fn shelf(limit: Load) -> Shelf<Toy> {
+        Shelf::new(HashKey::new(0x1234, 0x5678_9abc_def1), limit)
+    }
+
+    fn put(shelf: &mut Shelf<Toy>, path: &str, load: Load) -> Vec<SlotKey> {
+        let mut removed = Vec::new();
+        let name = shelf.name(0, path.as_bytes());
+        shelf.put(&name, Rc::new(Toy(load)), 100, &mut removed);
+        removed
+    }
+
+    fn has(shelf: &mut Shelf<Toy>, path: &str) -> bool {
+        let name = shelf.name(0, path.as_bytes());
+        shelf.find(&name, 0).is_some()
+    }
+
+    #[test]
+    fn a_thing_is_found_by_its_own_name_while_it_is_fresh() {
+        let mut shelf = shelf(ANY);
+        put(&mut shelf, "/a", Load::default());
+        assert!(has(&mut shelf, "/a"));
+        assert!(!has(&mut shelf, "/b"));
+        let name = shelf.name(0, b"/a");
+        assert!(shelf.find(&name, 99).is_some());
+        assert!(shelf.find(&name, 100).is_none());
+        assert!(shelf.find_stale(&name).is_some());
+        let other = shelf.name(1, b"/a");
+        assert!(shelf.find(&other, 0).is_none(), "another site's");
+    }
+
+    #[test]
+    fn a_name_of_the_same_hash_is_not_taken_for_another() {
+        let mut shelf = shelf(ANY);
+        put(&mut shelf, "/a", Load::default());
+        let mut name = shelf.name(0, b"/b");
+        name.hash = shelf.name(0, b"/a").hash;
+        assert!(shelf.find(&name, 0).is_none());
+        assert!(shelf.find_stale(&name).is_none());
+        assert!(shelf.key(&name).is_none());
+        let mut removed = Vec::new();
+        shelf.put(&name, Rc::new(Toy(Load::default())), 100, &mut removed);
+        assert!(shelf.find(&name, 0).is_some());
+        assert_eq!(removed.len(), 1);
+        assert_eq!(shelf.load().names, 1);
+    }
+
+    #[test]
+    fn what_is_used_stays_when_many_others_pass() {
+        let mut shelf = shelf(Load { names: 10, ..ANY });
+        put(&mut shelf, "/hot", Load::default());
+        for number in 0..1_000 {
+            assert!(has(&mut shelf, "/hot"), "gone after {number}");
+            put(&mut shelf, &format!("/scan/{number}"), Load::default());
+            assert!(shelf.load().names <= 10);
+        }
+    }
+
+    #[test]
+    fn each_limit_is_kept_and_names_who_must_go() {
+        let mut shelf = shelf(Load { descriptors: 2, ..ANY });
+        let open = Load { descriptors: 1, ..Load::default() };
+        put(&mut shelf, "/small", Load::default());
+        for number in 0..10 {
+            put(&mut shelf, &format!("/{number}"), open);
+        }
+        assert_eq!(shelf.load().descriptors, 2);
+        assert!(has(&mut shelf, "/small"), "it holds no descriptor");
+
+        shelf.limit(Load { memory: 10_000, ..ANY });
+        for number in 0..10 {
+            put(&mut shelf, &format!("/m{number}"), Load { memory: 4_000, ..Load::default() });
+        }
+        assert!(shelf.load().memory <= 10_000);
+        put(&mut shelf, "/huge", Load { memory: 1 << 30, ..Load::default() });
+        assert!(has(&mut shelf, "/huge"), "the newest stays, whatever it costs");
+        put(&mut shelf, "/next", Load::default());
+        assert!(shelf.load().memory <= 10_000);
+    }
+
+    #[test]
+    fn an_old_key_names_nothing_new() {
+        let mut shelf = shelf(ANY);
+        put(&mut shelf, "/a", Load::default());
+        let name = shelf.name(0, b"/a");
+        let old = shelf.key(&name).expect("there");
+        assert_eq!(put(&mut shelf, "/a", Load::default()), [old]);
+        assert!(shelf.at(old).is_none());
+        shelf.replace(old, Rc::new(Toy(Load { made: 5, ..Load::default() })));
+        let mut removed = Vec::new();
+        shelf.remove(old, &mut removed);
+        assert!(removed.is_empty() && has(&mut shelf, "/a"));
+        assert_eq!(shelf.load().made, 0);
+        shelf.clear(&mut removed);
+        assert_eq!(shelf.load(), Load::default());
+        assert_eq!(removed.len(), 1);
+    }
+
+    #[test]
+    fn what_was_made_is_given_up_by_itself() {
+        let mut shelf = shelf(Load { made: 100, ..ANY });
+        for path in ["/a", "/b"] {
+            put(&mut shelf, path, Load { made: 80, ..Load::default() });
+        }
+        let over = shelf.next_made().expect("160 are more than 100");
+        shelf.replace(over, Rc::new(Toy(Load::default())));
+        assert_eq!(shelf.load().made, 80);
+        assert_eq!(shelf.next_made(), None);
+        assert!(has(&mut shelf, "/a") && has(&mut shelf, "/b"));
+    }
+
+    #[test]
+    fn hashes_of_similar_names_spread() {
+        let shelf = shelf(ANY);
+        let mut seen = std::collections::HashSet::new();
+        let mut low = [0u32; 64];
+        for number in 0..4_096 {
+            let path = format!("/assets/{number}.css");
+            let hash = shelf.name(0, path.as_bytes()).hash;
+            assert!(seen.insert(hash), "{path}");
+            low[(hash & 63) as usize] += 1;
+        }
+        assert!(low.iter().all(|&count| (20..120).contains(&count)), "{low:?}");
+        assert_ne!(shelf.name(0, b"/a\0").hash, shelf.name(0, b"/a").hash);
+        assert_ne!(shelf.name(0, b"/a").hash, shelf.name(1, b"/a").hash);
+    }
+}

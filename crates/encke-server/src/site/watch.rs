@@ -1,0 +1,248 @@
+//! Watching the folders on the way to what lies on the shelf.
+//!
+//! ```text
+//!   /srv/site ──┬─ a ── b      a node for each watched folder, below that of its parent
+//!               └─ c
+//!   node: entry name ─► keys of what depends on that entry     b: "x.css", "x.css.gz" ─► [slot 7]
+//! ```
+//! A notice about an entry of a folder takes off the shelf what depends on it, and, if the entry is a watched
+//! folder itself, all that lies below. Whatever is on the shelf depends on one entry or a few: the file, its
+//! siblings, the index files that were tried, each link on the way, the first folder that is missing. Folders
+//! passed through are covered by being ancestors.
+//!
+//! A folder is watched as long as something depends on it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use encke_io::changes::{self, Change, Changes, FolderId};
+use encke_io::files::{OpenFile, Step};
+
+use super::shelf::SlotKey;
+
+/// The watched folders of a worker.
+pub(super) struct Watch {
+    /// `None`: the system has no notices, or no more of them.
+    changes: Option<Changes>,
+    nodes: Vec<Option<Node>>,
+    free: Vec<usize>,
+    by_path: HashMap<PathBuf, usize>,
+    by_id: HashMap<FolderId, usize>,
+    /// What each key depends on, for taking it off again.
+    entries: HashMap<SlotKey, Vec<(usize, Box<[u8]>)>>,
+}
+
+struct Node {
+    id: FolderId,
+    path: PathBuf,
+    parent: Option<usize>,
+    /// Watched folders in this one.
+    children: HashMap<Box<[u8]>, usize>,
+    dependents: HashMap<Box<[u8]>, Vec<SlotKey>>,
+}
+
+/// What watching came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// Every change since before now is told.
+    Before,
+    /// From now on: what was found must be looked up once more.
+    Now,
+    /// Changes will not be told.
+    Never,
+}
+
+/// What notices came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// What is no longer what it was.
+    pub(super) stale: Vec<SlotKey>,
+    /// Notices were lost: everything may be stale.
+    pub(super) all: bool,
+}
+
+impl Watch {
+    /// Watches nothing yet, and never will if `changes` is `None`.
+    pub(super) fn new(changes: Option<Changes>) -> Self {
+        Self {
+            changes,
+            nodes: Vec::new(),
+            free: Vec::new(),
+            by_path: HashMap::new(),
+            by_id: HashMap::new(),
+            entries: HashMap::new(),
+        }
+    }
+
+    /// Watches the folders of `steps`, and their ancestors up to the one of `tops` that they lie below. They
+    /// were all looked at a moment ago, so the disk is not needed.
+    pub(super) fn watch(&mut self, steps: &[Step], tops: &[&Path]) -> Watched {
+        let mut outcome = Watched::Before;
+        for step in steps {
+            let top = tops.iter().find(|top| step.folder.starts_with(top));
+            match self.folder(&step.folder, top.copied()) {
+                Some((_, false)) => {}
+                Some((_, true)) => outcome = Watched::Now,
+                None => {
+                    self.sweep();
+                    return Watched::Never;
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Has what `key` names depend on the entries of `steps`, whose folders are watched.
+    pub(super) fn depend(&mut self, key: SlotKey, steps: Vec<Step>) {
+        for Step { folder, name } in steps {
+            let Some(&node) = self.by_path.get(&folder) else { continue };
+            let name: Box<[u8]> = name.into();
+            let filled = self.nodes[node].as_mut().expect("a path leads to a node that is there");
+            filled.dependents.entry(name.clone()).or_default().push(key);
+            self.entries.entry(key).or_default().push((node, name));
+        }
+    }
+
+    /// What these keys named is off the shelf: folders on which nothing else depends are no longer watched.
+    pub(super) fn release(&mut self, keys: &[SlotKey]) {
+        for key in keys {
+            for (node, name) in self.entries.remove(key).unwrap_or_default() {
+                let Some(filled) = &mut self.nodes[node] else { continue };
+                if let Some(dependents) = filled.dependents.get_mut(&name) {
+                    dependents.retain(|other| other != key);
+                    if dependents.is_empty() {
+                        filled.dependents.remove(&name);
+                    }
+                }
+                self.prune(node);
+            }
+        }
+    }
+
+    /// Reads the notices there are. What is stale still has to be [`Watch::release`]d.
+    pub(super) fn read(&mut self) -> News {
+        let mut news = News::default();
+        let Some(changes) = &mut self.changes else { return news };
+        let mut notices = Vec::new();
+        if changes.read(|change| notices.push(change)).is_err() {
+            news.all = true;
+        }
+        for notice in notices {
+            match notice {
+                Change::Overflow => news.all = true,
+                Change::Gone(folder) => {
+                    if let Some(&node) = self.by_id.get(&folder) {
+                        self.collect(node, &mut news.stale);
+                    }
+                }
+                Change::Entry(folder, name) => {
+                    let Some(&node) = self.by_id.get(&folder) else { continue };
+                    let filled = self.nodes[node].as_ref().expect("an id leads to a node that is there");
+                    if let Some(dependents) = filled.dependents.get(&*name) {
+                        news.stale.extend_from_slice(dependents);
+                    }
+                    if let Some(&child) = filled.children.get(&*name) {
+                        self.collect(child, &mut news.stale);
+                    }
+                }
+            }
+        }
+        news
+    }
+
+    /// Number of watched folders.
+    pub(super) fn len(&self) -> usize {
+        self.by_path.len()
+    }
+
+    /// The node of a folder, and whether it is new.
+    fn folder(&mut self, path: &Path, top: Option<&Path>) -> Option<(usize, bool)> {
+        if let Some(&node) = self.by_path.get(path) {
+            return Some((node, false));
+        }
+        let parent = match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) if top.is_some_and(|top| top != path) => {
+                Some((self.folder(above, top)?.0, Box::from(name.as_encoded_bytes())))
+            }
+            _ => None,
+        };
+        if self.by_path.len() >= FOLDERS_MAX {
+            return None;
+        }
+        let changes = self.changes.as_mut()?;
+        let folder = OpenFile::folder(path).ok()?;
+        if !changes::reliable(&folder) {
+            return None;
+        }
+        let id = changes.watch(&folder).ok()?;
+        if let Some(&other) = self.by_id.get(&id) {
+            // The folder has come here from where it was: the notice of that is on its way.
+            let _known = other;
+            changes.forget(id);
+            return None;
+        }
+        let node = self.free.pop().unwrap_or(self.nodes.len());
+        let filled = Node {
+            id,
+            path: path.to_path_buf(),
+            parent: parent.as_ref().map(|(above, _)| *above),
+            children: HashMap::new(),
+            dependents: HashMap::new(),
+        };
+        if node == self.nodes.len() {
+            self.nodes.push(Some(filled));
+        } else {
+            self.nodes[node] = Some(filled);
+        }
+        if let Some((above, name)) = parent {
+            let above = self.nodes[above].as_mut().expect("a parent is there before its child");
+            above.children.insert(name, node);
+        }
+        self.by_path.insert(path.to_path_buf(), node);
+        self.by_id.insert(id, node);
+        Some((node, true))
+    }
+
+    /// What depends on a folder or anything below it.
+    fn collect(&self, node: usize, stale: &mut Vec<SlotKey>) {
+        let filled = self.nodes[node].as_ref().expect("only nodes that are there are asked for");
+        stale.extend(filled.dependents.values().flatten());
+        for &child in filled.children.values() {
+            self.collect(child, stale);
+        }
+    }
+
+    /// Forgets a folder on which nothing depends, and then those above it of which that is now true.
+    fn prune(&mut self, node: usize) {
+        let mut next = Some(node);
+        while let Some(node) = next {
+            let Some(filled) = &self.nodes[node] else { return };
+            if !filled.dependents.is_empty() || !filled.children.is_empty() {
+                return;
+            }
+            let filled = self.nodes[node].take().expect("looked at above");
+            if let Some(changes) = &mut self.changes {
+                changes.forget(filled.id);
+            }
+            self.by_path.remove(&filled.path);
+            self.by_id.remove(&filled.id);
+            self.free.push(node);
+            if let (Some(above), Some(name)) = (filled.parent, filled.path.file_name())
+                && let Some(above) = &mut self.nodes[above]
+            {
+                above.children.remove(name.as_encoded_bytes());
+            }
+            next = filled.parent;
+        }
+    }
+
+    /// Forgets every folder on which nothing depends: those of a way that could not be watched to its end.
+    fn sweep(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.prune(node);
+        }
+    }
+}
+
+/// Folders that one worker watches. The system grants a user at least 8,192 (fs.inotify.max_user_watches).
+const FOLDERS_MAX: usize = 1_024;
