@@ -203,6 +203,12 @@ mod unix {
     /// Non-blocking, so that opening a named pipe never hangs; it is refused afterwards by its kind.
     const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+    /// Which file a path leads to; `None` if that cannot be learnt.
+    pub fn id_of(path: &Path) -> Option<FileId> {
+        let metadata = Metadata::from(&sys::stat(path).ok()?);
+        Some((metadata.device, metadata.inode))
+    }
+
     impl Root {
         /// Opens a folder to serve from.
         ///
@@ -436,6 +442,15 @@ mod unix {
             }
         }
     }
+}
+
+#[cfg(unix)]
+pub use unix::id_of;
+
+/// Which file a path leads to: never known here.
+#[cfg(not(unix))]
+pub fn id_of(_path: &Path) -> Option<FileId> {
+    None
 }
 
 #[cfg(not(unix))]
