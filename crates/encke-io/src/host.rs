@@ -172,6 +172,15 @@ mod unix {
 #[cfg(unix)]
 pub use unix::*;
 
+/// Fills `bytes` from the system's source of secrets.
+///
+/// # Errors
+/// There is none.
+pub fn random(bytes: &mut [u8]) -> io::Result<()> {
+    use std::io::Read as _;
+    std::fs::File::open("/dev/urandom")?.read_exact(bytes)
+}
+
 /// Has this thread run on one processor only.
 ///
 /// # Errors

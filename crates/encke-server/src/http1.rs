@@ -238,6 +238,7 @@ impl Core {
                     handler,
                     asked,
                     intake,
+                    end_told: false,
                     body_seen: 0,
                     answered: false,
                     reply: None,
@@ -309,6 +310,7 @@ impl Core {
             handler: handler.unwrap_or(u16::MAX),
             asked,
             intake,
+            end_told: false,
             body_seen: 0,
             answered: false,
             reply: None,
@@ -572,6 +574,7 @@ impl Core {
         };
         let key = ExchangeKey { slot: place, generation: record.generation, stream: 0 };
         let handler = record.handler;
+        record.end_told = done;
         if done || !data.is_empty() {
             self.conns[token.index as usize].deadline_ns = u64::MAX;
         }
@@ -705,8 +708,15 @@ impl Core {
         if record.generation != key.generation {
             return;
         }
-        let Intake::Unread(decoder) = record.intake else {
-            return;
+        let decoder = match record.intake {
+            Intake::Unread(decoder) => decoder,
+            Intake::Done if !record.end_told => {
+                record.end_told = true;
+                let handler = record.handler;
+                self.call_body(handler, key, Piece::End);
+                return;
+            }
+            _ => return,
         };
         record.intake = Intake::Wanted(decoder);
         let token = record.token;

@@ -12,6 +12,7 @@
 //! **exchange** (one request, while it is open).
 
 mod access;
+mod admin;
 mod buffers;
 mod census;
 mod close;
@@ -29,7 +30,9 @@ mod record;
 mod reply;
 mod request;
 mod server;
+mod service;
 pub mod settings;
+pub mod site;
 mod transport;
 mod worker;
 
@@ -40,6 +43,7 @@ pub use policy::{Network, Policy};
 pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use server::{Door, Options, Running, Server};
+pub use service::Service;
 
 pub(crate) fn report(text: &str) {
     eprintln!("encke: {text}");

@@ -22,6 +22,8 @@ pub(crate) struct Record {
     pub(crate) handler: u16,
     pub(crate) asked: Asked,
     pub(crate) intake: Intake,
+    /// The handler was told of the body's end.
+    pub(crate) end_told: bool,
     /// Bytes of the request's body so far.
     pub(crate) body_seen: u64,
     pub(crate) answered: bool,

@@ -26,7 +26,7 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 
-use crate::access::Access;
+use crate::access::AccessLog;
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
@@ -65,13 +65,13 @@ pub struct Door {
     pub proxy_protocol: bool,
     /// Permission bits of a Unix socket's file.
     pub mode: Option<u32>,
-    /// It leads to the admin handlers, not to the others.
-    pub admin: bool,
+    /// A machine that does not have this address serves without it.
+    pub optional: bool,
 }
 
 impl From<SocketAddr> for Door {
     fn from(address: SocketAddr) -> Self {
-        Self { address: Address::Inet(address), proxy_protocol: false, mode: None, admin: false }
+        Self { address: Address::Inet(address), proxy_protocol: false, mode: None, optional: false }
     }
 }
 
@@ -80,7 +80,9 @@ pub struct Server {
     options: Options,
     doors: Vec<Door>,
     inherited: Vec<Listener>,
+    admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
+    log: AccessLog,
 }
 
 /// A server that serves. Dropping it leaves it running until the process ends; [`Running::stop`] ends it.
@@ -90,6 +92,7 @@ pub struct Running {
     board: Arc<Board>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
+    backlog: u32,
 }
 
 /// What is known of a running server, for whoever asks: admin handlers, the program.
@@ -98,7 +101,7 @@ pub struct Board {
     pub(crate) stopping: std::sync::atomic::AtomicBool,
     pub(crate) backend: Backend,
     pub(crate) backend_reason: &'static str,
-    pub(crate) addresses: Vec<Address>,
+    pub(crate) addresses: Mutex<Vec<Address>>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
     pub(crate) started: std::time::SystemTime,
@@ -107,7 +110,14 @@ pub struct Board {
 impl Server {
     /// A server that listens nowhere and has no handlers yet.
     pub fn new(options: Options) -> Self {
-        Self { options, doors: Vec::new(), inherited: Vec::new(), mounts: Vec::new() }
+        Self {
+            options,
+            doors: Vec::new(),
+            inherited: Vec::new(),
+            admin: Vec::new(),
+            mounts: Vec::new(),
+            log: AccessLog::off(),
+        }
     }
 
     /// Listens on a TCP address; port 0 lets the system choose.
@@ -130,17 +140,30 @@ impl Server {
         self
     }
 
+    /// Has requests logged.
+    #[must_use]
+    pub(crate) fn log(mut self, log: AccessLog) -> Self {
+        self.log = log;
+        self
+    }
+
+    /// Binds an address for [`Server::admin`].
+    pub(crate) fn bind_admin(address: &Address, backlog: u32) -> io::Result<Listener> {
+        let options = ListenOptions { backlog, shared: false, mode: None };
+        Listener::bind(address, options).map_err(|error| named(&error, address))
+    }
+
+    /// Accepts admin connections on a listener, by the first worker.
+    #[must_use]
+    pub(crate) fn admin(mut self, listener: Listener) -> Self {
+        self.admin.push(listener);
+        self
+    }
+
     /// Gives requests whose path, as sent, begins with `prefix` to a handler. The longest prefix wins.
     #[must_use]
     pub fn mount(mut self, prefix: &str, mount: impl Mount + 'static) -> Self {
         self.mounts.push(MountPoint { prefix: prefix.to_owned(), mount: Arc::new(mount), admin: false });
-        self
-    }
-
-    /// Gives requests of the admin listener whose path begins with `prefix` to a handler.
-    #[must_use]
-    pub fn mount_admin(mut self, prefix: &str, mount: impl Mount + 'static) -> Self {
-        self.mounts.push(MountPoint { prefix: prefix.to_owned(), mount: Arc::new(mount), admin: true });
         self
     }
 
@@ -158,7 +181,7 @@ impl Server {
         self,
         admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>,
     ) -> io::Result<Running> {
-        let Self { options, doors, inherited, mut mounts } = self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, log } = self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -167,10 +190,13 @@ impl Server {
         let mut queues = Vec::new();
         queues.resize_with(workers, Vec::new);
         let mut addresses = Vec::new();
-        let mut admin_addresses = Vec::new();
         for door in &doors {
-            let address = bind(door, options.backlog, &mut queues)?;
-            if door.admin { &mut admin_addresses } else { &mut addresses }.push(address);
+            addresses.extend(bind(door, options.backlog, &mut queues)?);
+        }
+        let mut admin_addresses = Vec::new();
+        for listener in admin_listeners {
+            admin_addresses.push(listener.address().clone());
+            queues[0].push((listener, DoorKind { admin: true, proxy_protocol: false }));
         }
         for listener in inherited {
             addresses.push(listener.address().clone());
@@ -186,7 +212,7 @@ impl Server {
             stopping: false.into(),
             backend,
             backend_reason,
-            addresses,
+            addresses: Mutex::new(addresses),
             admin_addresses,
             connections: options.policy.connections,
             started: std::time::SystemTime::now(),
@@ -200,13 +226,14 @@ impl Server {
             board,
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
+            backlog: options.backlog,
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
             let seat = Seat {
                 queue,
                 plan: Arc::clone(&plan),
                 pool: pool.clone(),
-                shared: Shared { metrics, census: Arc::clone(&census), log: Access::default() },
+                shared: Shared { metrics, census: Arc::clone(&census), log: log.access() },
             };
             let (report, hear) = std::sync::mpsc::channel();
             let thread = thread::Builder::new()
@@ -231,13 +258,13 @@ impl Server {
 
 impl Running {
     /// Where it listens, with the ports that the system chose.
-    pub fn addresses(&self) -> &[Address] {
-        &self.board.addresses
+    pub fn addresses(&self) -> Vec<Address> {
+        lock(&self.board.addresses).clone()
     }
 
     /// Where the admin listener is.
-    pub fn admin_addresses(&self) -> &[Address] {
-        &self.board.admin_addresses
+    pub fn admin_addresses(&self) -> Vec<Address> {
+        self.board.admin_addresses.clone()
     }
 
     /// How it waits for events, and why so.
@@ -261,7 +288,7 @@ impl Running {
 
     /// Gives the workers other limits. What they serve stays.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
-        let mut points = self.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
             points.retain(|point| point.admin);
             points.extend(mounts.into_iter().map(|(prefix, mount)| MountPoint {
@@ -273,6 +300,38 @@ impl Running {
         let plan = Arc::new(Plan { policy, mounts: points.clone() });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
+        }
+    }
+
+    /// Binds those doors at which nobody listens yet.
+    ///
+    /// # Errors
+    /// One of them cannot be bound; then none is.
+    pub(crate) fn bind_new(&self, doors: &[Door]) -> io::Result<Vec<Vec<(Listener, DoorKind)>>> {
+        let known = lock(&self.board.addresses).clone();
+        let mut queues = Vec::new();
+        queues.resize_with(self.links.len(), Vec::new);
+        for door in doors.iter().filter(|door| !known.contains(&door.address)) {
+            bind(door, self.backlog, &mut queues)?;
+        }
+        Ok(queues)
+    }
+
+    /// Accepts at `doors` only: at those just bound, and no longer at those that are not among them.
+    pub(crate) fn listen_only(&self, doors: &[Door], bound: Vec<Vec<(Listener, DoorKind)>>) {
+        let mut addresses = lock(&self.board.addresses);
+        for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
+            for link in &self.links {
+                link.send(Message::Command(Command::Unlisten(address.clone())));
+            }
+        }
+        for (link, queue) in self.links.iter().zip(bound) {
+            for (listener, kind) in queue {
+                if !addresses.contains(listener.address()) {
+                    addresses.push(listener.address().clone());
+                }
+                link.send(Message::Command(Command::Listen(listener, kind)));
+            }
         }
     }
 
@@ -350,43 +409,37 @@ impl Seat {
     }
 }
 
-/// Binds a door for every worker; the admin door leads to the first one only.
-fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Address> {
-    let kind = DoorKind { admin: door.admin, proxy_protocol: door.proxy_protocol };
-    let shared = queues.len() > 1 && !door.admin && matches!(door.address, Address::Inet(_));
-    let options = ListenOptions { backlog, shared, mode: door.mode };
-    let named = |error: io::Error, address: &Address| {
-        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(&error)))
+/// Binds a door for every worker. `None`: it is optional, and this machine does not have the address.
+fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Option<Address>> {
+    let kind = DoorKind { admin: false, proxy_protocol: door.proxy_protocol };
+    let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
+    let options = ListenOptions { backlog, shared: false, mode: door.mode };
+    // Asked alone first: sharing a port would also share it with another server of this user, without a word.
+    let alone = match Listener::bind(&door.address, options) {
+        Err(error) if door.optional && is_absent(&error) => return Ok(None),
+        other => other.map_err(|error| named(&error, &door.address))?,
     };
-    if shared {
-        // Sharing a port would also share it with another server of this user, without a word: ask alone first.
-        let alone = ListenOptions { shared: false, ..options };
-        let probe = Listener::bind(&door.address, alone).map_err(|error| named(error, &door.address))?;
-        if let Address::Inet(address) = &door.address
-            && address.port() != 0
-        {
-            drop(probe);
-        }
-    }
-    let first = Listener::bind(&door.address, options).map_err(|error| named(error, &door.address))?;
-    let address = first.address().clone();
+    let address = alone.address().clone();
     if !shared {
-        if door.admin || queues.len() == 1 {
-            queues[0].push((first, kind));
-        } else {
-            share(first, kind, queues)?;
-        }
-        return Ok(address);
+        share(alone, kind, queues)?;
+        return Ok(Some(address));
     }
-    let mut next = Some(first);
+    drop(alone);
     for queue in queues {
-        let listener = match next.take() {
-            Some(first) => first,
-            None => Listener::bind(&address, options).map_err(|error| named(error, &address))?,
-        };
+        let options = ListenOptions { shared: true, ..options };
+        let listener = Listener::bind(&address, options).map_err(|error| named(&error, &address))?;
         queue.push((listener, kind));
     }
-    Ok(address)
+    Ok(Some(address))
+}
+
+/// The machine has no such address, or not even its family.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
+}
+
+fn named(error: &io::Error, address: &Address) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(error)))
 }
 
 /// Gives every worker a handle of one queue.
@@ -409,4 +462,9 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
         _ => "",
     }
+}
+
+/// What these locks guard is whole at every point where a thread could panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

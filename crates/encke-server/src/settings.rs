@@ -51,6 +51,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// The access log, and what is told on standard error.
     pub log: LogSettings,
+    /// What is served, by host name. Without any, the folder of the command line, or the present one.
+    pub site: Vec<crate::site::SiteSettings>,
     /// The file that was read: it is never served.
     #[serde(skip)]
     pub file: Option<PathBuf>,

@@ -65,8 +65,6 @@ pub(crate) enum Command {
         /// For what is going on to end.
         time: Duration,
     },
-    /// Open the logs again.
-    ReopenLogs,
 }
 
 /// What a listener is for.
@@ -84,6 +82,8 @@ struct Door {
     kind: DoorKind,
     /// Drops that the kernel had counted at the last look.
     drops: u32,
+    /// It is retired, and closes at this moment.
+    until_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,7 +220,7 @@ impl<R: Reactor> Worker<R> {
     pub(crate) fn listen(&mut self, listener: Listener, kind: DoorKind) -> Result<(), Fault> {
         let address = listener.address().clone();
         let token = self.reactor.adopt(Source::Listener(listener))?;
-        self.core.doors.push(Door { token, address, kind, drops: 0 });
+        self.core.doors.push(Door { token, address, kind, drops: 0, until_ns: None });
         if !self.core.accept_paused {
             self.reactor.submit(token, Op::Accept);
         }
@@ -314,8 +314,10 @@ impl<R: Reactor> Worker<R> {
                 }
             }
             Command::Unlisten(address) => {
-                for door in self.core.doors.extract_if(.., |door| door.address == address) {
-                    self.reactor.submit(door.token, Op::Close);
+                let until_ns = self.core.now.mono_ns + RETIRE_NS;
+                for door in self.core.doors.iter_mut().filter(|door| door.address == address) {
+                    self.reactor.submit(door.token, Op::Retire);
+                    door.until_ns = Some(until_ns);
                 }
             }
             Command::Reload(plan) => {
@@ -328,7 +330,6 @@ impl<R: Reactor> Worker<R> {
                     self.core.stage = Stage::Announced { until_ns, time_ns: time.as_nanos() as u64 };
                 }
             }
-            Command::ReopenLogs => {}
         }
     }
 
@@ -377,6 +378,10 @@ impl<R: Reactor> Worker<R> {
     /// Goes through the stages of a drain as their time comes.
     fn stage(&mut self) {
         let now = self.core.now.mono_ns;
+        let over = |door: &mut Door| door.until_ns.is_some_and(|until_ns| until_ns <= now);
+        for door in self.core.doors.extract_if(.., over) {
+            self.reactor.submit(door.token, Op::Close);
+        }
         match self.core.stage {
             Stage::Announced { until_ns, time_ns } if until_ns <= now => {
                 for door in &self.core.doors {
@@ -448,7 +453,8 @@ impl Core {
             Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
             Stage::Draining { end_ns } => Some(end_ns),
         };
-        [self.wheel.next_ns(), self.accept_retry_ns, stage].into_iter().flatten().min()
+        let doors = self.doors.iter().filter_map(|door| door.until_ns).min();
+        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors].into_iter().flatten().min()
     }
 
     /// Whether answers close their connections.

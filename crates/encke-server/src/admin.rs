@@ -1,0 +1,195 @@
+//! What the admin listener answers: health, metrics, status.
+//!
+//! | path | who may | what |
+//! |---|---|---|
+//! | `/healthz` | anybody | 200 while the process serves |
+//! | `/readyz` | anybody | 200, or 503 once it is told to stop: for load balancers |
+//! | `/metrics` | the token; anybody with `metrics = "open"` | Prometheus text |
+//! | `/api/v1/status` | the token | JSON, schema 1, only ever added to |
+//!
+//! The token comes as `Authorization: Bearer …` or `?token=…`. A browser can be led here by a page of somebody
+//! else's whose name was made to resolve to this machine, so only hosts that no such page can have are answered:
+//! addresses, and names of the loopback.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use encke_stats::{Family, json, prometheus};
+use encke_wire::field::Known;
+use encke_wire::method::Method;
+use encke_wire::target;
+use serde_json::{Value, json};
+
+use crate::exchange::Exchange;
+use crate::handler::{Desk, Handler, Mount, Outcome};
+use crate::metrics;
+use crate::reply::{Body, Reply};
+use crate::request::Request;
+use crate::server::Board;
+
+/// Who may ask, and of which server.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) board: Arc<Board>,
+    pub(crate) token: Arc<str>,
+    pub(crate) metrics_open: bool,
+}
+
+impl Mount for Admin {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(self.clone())
+    }
+}
+
+impl Handler for Admin {
+    fn call(&mut self, request: &Request<'_>, _: Exchange) -> Outcome {
+        Outcome::Now(self.answer(request).with("Cache-Control", "no-store"))
+    }
+}
+
+impl Admin {
+    fn answer(&self, request: &Request<'_>) -> Reply {
+        if !host_is_safe(request.authority()) {
+            let text = "421 Misdirected Request\nAsk by an address or by localhost: other names may belong to a \
+                        page that wants to read this.\n";
+            return Reply::text(421, text);
+        }
+        if !matches!(request.method(), Method::Get | Method::Head) {
+            return Reply::error(405).with("Allow", "GET, HEAD");
+        }
+        match request.path() {
+            b"/healthz" => Reply::text(200, "ok\n"),
+            b"/readyz" if self.board.stopping.load(Ordering::Relaxed) => Reply::text(503, "stopping\n"),
+            b"/readyz" => Reply::text(200, "ready\n"),
+            b"/metrics" if self.metrics_open || self.may(request) => {
+                Reply::new(200)
+                    .with("Content-Type", prometheus::CONTENT_TYPE)
+                    .body(Body::Bytes(prometheus::render(&self.families()).into_bytes()))
+            }
+            b"/api/v1/status" if self.may(request) => Reply::new(200)
+                .with("Content-Type", "application/json")
+                .body(Body::Bytes(self.status().to_string().into_bytes())),
+            b"/metrics" | b"/api/v1/status" => {
+                let text = "401 Unauthorized\nThe token was printed when the server started.\n";
+                Reply::text(401, text).with("WWW-Authenticate", "Bearer")
+            }
+            _ => Reply::error(404),
+        }
+    }
+
+    fn may(&self, request: &Request<'_>) -> bool {
+        let bearer = request
+            .known(Known::Authorization)
+            .and_then(|value| value.split_first_chunk::<7>())
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
+            .is_some_and(|(_, token)| same(token.trim_ascii(), self.token.as_bytes()));
+        let query = request.query().unwrap_or_default();
+        bearer
+            || target::query_pairs(query)
+                .any(|(name, value)| name == "token" && same(value.as_bytes(), self.token.as_bytes()))
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let mut families = metrics::families(&self.board.metrics);
+        let info = Family::gauge("encke_build_info", "What runs: always 1.");
+        families.push(info.with(
+            &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend.name())],
+            1u64,
+        ));
+        families.push(
+            Family::gauge("encke_connections_limit", "Connections there may be.")
+                .value(self.board.connections as u64),
+        );
+        let process = [
+            ("process_resident_memory_bytes", "Resident memory.", encke_io::host::resident_bytes()),
+            (
+                "process_open_fds",
+                "Open descriptors.",
+                encke_io::host::open_descriptors().map(|count| count as u64),
+            ),
+            ("process_start_time_seconds", "Start, since 1970.", unix_seconds(self.board.started)),
+        ];
+        for (name, help, value) in process {
+            if let Some(value) = value {
+                families.push(Family::gauge(name, help).value(value));
+            }
+        }
+        #[cfg(unix)]
+        families.push(
+            Family::counter("process_cpu_seconds_total", "CPU time, user and system.")
+                .value(encke_io::host::cpu_seconds()),
+        );
+        families
+    }
+
+    fn status(&self) -> Value {
+        let board = &self.board;
+        let families: Value = serde_json::from_str(&json::render(&self.families())).unwrap_or_default();
+        let text = |addresses: &[encke_io::Address]| {
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        json!({
+            "schema": 1,
+            "version": env!("CARGO_PKG_VERSION"),
+            "state": if board.stopping.load(Ordering::Relaxed) { "stopping" } else { "serving" },
+            "backend": board.backend.name(),
+            "backend_reason": board.backend_reason,
+            "workers": board.metrics.len(),
+            "pid": std::process::id(),
+            "started_s": unix_seconds(board.started),
+            "listen": text(&crate::server::lock(&board.addresses)),
+            "admin": text(&board.admin_addresses),
+            "connections_limit": board.connections,
+            "connections": board.metrics.iter().map(|worker| worker.open.value()).sum::<i64>(),
+            "requests": board.metrics.iter().map(|worker| worker.requests.value()).sum::<u64>(),
+            "resident_bytes": encke_io::host::resident_bytes(),
+            "descriptors": encke_io::host::open_descriptors(),
+            "families": families["families"],
+        })
+    }
+}
+
+/// Compares in a time that does not depend on where the first difference is.
+fn same(given: &[u8], wanted: &[u8]) -> bool {
+    let differing = given.iter().zip(wanted).fold(0, |differing, (one, other)| differing | (one ^ other));
+    given.len() == wanted.len() && differing == 0
+}
+
+/// Whether no page of somebody else's can have this host: it is an address, or a name of the loopback.
+fn host_is_safe(authority: &[u8]) -> bool {
+    let Ok(authority) = target::parse_authority(authority) else { return authority.is_empty() };
+    let host = std::str::from_utf8(authority.host).unwrap_or_default();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    authority.is_loopback()
+        || host.parse::<Ipv4Addr>().is_ok()
+        || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+fn unix_seconds(time: SystemTime) -> Option<u64> {
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hosts_that_no_foreign_page_can_have_are_answered() {
+        for host in ["", "localhost", "localhost:8081", "127.0.0.1:8081", "[::1]:8081", "10.1.2.3", "[2001:db8::1]"] {
+            assert!(host_is_safe(host.as_bytes()), "{host}");
+        }
+        for host in ["example.org", "localhost.example.org", "127.0.0.1.example.org:8081", "1.2.3", "a b"] {
+            assert!(!host_is_safe(host.as_bytes()), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_compared_whole() {
+        assert!(same(b"secret", b"secret"));
+        for other in ["", "secre", "secret ", "Secret", "secretsecret"] {
+            assert!(!same(other.as_bytes(), b"secret"), "{other}");
+        }
+    }
+}

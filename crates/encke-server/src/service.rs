@@ -1,0 +1,274 @@
+//! A server made from settings, as the program runs it: sites, admin listener, logs, reload.
+//!
+//! ```text
+//! Settings ─► Service::start ─► binds, opens, starts ─► notes (what somebody should know)
+//!             Service::reload: everything new is made first; only if all of it could be, it replaces the old
+//! ```
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use encke_io::files::FileId;
+use encke_io::{Address, Backend, Listener, host};
+
+use crate::access::AccessLog;
+use crate::admin::Admin;
+use crate::handler::Mount;
+use crate::plan::MountPoint;
+use crate::server::{Door, Options, Running, Server};
+use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};
+use crate::site::{Site, SiteSettings};
+
+/// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
+const DESCRIPTORS_RESERVED: u64 = 64;
+/// Most files that sites keep open (settings: open_files.count).
+const FILE_CACHE_MAX: u64 = 512;
+/// Bytes of the token that is made when none is set: 128 bits.
+const TOKEN_BYTES: usize = 16;
+
+/// A server that runs from settings.
+pub struct Service {
+    running: Running,
+    log: AccessLog,
+    settings: Settings,
+    connections: usize,
+    token: Arc<str>,
+    notes: Vec<String>,
+}
+
+impl Service {
+    /// Binds every address, opens every root, starts the workers.
+    ///
+    /// # Errors
+    /// What of it could not be done, named.
+    pub fn start(settings: &Settings) -> io::Result<Self> {
+        let mut notes = Vec::new();
+        let doors = doors(settings)?;
+        let inherited = inherited()?;
+        let connections = connections(settings, doors.len() + inherited.len());
+        let site = site(settings)?;
+        note_backlog(settings, &mut notes);
+        let log = AccessLog::start(&settings.log)
+            .map_err(|error| io::Error::new(error.kind(), format!("access log: {error}")))?;
+
+        let mut server = Server::new(Options {
+            workers: match settings.server.workers {
+                OrAuto::Auto => None,
+                OrAuto::Set(count) => Some(count.get().into()),
+            },
+            backend: match settings.server.backend {
+                OrAuto::Auto => None,
+                OrAuto::Set(backend) => Some(backend),
+            },
+            backlog: settings.server.backlog,
+            offload_threads: settings.server.offload_threads.get().into(),
+            policy: settings.policy(connections),
+        })
+        .log(log.clone())
+        .mount("/", site);
+        if inherited.is_empty() {
+            for door in doors {
+                server = server.door(door);
+            }
+        }
+        for listener in inherited {
+            server = server.inherit(listener);
+        }
+
+        let mut token: Arc<str> = "".into();
+        let mut metrics_open = false;
+        if let OrOff::On(admin) = &settings.server.admin {
+            token = match &admin.token {
+                Some(secret) => secret.reveal().map_err(io::Error::other)?.into(),
+                None => new_token()?.into(),
+            };
+            metrics_open = admin.metrics == Metrics::Open;
+            for address in admin.address().addresses()? {
+                match Server::bind_admin(&address, settings.server.backlog) {
+                    Ok(listener) => server = server.admin(listener),
+                    Err(error) if admin.address.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
+                        notes.push(format!(
+                            "no admin listener: {address} is taken; choose another with --admin ADDRESS, or \
+                             --admin off"
+                        ));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let for_admin = Arc::clone(&token);
+        let running = server.start_with(|board| {
+            let admin = Admin { board: Arc::clone(board), token: for_admin, metrics_open };
+            vec![MountPoint { prefix: "/".into(), mount: Arc::new(admin), admin: true }]
+        })?;
+        Ok(Self { running, log, settings: settings.clone(), connections, token, notes })
+    }
+
+    /// What somebody should know who has just started it, with the remedy.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.running.addresses()
+    }
+
+    /// Where the admin listener is; none if it is off.
+    pub fn admin_addresses(&self) -> Vec<Address> {
+        self.running.admin_addresses()
+    }
+
+    /// What opens the admin listener.
+    pub fn admin_token(&self) -> &str {
+        &self.token
+    }
+
+    /// How it waits for events, and why so.
+    pub fn backend(&self) -> (Backend, &'static str) {
+        self.running.backend()
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.running.workers()
+    }
+
+    /// Connections it can hold.
+    pub fn connections(&self) -> usize {
+        self.connections
+    }
+
+    /// Obeys other settings from now on. Listeners that stay configured are not touched; a request keeps the
+    /// settings it began with. Returns what somebody should know.
+    ///
+    /// # Errors
+    /// What of the new settings could not be done; the old ones stay whole.
+    pub fn reload(&mut self, settings: &Settings) -> io::Result<Vec<String>> {
+        let mut notes: Vec<String> = self
+            .settings
+            .waiting_for_start(settings)
+            .into_iter()
+            .map(|key| format!("{key} has changed, but takes effect at the next start only"))
+            .collect();
+        if self.settings.server.admin != settings.server.admin {
+            notes.push("server.admin has changed, but takes effect at the next start only".into());
+        }
+        let doors = doors(settings)?;
+        let connections = connections(settings, doors.len());
+        let site: Arc<dyn Mount> = Arc::new(site(settings)?);
+        let bound = self.running.bind_new(&doors)?;
+        self.running.listen_only(&doors, bound);
+        self.running.reload(settings.policy(connections), Some(vec![("/".into(), site)]));
+        self.log.reload(&settings.log)?;
+        self.connections = connections;
+        self.settings = settings.clone();
+        Ok(notes)
+    }
+
+    /// Opens the log files again, after somebody has moved them.
+    ///
+    /// # Errors
+    /// The file cannot be opened; lines go on to the old one.
+    pub fn reopen_logs(&self) -> io::Result<()> {
+        self.log.reopen()
+    }
+
+    /// Begins to stop: as `server.drain_delay` and `server.drain_time` say.
+    pub fn drain(&self) {
+        let server = &self.settings.server;
+        self.running.drain(server.drain_delay.duration(), server.drain_time.duration());
+    }
+
+    /// Waits for the end that [`Service::drain`] began.
+    pub fn join(self) {
+        self.running.join();
+        self.log.finish();
+    }
+}
+
+/// The listeners of the settings. Of a pair for both families one may be missing on this machine.
+fn doors(settings: &Settings) -> io::Result<Vec<Door>> {
+    let mut doors = Vec::new();
+    for listen in &settings.server.listen {
+        let addresses = listen.address.addresses().map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
+        })?;
+        for address in addresses {
+            doors.push(Door {
+                address,
+                proxy_protocol: listen.proxy_protocol,
+                mode: listen.mode.map(|mode| mode.0),
+                optional: listen.address.is_pair(),
+            });
+        }
+    }
+    Ok(doors)
+}
+
+#[cfg(unix)]
+fn inherited() -> io::Result<Vec<Listener>> {
+    host::inherited_listeners()
+}
+
+#[cfg(not(unix))]
+fn inherited() -> io::Result<Vec<Listener>> {
+    Ok(Vec::new())
+}
+
+/// Connections that the descriptors allow, or fewer if the settings say so.
+fn connections(settings: &Settings, listeners: usize) -> usize {
+    let descriptors = host::raise_descriptor_limit();
+    let workers = match settings.server.workers {
+        OrAuto::Auto => host::processors(),
+        OrAuto::Set(count) => count.get().into(),
+    };
+    // Every worker has its own listeners, its poller, its bell and its watch of files.
+    let own = ((listeners + 3) * workers) as u64;
+    let most = descriptors.saturating_sub(own + FILE_CACHE_MAX + DESCRIPTORS_RESERVED).max(1);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    match settings.limits.connections {
+        OrAuto::Auto => most,
+        OrAuto::Set(count) => most.min(count.get() as usize),
+    }
+}
+
+fn site(settings: &Settings) -> io::Result<Site> {
+    let here = [SiteSettings::default()];
+    let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
+    Site::new(sites, forbidden(settings)).map_err(io::Error::other)
+}
+
+/// Files that are never served, wherever they lie: settings, state, logs.
+fn forbidden(settings: &Settings) -> Vec<FileId> {
+    let log = match &settings.log.access {
+        LogTarget::File(path) => Some(path),
+        LogTarget::Stdout | LogTarget::Off => None,
+    };
+    let paths: Vec<&PathBuf> = [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
+        .into_iter()
+        .flatten()
+        .chain(log)
+        .collect();
+    // What is not there yet has no identity; the log is opened, and so created, before the site is.
+    paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()
+}
+
+fn note_backlog(settings: &Settings, notes: &mut Vec<String>) {
+    let backlog = settings.server.backlog;
+    if let Some(limit) = host::backlog_limit()
+        && limit < backlog
+    {
+        notes.push(format!(
+            "the kernel caps the backlog of {backlog} at {limit}: bursts of more connections are dropped and \
+             take a second longer; sysctl -w net.core.somaxconn={backlog}"
+        ));
+    }
+}
+
+fn new_token() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    host::random(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

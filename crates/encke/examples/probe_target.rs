@@ -1,0 +1,88 @@
+//! A target for conformance probes: serves a folder, and echoes request bodies at `/echo`.
+//!
+//! `probe_target DIR --listen ADDRESS:PORT [--backend NAME] [--workers N]`
+//!
+//! It prints the address it listens on, so that port 0 may be asked for, and serves until it is killed.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use encke_server::site::{Site, SiteSettings};
+use encke_server::{
+    Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request, Server,
+};
+
+/// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
+const ECHO_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(running) => {
+            println!("{}", running.addresses()[0]);
+            running.join();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("probe_target: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
+    let mut options = Options { workers: Some(1), ..Options::default() };
+    options.policy.connections = 10_000;
+    let mut root = None;
+    let mut listen = "127.0.0.1:0".to_owned();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--listen" => listen = value()?,
+            "--backend" => options.backend = Some(value()?.parse()?),
+            "--workers" => options.workers = Some(value()?.parse()?),
+            _ if root.is_none() => root = Some(argument),
+            _ => return Err(format!("unexpected argument: {argument}").into()),
+        }
+    }
+    let root = root.ok_or("which folder?  probe_target DIR --listen ADDRESS:PORT")?;
+    let site = Site::new(&[SiteSettings { root: root.into(), ..SiteSettings::default() }], Vec::new())?;
+    Ok(Server::new(options).listen(listen.parse()?).mount("/", site).mount("/echo", Echo).start()?)
+}
+
+struct Echo;
+
+impl Mount for Echo {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(Echoes::default())
+    }
+}
+
+/// The bodies that are on their way.
+#[derive(Default)]
+struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
+
+impl Handler for Echoes {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        exchange.read_more();
+        self.0.insert(exchange.key(), (exchange, Vec::new()));
+        Outcome::Later
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some((exchange, mut bytes)) = self.0.remove(&key) else { return };
+        match piece {
+            Piece::Data(data) if bytes.len() + data.len() > ECHO_BYTES_MAX => exchange.answer(Reply::error(413)),
+            Piece::Data(data) => {
+                bytes.extend_from_slice(data);
+                exchange.read_more();
+                self.0.insert(key, (exchange, bytes));
+            }
+            Piece::End => exchange.answer(
+                Reply::new(200).with("Content-Type", "application/octet-stream").body(Body::Bytes(bytes)),
+            ),
+            // The server answers, or has nobody to answer to.
+            Piece::Broken => {}
+        }
+    }
+}
