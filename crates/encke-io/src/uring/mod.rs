@@ -19,7 +19,7 @@
 //!
 //! - **What arrives while it is not wanted** (the kernel was faster than the cancel) is kept as a [`Parcel`] and
 //!   delivered first when it is wanted again. It is copied out of the ring's buffers, so that connections at
-//!   rest do not use them up, until [`PARKED_BYTES_MAX`] lie there.
+//!   rest do not use them up, until [`UringSettings::parked_bytes`] lie there.
 //! - **The cancel is put off by a turn**, because a send completes a turn later than it was given: a worker
 //!   that pauses while it answers would else pay a cancel and a new operation for each request.
 //! - **No buffer left** (ENOBUFS): the connection is received from once by recv(2) into the scratch, then
@@ -59,11 +59,6 @@ use crate::slab::Slab;
 use crate::socket;
 use crate::wake::{self, Waker};
 
-/// Bytes that arrived for paused connections and were copied out of the ring. Past that their buffers stay with
-/// them, of which there are `buffers × buffer_bytes`: so 16 MiB + 4 MiB a worker is all that paused peers can
-/// make it hold.
-const PARKED_BYTES_MAX: usize = 16 << 20;
-
 /// Turns in which a reactor that is dropped waits for the kernel to give its memory back, 10 ms each.
 const LAST_TURNS: u32 = 500;
 
@@ -75,6 +70,9 @@ pub struct UringSettings {
     pub buffers: u16,
     /// Bytes of each, at most [`LEASE_BYTES_MAX`]. 16 KiB hold any request head and a TLS record.
     pub buffer_bytes: u32,
+    /// Bytes that arrived for paused connections and were copied out of the ring. Past that their buffers stay
+    /// with them; so `parked_bytes + buffers × buffer_bytes` is all that paused peers can make a worker hold.
+    pub parked_bytes: usize,
     /// One accept or receive operation serves until it is cancelled (Linux 6.0), instead of one event each.
     /// Where the kernel refuses, the reactor goes on without.
     pub multishot: bool,
@@ -82,7 +80,7 @@ pub struct UringSettings {
 
 impl Default for UringSettings {
     fn default() -> Self {
-        Self { buffers: 256, buffer_bytes: 16 * 1024, multishot: true }
+        Self { buffers: 256, buffer_bytes: 16 * 1024, parked_bytes: 16 << 20, multishot: true }
     }
 }
 
@@ -95,7 +93,7 @@ pub struct UringReactor {
     sends: Slab<Outgoing>,
     connects: Slab<Box<SocketAddrAny>>,
     /// Message headers of former sends, to be used again.
-    spare_messages: Vec<Box<Message>>,
+    spare_messages: Vec<Message>,
     /// What arrived for sources that did not want it, by place.
     parked: HashMap<u32, VecDeque<Parcel>>,
     parked_bytes: usize,
@@ -184,15 +182,17 @@ const READY: u32 = 1 << 14;
 struct Outgoing {
     sending: Sending,
     /// What a vectored send points to.
-    message: Option<Box<Message>>,
+    message: Option<Message>,
     /// Contains a piece of a file: sent by system calls of its own.
     direct: bool,
     /// An operation of it is in flight; else it waits for its turn.
     in_kernel: bool,
 }
 
-/// What sendmsg(2) is given. It stays where it is until the completion.
-struct Message {
+/// What sendmsg(2) is given, on the heap, so that it stays where it is until the completion.
+struct Message(Box<Slices>);
+
+struct Slices {
     header: libc::msghdr,
     slices: [libc::iovec; SLICES],
 }
@@ -556,7 +556,7 @@ impl UringReactor {
             self.buffers.give_back(lease);
             return Served::Nothing;
         }
-        let parcel = if self.parked_bytes + lease.len() > PARKED_BYTES_MAX {
+        let parcel = if self.parked_bytes + lease.len() > self.settings.parked_bytes {
             Parcel::Lease(lease)
         } else {
             let bytes = self.buffers.bytes_mut(&lease).to_vec();
@@ -927,10 +927,10 @@ impl UringReactor {
     /// The next piece of work: of those that need no kernel and the completions by turns.
     fn work(&mut self) -> Option<Served> {
         self.ready_first = !self.ready_first;
-        if self.ready_first || self.completions.is_empty() {
-            if let Some(token) = self.ready.pop_front() {
-                return Some(self.serve(token));
-            }
+        if (self.ready_first || self.completions.is_empty())
+            && let Some(token) = self.ready.pop_front()
+        {
+            return Some(self.serve(token));
         }
         let completion = self.completions.pop_front()?;
         Some(self.handle(completion))
@@ -951,7 +951,7 @@ impl UringReactor {
 
 impl Outgoing {
     /// The operation that sends the run of memory segments at the current place.
-    fn entry(&mut self, fd: Fd, spare_messages: &mut Vec<Box<Message>>) -> Entry {
+    fn entry(&mut self, fd: Fd, spare_messages: &mut Vec<Message>) -> Entry {
         let sending = &self.sending;
         let mut run = sending.run();
         let first = run.next().expect("a send without files that is not done has bytes");
@@ -960,17 +960,16 @@ impl Outgoing {
             let flags = sending.flags(1).bits() as i32;
             return opcode::Send::new(fd, first.as_ptr(), len).flags(flags).build();
         };
-        let message = self
-            .message
-            .get_or_insert_with(|| spare_messages.pop().unwrap_or_else(|| Box::new(Message::new())));
+        let message = self.message.get_or_insert_with(|| spare_messages.pop().unwrap_or_else(Message::new));
+        let Slices { header, slices } = &mut *message.0;
         let mut count = 0;
-        for (slice, bytes) in message.slices.iter_mut().zip([first, second].into_iter().chain(run)) {
+        for (slice, bytes) in slices.iter_mut().zip([first, second].into_iter().chain(run)) {
             *slice = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             count += 1;
         }
-        message.header.msg_iov = message.slices.as_mut_ptr();
-        message.header.msg_iovlen = count as _;
-        opcode::SendMsg::new(fd, &raw const message.header).flags(sending.flags(count).bits()).build()
+        header.msg_iov = slices.as_mut_ptr();
+        header.msg_iovlen = count as _;
+        opcode::SendMsg::new(fd, header).flags(sending.flags(count).bits()).build()
     }
 }
 
@@ -979,7 +978,7 @@ impl Message {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all zeros is a msghdr without name, slices, and control data (recvmsg(2)).
         let header = unsafe { std::mem::zeroed() };
-        Self { header, slices: [nothing; SLICES] }
+        Self(Box::new(Slices { header, slices: [nothing; SLICES] }))
     }
 }
 

@@ -18,7 +18,7 @@ use encke_io::{
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage};
+use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
 /// Makes a reactor. A back end that this system lacks fails its cases: it never skips them.
@@ -54,12 +54,15 @@ back_ends! {
     // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
     Uring: UringReactor = UringReactor::new, burst 33;
     // As on a kernel that has no multishot receive.
-    UringSingle: UringReactor =
-        |pool| UringReactor::with(pool, UringSettings { multishot: false, ..UringSettings::default() }), burst 2;
+    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2;
     // So few buffers that they are always gone.
-    UringStarved: UringReactor =
-        |pool| UringReactor::with(pool, UringSettings { buffers: 2, buffer_bytes: 512, multishot: true }), burst 33;
+    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33;
 }
+
+const SINGLE: UringSettings =
+    UringSettings { buffers: 256, buffer_bytes: 16 * 1024, parked_bytes: 16 << 20, multishot: false };
+const STARVED: UringSettings =
+    UringSettings { buffers: 2, buffer_bytes: 512, parked_bytes: 600, multishot: true };
 
 /// Jobs that wait for the one thread of a scene's pool.
 const JOBS: usize = 2;
@@ -437,4 +440,111 @@ pub fn what_was_not_fetched_comes_first<B: BackEnd>(stage: &mut Stage<Loopback<B
     told.sort_unstable();
     told.dedup();
     assert_eq!(told.len(), connections.len());
+}
+
+pub fn a_flooded_connection_can_be_paused_at_every_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (token, peer) = stage.connection();
+    let message = pattern(8 << 20);
+    let flood = thread::spawn({
+        let message = message.clone();
+        move || {
+            peer.stream.set_nonblocking(false).expect("a socket");
+            (&peer.stream).write_all(&message).expect("somebody reads");
+        }
+    });
+    let mut received = Vec::new();
+    let mut ended = false;
+    stage.submit(token, Op::Recv);
+    while !ended {
+        let note = stage.expect("bytes or the end", |note| match note {
+            Note::Received(_, bytes) => Some(Some(bytes.clone())),
+            Note::PeerClosed { behind_data, .. } => Some((*behind_data).then(Vec::new)),
+            _ => None,
+        });
+        match note {
+            Some(bytes) => received.extend(bytes),
+            None => ended = true,
+        }
+        stage.submit(token, Op::Pause);
+        for _ in 0..3 {
+            let before = stage.notes.len();
+            stage.turn(Duration::ZERO);
+            let bytes = stage.notes.iter().skip(before).filter(|note| matches!(note, Note::Received(..)));
+            assert_eq!(bytes.count(), 0, "nothing is received while it is paused");
+        }
+        stage.submit(token, Op::Recv);
+    }
+    flood.join().expect("no panic");
+    assert!(received == message, "{} of {} bytes", received.len(), message.len());
+}
+
+pub fn a_flooded_connection_can_be_closed<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    for op in [Op::Close, Op::Abort] {
+        let (token, peer) = stage.connection();
+        stage.submit(token, Op::Recv);
+        let flood = thread::spawn(move || {
+            peer.stream.set_nonblocking(false).expect("a socket");
+            let chunk = [0; 100_000];
+            while (&peer.stream).write_all(&chunk).is_ok() {}
+        });
+        for _ in 0..20 {
+            stage.expect("bytes", |note| matches!(note, Note::Received(..)).then_some(()));
+        }
+        stage.close(token, op);
+        stage.notes.clear();
+        flood.join().expect("no panic");
+    }
+}
+
+pub fn a_reactor_that_is_dropped_lets_go_of_everything<B: BackEnd>(_: &mut Stage<Loopback<B>>) {
+    let mut stage = Stage::<Loopback<B>>::open();
+    let (receiving, mut first) = stage.connection();
+    let (sending, mut second) = stage.connection_with(Some(4 * 1024));
+    let (paused, mut third) = stage.connection();
+    stage.submit(receiving, Op::Recv);
+    stage.submit(paused, Op::Recv);
+    stage.send(sending, vec![encke_io::Segment::Bytes(pattern(32 << 20))]);
+    stage.settle();
+    stage.submit(paused, Op::Pause);
+    stage.settle();
+    stage.settle();
+    let (retired, address) = stage.listen();
+    stage.submit(retired, Op::Retire);
+    let target = Stage::<Loopback<B>>::inet(&address);
+    let connecting = stage.unconnected(&target);
+    stage.submit(connecting, Op::Connect(target));
+    let (listener, _) = stage.listen();
+    stage.submit(listener, Op::Accept);
+    stage.settle();
+    drop(stage);
+    for peer in [&mut first, &mut second, &mut third] {
+        let begun = Instant::now();
+        while peer.end() == End::Open {
+            assert!(begun.elapsed() < PATIENCE, "a connection is still open");
+            peer.receive(usize::MAX, &mut Vec::new());
+        }
+    }
+}
+
+/// Only where there are buffers to lack.
+pub fn nobody_waits_for_a_buffer(stage: &mut Stage<Loopback<UringStarved>>) {
+    let mut connections: Vec<_> = (0..20).map(|_| stage.connection()).collect();
+    for (token, _) in &connections {
+        stage.submit(*token, Op::Recv);
+    }
+    let message = pattern(20_000);
+    for (_, peer) in &mut connections {
+        assert_eq!(peer.send(&message), message.len());
+    }
+    let mut received: Vec<_> = connections.iter().map(|(token, _)| (*token, Vec::new())).collect();
+    while received.iter().any(|(_, bytes)| bytes.len() < message.len()) {
+        let (from, bytes) = stage.expect("bytes", |note| match note {
+            Note::Received(token, bytes) => Some((*token, bytes.clone())),
+            _ => None,
+        });
+        let entry = received.iter_mut().find(|(token, _)| *token == from).expect("one of them");
+        entry.1.extend(bytes);
+    }
+    assert!(received.iter().all(|(_, bytes)| *bytes == message));
+    assert!(stage.reactor().starved() > 0, "two buffers are not enough for twenty");
 }

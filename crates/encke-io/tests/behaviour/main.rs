@@ -88,6 +88,9 @@ macro_rules! on_the_system {
                 a_job_too_many_is_refused,
                 a_wait_ends_at_its_moment,
                 what_was_not_fetched_comes_first,
+                a_flooded_connection_can_be_paused_at_every_event,
+                a_flooded_connection_can_be_closed,
+                a_reactor_that_is_dropped_lets_go_of_everything,
             }
         }
     };
@@ -99,3 +102,5 @@ on_the_system!(epoll_edge, crate::loopback::EpollEdge);
 on_the_system!(uring, crate::loopback::Uring);
 on_the_system!(uring_single, crate::loopback::UringSingle);
 on_the_system!(uring_starved, crate::loopback::UringStarved);
+play!(uring_lacking_buffers, crate::loopback::Loopback<crate::loopback::UringStarved>,
+    loopback::{nobody_waits_for_a_buffer});
