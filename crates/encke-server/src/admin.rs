@@ -92,7 +92,7 @@ impl Admin {
     }
 
     fn families(&self) -> Vec<Family> {
-        let mut families = metrics::families(&self.board.metrics);
+        let mut families = metrics::families(&self.board.metrics, self.board.log.dropped());
         let info = Family::gauge("encke_build_info", "What runs: always 1.");
         families.push(info.with(
             &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend.name())],

@@ -207,7 +207,7 @@ impl Core {
         let asker = Asker::Peer(conn.peer, conn.has(SECURE), &policy);
         let request = Request { head, bytes, asker, now: self.now };
         let intake = Intake::new(head.framing());
-        self.turn_requests += 1;
+        self.metrics.requests.increment();
         if let Some(reply) = self.preliminary(&request) {
             self.answer_in_call(token, &request, asked, intake, reply, None);
             return;
@@ -300,6 +300,7 @@ impl Core {
             let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
             let (_, content) = self.put_reply(token, asked, true, reply);
             self.end_entry(entry, status, content, started_ns);
+            self.turn_answers += 1;
             self.next_request(token);
             return;
         }
@@ -514,6 +515,7 @@ impl Core {
         }
         let Some(record) = self.records.remove(place) else { return };
         self.conns[token.index as usize].record = NONE;
+        self.metrics.latency.record(self.now.mono_ns.saturating_sub(record.started_ns));
         if let Some(entry) = record.entry {
             self.out_entries.push((entry, record.sent_bytes, record.started_ns));
         }

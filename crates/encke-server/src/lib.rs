@@ -11,7 +11,6 @@
 //! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
 //! **exchange** (one request, while it is open).
 
-mod access;
 mod admin;
 mod buffers;
 mod census;
@@ -44,7 +43,3 @@ pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use server::{Door, Options, Running, Server};
 pub use service::Service;
-
-pub(crate) fn report(text: &str) {
-    eprintln!("encke: {text}");
-}

@@ -31,7 +31,6 @@ pub(crate) struct Metrics {
     pub(crate) exchanges: Gauge,
     pub(crate) sends: Gauge,
     pub(crate) jobs: Gauge,
-    pub(crate) log_dropped: Counter,
     pub(crate) latency: Histogram,
 }
 
@@ -53,7 +52,7 @@ impl Metrics {
 }
 
 /// Adds up the workers' counts under the names that operators read.
-pub(crate) fn families(workers: &[Arc<Metrics>]) -> Vec<Family> {
+pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
     let sum = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
     let level = |of: &dyn Fn(&Metrics) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
     let open = level(&|worker| worker.open.value());
@@ -121,7 +120,7 @@ pub(crate) fn families(workers: &[Arc<Metrics>]) -> Vec<Family> {
         Family::counter("encke_handler_panics_total", "Calls of handlers that panicked.")
             .value(sum(&|worker| worker.handler_panics.value())),
         Family::counter("encke_log_dropped_lines_total", "Lines of the access log dropped because it was not written fast enough.")
-            .value(sum(&|worker| worker.log_dropped.value())),
+            .value(log_dropped),
         Family::counter("encke_turns_total", "Turns of the workers' loops.")
             .value(sum(&|worker| worker.turns.value())),
         Family::histogram(

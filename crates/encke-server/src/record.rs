@@ -11,7 +11,7 @@
 use encke_io::Token;
 use encke_wire::http1::{ChunkedDecoder, Framing};
 
-use crate::access::Entry;
+use crate::log::Entry;
 use crate::reply::{Pull, Reply};
 
 /// An exchange that outlives the call of its handler.

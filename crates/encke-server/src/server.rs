@@ -26,7 +26,7 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 
-use crate::access::AccessLog;
+use crate::log::AccessLog;
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
@@ -104,6 +104,7 @@ pub struct Board {
     pub(crate) addresses: Mutex<Vec<Address>>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
+    pub(crate) log: AccessLog,
     pub(crate) started: std::time::SystemTime,
 }
 
@@ -215,6 +216,7 @@ impl Server {
             addresses: Mutex::new(addresses),
             admin_addresses,
             connections: options.policy.connections,
+            log: log.clone(),
             started: std::time::SystemTime::now(),
         });
         mounts.extend(admin(&board));
@@ -372,6 +374,8 @@ impl Seat {
             Backend::EpollLevel => self.run(encke_io::EpollLevelReactor::new(pool), report),
             #[cfg(target_os = "linux")]
             Backend::EpollEdge => self.run(encke_io::EpollEdgeReactor::new(pool), report),
+            #[cfg(target_os = "linux")]
+            Backend::Uring => self.run(encke_io::UringReactor::new(pool), report),
             other => {
                 let reason = format!("this program was built without the back end {other}");
                 let _gone = report.send(Err(io::Error::new(io::ErrorKind::Unsupported, reason)));
@@ -400,7 +404,7 @@ impl Seat {
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => {
-                crate::report(&format!("a worker cannot wait for events any more: {fault}; stopping"));
+                crate::errors::report(crate::settings::Level::Warn, &format!("a worker cannot wait for events any more: {fault}; stopping"));
                 std::process::abort();
             }
             // One worker less would answer a part of the clients with silence: better to be started again.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 
-use crate::access::AccessLog;
+use crate::log::AccessLog;
 use crate::admin::Admin;
 use crate::handler::Mount;
 use crate::plan::MountPoint;

@@ -23,7 +23,7 @@ use encke_io::wheel::Wheel;
 use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Reactor, Segment, Source, Token};
 use encke_wire::http1::Head;
 
-use crate::access::{Access, Entry};
+use crate::log::{Access, Entry};
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
@@ -137,7 +137,8 @@ pub(crate) struct Core {
     pub(crate) ops: Vec<(Token, Op)>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Access,
-    pub(crate) turn_requests: u64,
+    /// Requests of this turn that were answered within their call.
+    pub(crate) turn_answers: u64,
     census: Arc<Census>,
     doors: Vec<Door>,
     accept_paused: bool,
@@ -196,7 +197,7 @@ impl<R: Reactor> Worker<R> {
             ops: Vec::new(),
             metrics: shared.metrics,
             log: shared.log,
-            turn_requests: 0,
+            turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
             accept_paused: false,
@@ -310,7 +311,7 @@ impl<R: Reactor> Worker<R> {
             Command::Listen(listener, kind) => {
                 let address = listener.address().clone();
                 if let Err(fault) = self.listen(listener, kind) {
-                    crate::report(&format!("cannot accept on {address}: {fault}"));
+                    crate::errors::report(crate::settings::Level::Warn, &format!("cannot accept on {address}: {fault}"));
                 }
             }
             Command::Unlisten(address) => {
@@ -411,12 +412,11 @@ impl<R: Reactor> Worker<R> {
 
     fn end_turn(&mut self) {
         let core = &mut self.core;
-        if core.turn_requests > 0 {
+        if core.turn_answers > 0 {
             let end = self.reactor.now();
             let lasted = end.mono_ns.saturating_sub(core.now.mono_ns);
-            core.metrics.requests.add(core.turn_requests);
-            core.metrics.latency.record_many(lasted, core.turn_requests);
-            core.turn_requests = 0;
+            core.metrics.latency.record_many(lasted, core.turn_answers);
+            core.turn_answers = 0;
         }
         let occupancy = self.reactor.occupancy();
         core.metrics.turns.add(1);
@@ -564,7 +564,7 @@ impl Core {
         let address =
             self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
         let address = address.unwrap_or_default();
-        crate::report(&format!(
+        crate::errors::report(crate::settings::Level::Warn, &format!(
             "cannot accept on {address}: {fault}; accepting pauses until a connection closes"
         ));
         self.pause_accept();
