@@ -1,21 +1,21 @@
 //! The access log: lines are made by the workers and written by a thread of its own.
 //!
 //! ```text
-//!  worker 0: Ring ─ begin … finish ─► batch ─┐ flush, once a turn
-//!  worker 1: Ring ─ begin … finish ─► batch ─┼─► bounded queue ─► writer thread ─► stdout or file
-//!  worker n: Ring ─ begin … finish ─► batch ─┘                       │
+//!  worker 0: Access ─ begin … finish ─► batch ─┐ flush, once a turn
+//!  worker 1: Access ─ begin … finish ─► batch ─┼─► bounded queue ─► writer thread ─► stdout or file
+//!  worker n: Access ─ begin … finish ─► batch ─┘                       │
 //!       ▲ empty batches come back ───────────────────────────────────┘
 //! ```
 //! A worker never waits for the log: it takes no lock, and where the writer cannot keep up (a full disk, a
 //! reader that has stopped) lines are dropped and counted. The writer sleeps until there is something to write.
 //! A reader that goes away (`encke serve | head`) ends the log quietly, and nothing else.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) use line::Entry;
 
 use crate::errors;
 use crate::request::Request;
-use crate::settings::{Level, LogSettings, LogTarget};
+use crate::settings::{Level, LogFormat, LogSettings, LogTarget};
 
 /// Batches that may wait for the writer. With [`BATCH_BYTES_MAX`] that is at most 16 MiB: two seconds of the
 /// busiest worker's lines.
@@ -42,88 +42,119 @@ const BATCH_BYTES_MAX: usize = 64 * 1024;
 /// Entries that a worker keeps for later requests: as many as one turn may begin.
 const ENTRIES_KEPT: usize = 256;
 
-/// The access log of a process.
-pub(crate) struct AccessLog {
-    settings: LogSettings,
+/// The access log of a process; a clone is the same log.
+#[derive(Clone)]
+pub(crate) struct AccessLog(Option<Arc<Control>>);
+
+struct Control {
     shared: Arc<Shared>,
     queue: SyncSender<Message>,
+    state: Mutex<State>,
+}
+
+struct State {
+    target: LogTarget,
+    /// The queue's other end, while there is no writer.
+    messages: Option<Receiver<Message>>,
     writer: Option<JoinHandle<()>>,
 }
 
+/// What workers and writer look at.
 #[derive(Default)]
 struct Shared {
-    /// Nobody reads it any more: lines need not be made.
-    over: AtomicBool,
-    reopen: AtomicBool,
+    /// [`OFF`], [`COMBINED`] or [`JSON`].
+    mode: AtomicU8,
     dropped: AtomicU64,
+    /// Where lines go from now on, if the queue had no room to say so.
+    next: Mutex<Option<Output>>,
 }
+
+const OFF: u8 = 0;
+const COMBINED: u8 = 1;
+const JSON: u8 = 2;
 
 enum Message {
     /// Whole lines, how many, and where the empty batch goes.
     Lines(Vec<u8>, u64, SyncSender<Vec<u8>>),
-    /// [`Shared`] has changed.
-    Look,
+    /// Where the lines behind it go.
+    Switch(Output),
     /// The last message.
     End,
 }
 
+/// How long the end of the process waits for the last lines: their reader may have stopped for good.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
 impl AccessLog {
-    /// Opens the log and starts its writer; `None` if it is off.
+    /// A log that is off, whatever comes.
+    pub(crate) fn off() -> Self {
+        Self(None)
+    }
+
+    /// Opens the log and starts its writer.
     ///
     /// # Errors
     /// The file cannot be opened (the error names it), or the system has no room for another thread.
-    pub(crate) fn start(settings: &LogSettings) -> io::Result<Option<Self>> {
-        let output = match &settings.access {
-            LogTarget::Off => return Ok(None),
-            LogTarget::Stdout => Output::new(None, Box::new(io::stdout())),
-            LogTarget::File(path) => Output::new(Some(path.clone()), Box::new(open(path)?)),
-        };
-        Self::start_with(settings, output).map(Some)
-    }
-
-    fn start_with(settings: &LogSettings, output: Output) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn start(settings: &LogSettings) -> io::Result<Self> {
         let (queue, messages) = sync_channel(BATCHES_MAX);
-        let writer = thread::Builder::new().name("access-log".into()).stack_size(128 * 1024).spawn({
-            let shared = Arc::clone(&shared);
-            move || output.run(&messages, &shared)
-        })?;
-        Ok(Self { settings: settings.clone(), shared, queue, writer: Some(writer) })
+        let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
+        let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
+        control.turn_to(settings)?;
+        Ok(Self(Some(Arc::new(control))))
     }
 
     /// A worker's end of it.
-    pub(crate) fn ring(&self) -> Ring {
+    pub(crate) fn access(&self) -> Access {
+        let Some(control) = &self.0 else { return Access::default() };
         let (home, empty) = sync_channel(BATCHES_KEPT);
-        Ring(Some(Box::new(Open {
-            writer: line::Writer::new(self.settings.format),
+        Access(Some(Box::new(Open {
+            writer: line::Writer::new(),
             batch: Vec::new(),
             lines: 0,
             entries: Vec::new(),
-            queue: self.queue.clone(),
+            queue: control.queue.clone(),
             home,
             empty,
-            shared: Arc::clone(&self.shared),
+            shared: Arc::clone(&control.shared),
         })))
     }
 
+    /// Goes on in another place or format.
+    ///
+    /// # Errors
+    /// As [`AccessLog::start`]; the log then goes on as before.
+    pub(crate) fn reload(&self, settings: &LogSettings) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |control| control.turn_to(settings))
+    }
+
     /// Opens the file again, which somebody has moved away (logrotate(8)). Standard output stays what it is.
-    pub(crate) fn reopen(&self) {
-        self.shared.reopen.store(true, Ordering::Release);
-        // If the queue is full the writer is awake and will look.
-        let _full = self.queue.try_send(Message::Look);
+    ///
+    /// # Errors
+    /// It cannot be opened (the error names it); the log then goes on in the old one.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let Some(control) = &self.0 else { return Ok(()) };
+        let state = lock(&control.state);
+        if let LogTarget::File(path) = &state.target {
+            control.switch(Output::file(path)?);
+        }
+        Ok(())
     }
 
     /// Lines that were lost.
     pub(crate) fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+        self.0.as_ref().map_or(0, |control| control.shared.dropped.load(Ordering::Relaxed))
     }
 
-    /// Has everything written that was handed over, but waits no longer than `patience` for it: the reader may
-    /// have stopped for good.
-    pub(crate) fn close(mut self, patience: Duration) {
-        let Some(writer) = self.writer.take() else { return };
+    /// Has everything written that was handed over, but waits no longer than a second for it.
+    pub(crate) fn finish(self) {
+        self.finish_within(END_PATIENCE);
+    }
+
+    fn finish_within(self, patience: Duration) {
+        let Some(control) = self.0 else { return };
+        let Some(writer) = lock(&control.state).writer.take() else { return };
+        let queue = control.queue.clone();
         let (ended, wait) = sync_channel::<()>(0);
-        let queue = self.queue.clone();
         let waiter = thread::Builder::new().name("access-log-end".into()).spawn(move || {
             if queue.send(Message::End).is_ok() {
                 // A writer that has panicked has written all it could.
@@ -132,8 +163,52 @@ impl AccessLog {
             drop(ended);
         });
         if waiter.is_ok() {
-            // Nothing is ever sent: it ends when the other side is dropped, or in time.
+            // Nothing is ever sent: it returns when the other side is dropped, or in time.
             let _over = wait.recv_timeout(patience);
+        }
+    }
+}
+
+impl Control {
+    fn turn_to(&self, settings: &LogSettings) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if settings.access != state.target {
+            let output = match &settings.access {
+                LogTarget::Off => None,
+                LogTarget::Stdout => Some(Output::stdout()),
+                LogTarget::File(path) => Some(Output::file(path)?),
+            };
+            if let Some(output) = output {
+                self.write_to(&mut state, output)?;
+            }
+            state.target = settings.access.clone();
+        }
+        let mode = match (&settings.access, settings.format) {
+            (LogTarget::Off, _) => OFF,
+            (_, LogFormat::Combined) => COMBINED,
+            (_, LogFormat::Json) => JSON,
+        };
+        self.shared.mode.store(mode, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Has the writer go on with `output`, and starts it if there is none yet.
+    fn write_to(&self, state: &mut State, output: Output) -> io::Result<()> {
+        self.switch(output);
+        if let Some(messages) = state.messages.take() {
+            let shared = Arc::clone(&self.shared);
+            let writer = thread::Builder::new().name("access-log".into()).stack_size(128 * 1024);
+            state.writer = Some(writer.spawn(move || write_all(&messages, &shared))?);
+        }
+        Ok(())
+    }
+
+    /// Tells the writer, in the queue's order if there is room, and never waits for it: the reader of a log may
+    /// have stopped for good.
+    fn switch(&self, output: Output) {
+        if let Err(TrySendError::Full(Message::Switch(output))) = self.queue.try_send(Message::Switch(output))
+        {
+            *lock(&self.shared.next) = Some(output);
         }
     }
 }
@@ -141,9 +216,9 @@ impl AccessLog {
 /// Empty batches that wait to be used again: one is filled while another is written.
 const BATCHES_KEPT: usize = 2;
 
-/// A worker's end of the access log; the default one logs nothing.
+/// A worker's end of the log; the default one logs nothing.
 #[derive(Default)]
-pub(crate) struct Ring(Option<Box<Open>>);
+pub(crate) struct Access(Option<Box<Open>>);
 
 struct Open {
     writer: line::Writer,
@@ -157,29 +232,34 @@ struct Open {
     shared: Arc<Shared>,
 }
 
-impl Ring {
+impl Access {
     /// Begins the line of a request; `None` if nothing is logged.
     #[inline]
     pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
-        let open = self.open()?;
+        let (format, open) = self.open()?;
         let mut entry = open.entries.pop().unwrap_or_default();
-        open.writer.begin(request, &mut entry);
+        open.writer.begin(format, request, &mut entry);
         Some(entry)
     }
 
     /// Begins the line of a request that could not be understood.
     pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<Entry>> {
-        let open = self.open()?;
+        let (format, open) = self.open()?;
         let mut entry = open.entries.pop().unwrap_or_default();
-        open.writer.begin_refused(peer, now, &mut entry);
+        open.writer.begin_refused(format, peer, now, &mut entry);
         Some(entry)
+    }
+
+    /// The status of the answer.
+    pub(crate) fn set_status(&self, entry: &mut Entry, status: u16) {
+        entry.set_status(status);
     }
 
     /// Finishes a line: its answer is out, or as much of it as will ever be.
     pub(crate) fn finish(&mut self, mut entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if open.batch.len() < BATCH_BYTES_MAX {
-            open.writer.finish(&entry, sent_bytes, duration_ns, &mut open.batch);
+            entry.finish(sent_bytes, duration_ns, &mut open.batch);
             open.lines += 1;
         } else {
             open.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -200,8 +280,13 @@ impl Ring {
         }
     }
 
-    fn open(&mut self) -> Option<&mut Open> {
-        self.0.as_deref_mut().filter(|open| !open.shared.over.load(Ordering::Relaxed))
+    fn open(&mut self) -> Option<(LogFormat, &mut Open)> {
+        let open = self.0.as_deref_mut()?;
+        match open.shared.mode.load(Ordering::Relaxed) {
+            COMBINED => Some((LogFormat::Combined, open)),
+            JSON => Some((LogFormat::Json, open)),
+            _ => None,
+        }
     }
 }
 
@@ -216,16 +301,57 @@ impl Open {
                 self.batch = full;
                 self.lines = lines;
             }
-            Err(_ended) => {
-                self.shared.over.store(true, Ordering::Relaxed);
-            }
+            // The writer has ended with the process.
+            Err(_ended) => {}
         }
     }
 }
 
-impl Drop for Ring {
+impl Drop for Access {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+/// The writer thread.
+fn write_all(messages: &Receiver<Message>, shared: &Shared) {
+    let mut output: Option<Output> = None;
+    loop {
+        // What is there already is written before anything is flushed.
+        let message = match messages.try_recv() {
+            Ok(message) => message,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                if let Some(output) = &mut output {
+                    let _told_at_the_next_write = output.to.flush();
+                }
+                match messages.recv() {
+                    Ok(message) => message,
+                    Err(_all_gone) => return,
+                }
+            }
+        };
+        match message {
+            Message::Lines(mut batch, lines, home) => {
+                if let Some(output) = &mut output {
+                    output.write(&batch, lines, shared);
+                }
+                batch.clear();
+                batch.shrink_to(BATCH_BYTES_MAX);
+                // Two wait there already, or the worker has gone: this one is not needed.
+                let _unneeded = home.try_send(batch);
+            }
+            Message::Switch(next) => output = Some(next),
+            Message::End => {
+                if let Some(output) = &mut output {
+                    let _nothing_left_to_do = output.to.flush();
+                }
+                return;
+            }
+        }
+        if let Some(next) = lock(&shared.next).take() {
+            output = Some(next);
+        }
     }
 }
 
@@ -234,7 +360,7 @@ struct Output {
     /// `None` for standard output.
     path: Option<PathBuf>,
     to: Box<dyn Write + Send>,
-    /// The last write failed: lines are lost until one succeeds.
+    /// The last write failed, and so many lines are lost since: told when one succeeds.
     failing: Option<u64>,
     /// A write ended within a line, which the next one must not continue.
     torn: bool,
@@ -245,40 +371,16 @@ impl Output {
         Self { path, to, failing: None, torn: false }
     }
 
-    fn run(mut self, messages: &Receiver<Message>, shared: &Shared) {
-        loop {
-            // What is there already is written before anything is flushed.
-            let message = match messages.try_recv() {
-                Ok(message) => message,
-                Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) => {
-                    let _told_at_the_next_write = self.to.flush();
-                    match messages.recv() {
-                        Ok(message) => message,
-                        Err(_all_gone) => return,
-                    }
-                }
-            };
-            if shared.reopen.swap(false, Ordering::Acquire) {
-                self.reopen();
-            }
-            match message {
-                Message::Lines(mut batch, lines, home) => {
-                    if !shared.over.load(Ordering::Relaxed) {
-                        self.write(&batch, lines, shared);
-                    }
-                    batch.clear();
-                    batch.shrink_to(BATCH_BYTES_MAX);
-                    // Two wait there already, or the worker has gone: this one is not needed.
-                    let _unneeded = home.try_send(batch);
-                }
-                Message::Look => {}
-                Message::End => {
-                    let _nothing_left_to_do = self.to.flush();
-                    return;
-                }
-            }
-        }
+    fn stdout() -> Self {
+        Self::new(None, Box::new(io::stdout()))
+    }
+
+    /// Opens a log at its end, made if it is not there.
+    fn file(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("access log {} cannot be opened: {error}", path.display()))
+        })?;
+        Ok(Self::new(Some(path.to_owned()), Box::new(file)))
     }
 
     fn write(&mut self, batch: &[u8], lines: u64, shared: &Shared) {
@@ -296,7 +398,7 @@ impl Output {
                 }
             }
             Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
-                shared.over.store(true, Ordering::Relaxed);
+                shared.mode.store(OFF, Ordering::Relaxed);
             }
             Err(error) => {
                 shared.dropped.fetch_add(lines, Ordering::Relaxed);
@@ -312,20 +414,6 @@ impl Output {
         }
     }
 
-    /// Goes on with a new file of the same name. Where that cannot be opened the old one goes on.
-    fn reopen(&mut self) {
-        let Some(path) = &self.path else { return };
-        match open(path) {
-            Ok(file) => {
-                self.to = Box::new(file);
-                self.torn = false;
-            }
-            Err(error) => {
-                errors::report(Level::Error, &format!("{error}; the one that was open stays in use"))
-            }
-        }
-    }
-
     fn name(&self) -> String {
         match &self.path {
             Some(path) => format!("access log {}", path.display()),
@@ -334,18 +422,14 @@ impl Output {
     }
 }
 
-/// Opens a log at its end, made if it is not there.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
-        io::Error::new(error.kind(), format!("access log {} cannot be opened: {error}", path.display()))
-    })
+/// Nothing here is half done at a point where a thread could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::LogFormat;
-    use std::sync::Mutex;
     use std::sync::mpsc;
 
     const NOW: Now = Now { mono_ns: 0, unix_ns: 1_795_296_363_000_000_000 };
@@ -354,10 +438,10 @@ mod tests {
         LogSettings { access, format: LogFormat::Combined, level: Level::Error }
     }
 
-    fn log_line(ring: &mut Ring, status: u16) {
-        if let Some(mut entry) = ring.begin_refused(Peer::Local, NOW) {
+    fn log_line(access: &mut Access, status: u16) {
+        if let Some(mut entry) = access.begin_refused(Peer::Local, NOW) {
             entry.set_status(status);
-            ring.finish(entry, 0, 0);
+            access.finish(entry, 0, 0);
         }
     }
 
@@ -394,8 +478,11 @@ mod tests {
     fn scripted(path: Option<PathBuf>) -> (AccessLog, Answers, mpsc::Receiver<Vec<u8>>) {
         let (answer, answers) = mpsc::channel();
         let (wrote, written) = mpsc::channel();
+        let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+        let control = log.0.as_ref().expect("may be turned on");
         let output = Output::new(path, Box::new(Script { answers, wrote }));
-        let log = AccessLog::start_with(&settings(LogTarget::Stdout), output).expect("a thread");
+        control.write_to(&mut lock(&control.state), output).expect("a thread");
+        control.shared.mode.store(COMBINED, Ordering::Relaxed);
         (log, answer, written)
     }
 
@@ -408,22 +495,22 @@ mod tests {
     #[test]
     fn lines_of_several_workers_reach_the_file_whole() {
         let path = std::env::temp_dir().join(format!("encke-access-{}.log", std::process::id()));
-        let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened").expect("on");
+        let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened");
         thread::scope(|scope| {
             for worker in 0..3u16 {
-                let mut ring = log.ring();
+                let mut access = log.access();
                 scope.spawn(move || {
                     for turn in 0..100 {
-                        log_line(&mut ring, 200 + worker);
+                        log_line(&mut access, 200 + worker);
                         if turn % 7 == 0 {
-                            ring.flush();
+                            access.flush();
                         }
                     }
                 });
             }
         });
         let dropped = log.dropped();
-        log.close(Duration::from_secs(60));
+        log.finish_within(Duration::from_secs(60));
         let text = std::fs::read_to_string(&path).expect("written");
         std::fs::remove_file(&path).expect("it was made here");
         assert_eq!(dropped, 0);
@@ -438,10 +525,12 @@ mod tests {
 
     #[test]
     fn a_log_that_is_off_makes_no_lines() {
-        assert!(AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open").is_none());
-        let mut ring = Ring::default();
-        assert!(ring.begin_refused(Peer::Local, NOW).is_none());
-        ring.flush();
+        let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+        for mut access in [log.access(), AccessLog::off().access(), Access::default()] {
+            assert!(access.begin_refused(Peer::Local, NOW).is_none());
+            access.flush();
+        }
+        log.finish();
     }
 
     #[test]
@@ -456,94 +545,130 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("encke-reopen-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
-        let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened").expect("on");
-        let mut ring = log.ring();
-        log_line(&mut ring, 200);
-        ring.flush();
+        let log = AccessLog::start(&settings(LogTarget::File(path.clone()))).expect("opened");
+        let mut access = log.access();
+        log_line(&mut access, 200);
+        access.flush();
         // The first line is in the file before it is moved: a queue has an order, and its end is awaited below.
         while std::fs::read_to_string(&path).expect("there").is_empty() {
             thread::yield_now();
         }
         std::fs::rename(&path, &moved).expect("moved");
-        log.reopen();
-        log_line(&mut ring, 201);
-        drop(ring);
-        log.close(Duration::from_secs(60));
+        log.reopen().expect("opened again");
+        log_line(&mut access, 201);
+        drop(access);
+        log.finish_within(Duration::from_secs(60));
         assert_eq!(std::fs::read_to_string(&moved).expect("there"), expected(200));
         assert_eq!(std::fs::read_to_string(&path).expect("made again"), expected(201));
         std::fs::remove_dir_all(&folder).expect("it was made here");
     }
 
     #[test]
+    fn a_reload_turns_the_log_on_to_another_place_and_off() {
+        let folder = std::env::temp_dir().join(format!("encke-relog-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let (one, two) = (folder.join("one.log"), folder.join("two.log"));
+        let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
+        let mut access = log.access();
+        log.reload(&settings(LogTarget::File(one.clone()))).expect("opened");
+        log_line(&mut access, 200);
+        access.flush();
+        let json = LogSettings { format: LogFormat::Json, ..settings(LogTarget::File(two.clone())) };
+        log.reload(&json).expect("opened");
+        log_line(&mut access, 201);
+        access.flush();
+        let nowhere = settings(LogTarget::File("/nonexistent-folder/access.log".into()));
+        assert!(log.reload(&nowhere).is_err());
+        log_line(&mut access, 202);
+        access.flush();
+        log.reload(&settings(LogTarget::Off)).expect("nothing to open");
+        log_line(&mut access, 203);
+        drop(access);
+        log.finish_within(Duration::from_secs(60));
+        let read = |path| std::fs::read_to_string(path).expect("written");
+        let statuses: Vec<u64> = read(&two)
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).expect("JSON")["status"]
+                    .as_u64()
+                    .expect("a number")
+            })
+            .collect();
+        assert_eq!(statuses, [201, 202]);
+        assert_eq!(read(&one), expected(200));
+        std::fs::remove_dir_all(&folder).expect("it was made here");
+    }
+
+    #[test]
     fn a_reader_that_goes_away_ends_the_log_quietly() {
         let (log, answer, written) = scripted(None);
-        let mut ring = log.ring();
+        let mut access = log.access();
         answer.send(ALL).expect("the writer lives");
         answer.send(Err(io::ErrorKind::BrokenPipe.into())).expect("the writer lives");
-        log_line(&mut ring, 200);
-        ring.flush();
+        log_line(&mut access, 200);
+        access.flush();
         assert_eq!(text(&written), expected(200));
-        log_line(&mut ring, 201);
-        ring.flush();
-        while ring.begin_refused(Peer::Local, NOW).is_some() {
+        log_line(&mut access, 201);
+        access.flush();
+        while access.begin_refused(Peer::Local, NOW).is_some() {
             thread::yield_now();
         }
         assert_eq!(log.dropped(), 0);
-        log.close(Duration::from_secs(60));
+        log.finish_within(Duration::from_secs(60));
         assert!(written.try_recv().is_err());
     }
 
     #[test]
     fn a_full_disk_loses_counted_lines_and_recovers_on_a_line_of_its_own() {
         let (log, answer, written) = scripted(Some("test.log".into()));
-        let mut ring = log.ring();
+        let mut access = log.access();
         // The first write is cut short within the line, then the disk is full; then there is room again.
         for result in
             [Ok(10), Err(io::ErrorKind::StorageFull.into()), Err(io::ErrorKind::StorageFull.into()), ALL, ALL]
         {
             answer.send(result).expect("the writer lives");
         }
-        log_line(&mut ring, 200);
-        ring.flush();
+        log_line(&mut access, 200);
+        access.flush();
         assert_eq!(text(&written), expected(200)[..10]);
-        log_line(&mut ring, 201);
-        log_line(&mut ring, 202);
-        ring.flush();
-        log_line(&mut ring, 203);
-        ring.flush();
+        log_line(&mut access, 201);
+        log_line(&mut access, 202);
+        access.flush();
+        log_line(&mut access, 203);
+        access.flush();
         assert_eq!(text(&written), "\n");
         assert_eq!(text(&written), expected(203));
         assert_eq!(log.dropped(), 3);
-        log.close(Duration::from_secs(60));
+        log.finish_within(Duration::from_secs(60));
     }
 
     #[test]
     fn a_writer_that_stands_still_stops_no_worker() {
         let (log, answer, written) = scripted(None);
-        let mut ring = log.ring();
+        let mut access = log.access();
         let line_bytes = expected(200).len();
         let turns = BATCHES_MAX + 2 * BATCH_BYTES_MAX / line_bytes;
         for _ in 0..turns {
-            log_line(&mut ring, 200);
-            ring.flush();
+            log_line(&mut access, 200);
+            access.flush();
         }
         // One batch is in the writer's hands or in the queue, the queue is full, and one batch is at the worker.
         let dropped = log.dropped();
         let kept = turns as u64 - dropped;
         assert!(dropped > 0 && kept >= BATCHES_MAX as u64, "{dropped} of {turns}");
         drop(answer);
-        drop(ring);
+        drop(access);
         drop(written);
-        log.close(Duration::from_secs(60));
+        log.finish_within(Duration::from_secs(60));
     }
 
     #[test]
     fn closing_waits_no_longer_than_it_is_told() {
         let (log, answer, _written) = scripted(None);
-        let mut ring = log.ring();
-        log_line(&mut ring, 200);
-        ring.flush();
-        log.close(Duration::from_millis(1));
+        let mut access = log.access();
+        log_line(&mut access, 200);
+        access.flush();
+        log.finish_within(Duration::from_millis(1));
         // The writer stands still to the end: only now may it go on.
         drop(answer);
     }
@@ -551,19 +676,19 @@ mod tests {
     #[test]
     fn batches_and_entries_are_used_again() {
         let (log, answer, written) = scripted(None);
-        let mut ring = log.ring();
+        let mut access = log.access();
         let seen = Mutex::new(std::collections::HashSet::new());
         for status in 200..210 {
             answer.send(ALL).expect("the writer lives");
-            log_line(&mut ring, status);
-            let open = ring.0.as_ref().expect("on");
+            log_line(&mut access, status);
+            let open = access.0.as_ref().expect("on");
             seen.lock().expect("one thread").insert(open.batch.as_ptr() as usize);
             assert_eq!(open.entries.len(), 1);
-            ring.flush();
+            access.flush();
             assert_eq!(text(&written), expected(status));
         }
         assert!(seen.lock().expect("one thread").len() <= 4, "ten turns took more than four batches");
         drop(answer);
-        log.close(Duration::from_secs(60));
+        log.finish_within(Duration::from_secs(60));
     }
 }

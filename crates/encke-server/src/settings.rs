@@ -12,6 +12,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::iter;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 
@@ -243,19 +244,20 @@ impl Settings {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(unreadable(io::Error::other("it is larger than 1 MiB: no settings file")));
         }
-        let mut settings = Self::parse(&path.display().to_string(), &text).map_err(SettingsError::Wrong)?;
         let absolute = std::path::absolute(path).map_err(unreadable)?;
-        settings.start_paths_at(absolute.parent().unwrap_or(Path::new("/")));
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let mut settings =
+            document::parse(&path.display().to_string(), &text, folder).map_err(SettingsError::Wrong)?;
         settings.file = Some(absolute);
         Ok(settings)
     }
 
-    /// Reads settings from text; `file` is its name in problems. Paths stay as they are.
+    /// Reads settings from text; `file` is its name in problems. Relative paths stay as they are.
     ///
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        document::parse(file, text)
+        document::parse(file, text, Path::new(""))
     }
 
     /// Has every relative path start at `folder`.
@@ -280,39 +282,46 @@ impl Settings {
             Some(Secret::File(path)) => Some(path),
             _ => None,
         };
-        for path in sockets.chain(log).chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file)
-        {
+        let places = self.site.iter_mut().flat_map(|site| {
+            iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
+        });
+        let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
+        for path in sockets.chain(places).chain(files) {
             // An absolute path stays what it is when joined.
             *path = folder.join(&*path);
         }
     }
 
-    /// Values that cannot hold together, each with the keys that lead to it.
-    fn contradictions(&self) -> Vec<(&'static [&'static str], String)> {
-        let mut found: Vec<(&'static [&'static str], String)> = Vec::new();
-        if self.limits.uri_bytes > self.limits.head_bytes {
-            let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
-            found.push((
-                &["limits", "uri_bytes"],
-                format!(
-                    "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
-                ),
-            ));
+    /// Values that cannot hold together, or that mean nothing: each with the keys that lead to it (a number for
+    /// the place in a list), and what is wrong.
+    fn contradictions(&self) -> Vec<(Vec<String>, String)> {
+        let mut found = Vec::new();
+        let mut wrong = |path: &[&str], message: String| {
+            found.push((path.iter().map(ToString::to_string).collect(), message));
+        };
+        let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
+        if uri > head {
+            let message = format!(
+                "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
+            );
+            wrong(&["limits", "uri_bytes"], message);
         }
         let listen = &self.server.listen;
         if listen.is_empty() {
-            found.push((&["server", "listen"], "server.listen is empty: there would be no way in".into()));
+            wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
         }
         for (place, one) in listen.iter().enumerate() {
-            let address = &one.address;
+            let (path, address) = (["server", "listen", &place.to_string()], &one.address);
             if listen[..place].iter().any(|earlier| earlier.address == *address) {
-                found.push((&["server", "listen"], format!("server.listen names {address} twice")));
+                wrong(&path, format!("server.listen names {address} twice"));
             }
             if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
-                found.push((
-                    &["server", "listen"],
-                    format!("mode is for Unix sockets, and {address} is none"),
-                ));
+                wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
+            }
+        }
+        for (place, site) in self.site.iter().enumerate() {
+            if let Err((key, message)) = crate::site::check(site) {
+                wrong(&["site", &place.to_string(), key], format!("site.{key}: {message}"));
             }
         }
         found

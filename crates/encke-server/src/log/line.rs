@@ -9,7 +9,7 @@
 //!                                                                         split
 //! ```
 //! What a client sends never breaks out of its place: quotes, backslashes and controls are escaped, and the
-//! value of `access_token=` in any query is masked.
+//! value of `access_token=` or `token=` in any query is masked.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -25,6 +25,7 @@ use crate::settings::LogFormat;
 /// A line that is not finished.
 #[derive(Default)]
 pub(crate) struct Entry {
+    format: LogFormat,
     text: Vec<u8>,
     /// Where status, bytes and duration go.
     split: usize,
@@ -38,13 +39,33 @@ const VALUE_BYTES_MAX: usize = 4 * 1024;
 /// Memory that an entry keeps for its next use.
 const ENTRY_BYTES_KEPT: usize = 1024;
 
-/// A query's value of this name is a secret.
-const MASKED_NAME: &[u8] = b"access_token";
+/// A query's value of these names is a secret: a client's (RFC 6750 §2.3), and the one of the admin listener.
+const MASKED_NAMES: [&[u8]; 2] = [b"access_token", b"token"];
 const MASK: &[u8] = b"***";
 
 impl Entry {
     pub(crate) fn set_status(&mut self, status: u16) {
         self.status = status;
+    }
+
+    /// Appends the whole line.
+    pub(crate) fn finish(&self, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
+        let (before, behind) = self.text.split_at(self.split);
+        out.extend_from_slice(before);
+        let status = self.status;
+        let written = match self.format {
+            LogFormat::Combined => write!(out, " {status} {sent_bytes}"),
+            LogFormat::Json => {
+                let duration_us = duration_ns / 1_000;
+                write!(
+                    out,
+                    ",\"status\":{status},\"sent_bytes\":{sent_bytes},\"duration_us\":{duration_us}}}"
+                )
+            }
+        };
+        written.expect("a Vec takes everything");
+        out.extend_from_slice(behind);
+        out.push(b'\n');
     }
 
     /// Empties it for another line.
@@ -58,20 +79,20 @@ impl Entry {
 
 /// Writes lines, with the date of the present second at hand.
 pub(crate) struct Writer {
-    format: LogFormat,
     second: u64,
     combined: [u8; 26],
     rfc3339: [u8; 19],
 }
 
 impl Writer {
-    pub(crate) fn new(format: LogFormat) -> Self {
+    pub(crate) fn new() -> Self {
         let epoch = Civil::of(0);
-        Self { format, second: 0, combined: epoch.combined(), rfc3339: epoch.rfc3339() }
+        Self { second: 0, combined: epoch.combined(), rfc3339: epoch.rfc3339() }
     }
 
     /// Writes everything but status, bytes and duration.
-    pub(crate) fn begin(&mut self, request: &Request<'_>, entry: &mut Entry) {
+    pub(crate) fn begin(&mut self, format: LogFormat, request: &Request<'_>, entry: &mut Entry) {
+        entry.format = format;
         let version: &[u8] = match request.version() {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
@@ -79,7 +100,7 @@ impl Writer {
         let client = request.origin().client;
         let referer = request.known(Known::Referer);
         let user_agent = request.known(Known::UserAgent);
-        match self.format {
+        match format {
             LogFormat::Combined => {
                 self.put_start(request.now(), client, &mut entry.text);
                 entry.text.push(b'"');
@@ -119,12 +140,13 @@ impl Writer {
     }
 
     /// Writes what is known of a request that could not be understood: who sent it, and when.
-    pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now, entry: &mut Entry) {
+    pub(crate) fn begin_refused(&mut self, format: LogFormat, peer: Peer, now: Now, entry: &mut Entry) {
+        entry.format = format;
         let client = match peer {
             Peer::Inet(address) => Some(address.ip()),
             Peer::Local => None,
         };
-        match self.format {
+        match format {
             LogFormat::Combined => {
                 self.put_start(now, client, &mut entry.text);
                 entry.text.extend_from_slice(b"\"-\"");
@@ -139,26 +161,6 @@ impl Writer {
                 entry.split = entry.text.len();
             }
         }
-    }
-
-    /// Appends the whole line.
-    pub(crate) fn finish(&self, entry: &Entry, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
-        let (before, behind) = entry.text.split_at(entry.split);
-        out.extend_from_slice(before);
-        let status = entry.status;
-        let written = match self.format {
-            LogFormat::Combined => write!(out, " {status} {sent_bytes}"),
-            LogFormat::Json => {
-                let duration_us = duration_ns / 1_000;
-                write!(
-                    out,
-                    ",\"status\":{status},\"sent_bytes\":{sent_bytes},\"duration_us\":{duration_us}}}"
-                )
-            }
-        };
-        written.expect("a Vec takes everything");
-        out.extend_from_slice(behind);
-        out.push(b'\n');
     }
 
     fn put_start(&mut self, now: Now, client: Option<IpAddr>, text: &mut Vec<u8>) {
@@ -213,7 +215,7 @@ fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
 
 /// A request target or a URL, with secrets in its query masked.
 fn put_target(text: &mut Vec<u8>, target: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
-    // Nearly no query has such a name; the last letters of it are looked for before anything is taken apart.
+    // Nearly no query has such a name; what they have in common is looked for before anything is taken apart.
     let Some(query_at) = target.iter().position(|&byte| byte == b'?').filter(|_| may_hold_secret(target))
     else {
         put(text, target);
@@ -227,7 +229,8 @@ fn put_target(text: &mut Vec<u8>, target: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
             masked.push(b'&');
         }
         let name_len = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
-        if name_len < pair.len() && is_masked_name(&pair[..name_len]) {
+        let name = &pair[..name_len];
+        if name_len < pair.len() && MASKED_NAMES.iter().any(|masked| decodes_to(name, masked)) {
             masked.extend_from_slice(&pair[..=name_len]);
             masked.extend_from_slice(MASK);
         } else {
@@ -241,11 +244,11 @@ fn may_hold_secret(target: &[u8]) -> bool {
     target.contains(&b'%') || target.windows(5).any(|window| window.eq_ignore_ascii_case(b"token"))
 }
 
-/// Whether a name, percent-decoded, is the masked one: a server that decodes names must not be tricked into a
-/// log that shows the value.
-fn is_masked_name(name: &[u8]) -> bool {
+/// Whether a name, percent-decoded, is `word`: a server that decodes names must not be tricked into a log that
+/// shows the value.
+fn decodes_to(name: &[u8], word: &[u8]) -> bool {
     let mut rest = name;
-    for expected in MASKED_NAME {
+    for expected in word {
         let (byte, tail) = match rest {
             [b'%', high, low, tail @ ..] => match (hex(*high), hex(*low)) {
                 (Some(high), Some(low)) => (high << 4 | low, tail),
@@ -310,7 +313,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Origin;
+    use crate::request::{Asker, Origin};
     use encke_wire::http1::{Head, HeadLimits};
 
     const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
@@ -320,13 +323,13 @@ mod tests {
         parsed.feed(head, &HeadLimits::default());
         let client = Some("203.0.113.9".parse().expect("an address"));
         let origin = Origin { peer: Peer::Local, client, secure: false, local: false };
-        let request = Request { head: &parsed, bytes: head, origin: &origin, now: NOW };
-        let mut writer = Writer::new(format);
+        let request = Request { head: &parsed, bytes: head, asker: Asker::Known(&origin), now: NOW };
+        let mut writer = Writer::new();
         let mut entry = Entry::default();
-        writer.begin(&request, &mut entry);
+        writer.begin(format, &request, &mut entry);
         let (sent_bytes, duration_ns) = finish(&mut entry);
         let mut out = Vec::new();
-        writer.finish(&entry, sent_bytes, duration_ns, &mut out);
+        entry.finish(sent_bytes, duration_ns, &mut out);
         String::from_utf8(out).expect("a line is UTF-8")
     }
 
@@ -377,10 +380,10 @@ mod tests {
                  \"sent_bytes\":0,\"duration_us\":0}\n",
             ),
         ] {
-            let (mut writer, mut entry, mut out) = (Writer::new(format), Entry::default(), Vec::new());
-            writer.begin_refused(peer, NOW, &mut entry);
+            let (mut writer, mut entry, mut out) = (Writer::new(), Entry::default(), Vec::new());
+            writer.begin_refused(format, peer, NOW, &mut entry);
             entry.set_status(400);
-            writer.finish(&entry, 0, 0, &mut out);
+            entry.finish(0, 0, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
@@ -414,11 +417,12 @@ mod tests {
             ("/push/a?%61ccess_token=a&access_token=b", "/push/a?%61ccess_token=***&access_token=***"),
             ("/push/a?access_token=", "/push/a?access_token=***"),
             ("http://h/?access_token=s3cret", "http://h/?access_token=***"),
+            ("/api/v1/status?token=s3cret", "/api/v1/status?token=***"),
             ("/push/a?access_token", "/push/a?access_token"),
             ("/push/a?access_tokens=1", "/push/a?access_tokens=1"),
             ("/push/a?my_access_token=1", "/push/a?my_access_token=1"),
             ("/access_token=1", "/access_token=1"),
-            ("/a?b=%zz&token=%", "/a?b=%zz&token=%"),
+            ("/a?b=%zz&toke%=n", "/a?b=%zz&toke%=n"),
         ] {
             let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nReferer: {target}\r\n\r\n");
             for put in [put_escaped, put_json_escaped] {

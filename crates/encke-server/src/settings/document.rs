@@ -13,6 +13,7 @@
 //! rest is read again, until nothing is left to complain of.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::Deserialize as _;
 use toml::Spanned;
@@ -25,8 +26,8 @@ use super::reference::sections;
 /// Problems told at once. Who has more mistakes than this has the wrong file.
 const PROBLEMS_MAX: usize = 20;
 
-/// Reads a settings file's text; `file` is its name in problems.
-pub(super) fn parse(file: &str, text: &str) -> Result<Settings, Problems> {
+/// Reads a settings file's text; `file` is its name in problems, and relative paths start at `folder`.
+pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Settings, Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml(error, text)).collect();
@@ -47,12 +48,13 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Settings, Problems> {
         }
     };
     // What contradicts a value that was taken out is not worth telling.
-    let settings = settings.filter(|_| problems.is_empty());
-    if let Some(settings) = &settings {
+    let mut settings = settings.filter(|_| problems.is_empty());
+    if let Some(settings) = &mut settings {
+        settings.start_paths_at(folder);
         problems = settings
             .contradictions()
             .into_iter()
-            .map(|(path, message)| Problem { span: span_at(root.get_ref(), path), message, hint: None })
+            .map(|(path, message)| Problem { span: span_at(root.get_ref(), &path), message, hint: None })
             .collect();
     }
     match settings {
@@ -178,14 +180,18 @@ fn take_out_of(value: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
     }
 }
 
-/// Where the value at a path of keys stands, or the last part of the path that is there.
-fn span_at(root: &DeTable<'_>, path: &[&str]) -> Range<usize> {
-    let mut span = 0..0;
-    let mut table = Some(root);
-    for key in path {
-        let Some(value) = table.and_then(|table| table.get(*key)) else { break };
-        span = value.span();
-        table = value.get_ref().as_table();
+/// Where the value at a path of keys and places stands, or the last part of the path that is there.
+fn span_at(root: &DeTable<'_>, path: &[String]) -> Range<usize> {
+    let mut parts = path.iter();
+    let Some(mut value) = parts.next().and_then(|key| root.get(key.as_str())) else { return 0..0 };
+    for part in parts {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => table.get(part.as_str()),
+            DeValue::Array(list) => part.parse::<usize>().ok().and_then(|place| list.get(place)),
+            _ => None,
+        };
+        let Some(inner) = inner else { break };
+        value = inner;
     }
-    span
+    value.span()
 }

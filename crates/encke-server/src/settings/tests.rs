@@ -196,8 +196,14 @@ fn values_that_contradict_each_other_are_refused() {
     for (text, place, reason) in [
         ("[limits]\nhead_bytes = \"1KiB\"\nuri_bytes = \"2KiB\"", "3:13", "of which it is a part"),
         ("[server]\nlisten = []", "2:10", "no way in"),
-        ("[server]\nlisten = [8080, \"8080\"]", "2:10", "names 8080 twice"),
+        ("[server]\nlisten = [8080, \"8080\"]", "2:17", "names 8080 twice"),
         ("[server]\nlisten = { address = \"8080\", mode = \"0660\" }", "2:10", "mode is for Unix sockets"),
+        ("[[site]]\n[[site]]\nindex = [\"a/b\"]", "3:9", "site.index: `a/b` is not the name of a file"),
+        (
+            "[[site]]\nhost = [\"x\"]\n[[site.cache]]\npattern = \"a\"\ncache_control = \"\"",
+            "3:1",
+            "site.cache: ",
+        ),
     ] {
         let told = refused(text);
         assert!(told.contains(reason) && told.contains(place), "{text}: {told}");
@@ -215,12 +221,13 @@ fn a_change_that_waits_for_the_next_start_is_named() {
 #[test]
 fn paths_start_at_the_folder_of_the_file() {
     let folder = std::env::temp_dir().join(format!("encke-settings-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    std::fs::create_dir_all(folder.join("docs")).expect("a temporary folder");
     let path = folder.join("encke.toml");
     std::fs::write(
         &path,
         "[server]\nlisten = [\"unix:a.sock\", \"unix:/b.sock\"]\nstate_dir = \"state\"\npid_file = \"pid\"\n\
-         admin = { token = { file = \"token\" } }\n[log]\naccess = \"access.log\"\n",
+         admin = { token = { file = \"token\" } }\n[log]\naccess = \"access.log\"\n\
+         [[site]]\nroot = \"public\"\naliases = [{ path = \"/docs/\", to = \"docs\" }]\n[[site]]\nhost = [\"x\"]\n",
     )
     .expect("a temporary file");
     let settings = Settings::read(&path).unwrap_or_else(|error| panic!("{error}"));
@@ -230,6 +237,9 @@ fn paths_start_at_the_folder_of_the_file() {
     assert_eq!(settings.server.pid_file, Some(folder.join("pid")));
     assert_eq!(settings.server.admin.on().expect("on").token, Some(Secret::File(folder.join("token"))));
     assert_eq!(settings.log.access, LogTarget::File(folder.join("access.log")));
+    assert_eq!(settings.site[0].root, folder.join("public"));
+    assert_eq!(settings.site[0].aliases[0].to, folder.join("docs"));
+    assert_eq!(settings.site[1].root, folder.join("."));
     assert_eq!(settings.file, Some(path));
     std::fs::remove_dir_all(&folder).expect("it was made here");
     let told = Settings::read(&folder.join("encke.toml")).expect_err("gone").to_string();
@@ -253,7 +263,9 @@ fn the_reference_tells_every_key_with_its_default() {
     for row in ["| `head_time` | `\"10s\"` |", "| `listen` | `[\"8080\"]` |", "| `access` | `\"stdout\"` |"] {
         assert!(page.contains(row), "{row} is missing in\n{page}");
     }
-    for heading in ["## `[server]`", "## `[limits]`", "## `[log]`", "### `[admin]`, as a table"] {
+    for heading in
+        ["## `[server]`", "## `[limits]`", "## `[log]`", "## `[[site]]`", "### `[admin]`, as a table"]
+    {
         assert!(page.contains(&format!("{heading}\n")), "{heading} is missing in\n{page}");
     }
     assert!(!page.contains("undocumented"), "{page}");

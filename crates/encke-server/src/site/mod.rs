@@ -122,6 +122,11 @@ impl Site {
     }
 }
 
+/// Whether a site's settings mean something; if not, the key and what to write instead.
+pub(crate) fn check(settings: &SiteSettings) -> Result<(), (&'static str, String)> {
+    Rules::of(settings).map(drop)
+}
+
 impl Shared {
     /// What one clerk may keep now.
     fn share(&self) -> Load {

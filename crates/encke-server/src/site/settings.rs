@@ -18,7 +18,7 @@ pub struct SiteSettings {
     /// most exact one wins. A site without host names answers to all that no other site has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// The folder whose files are served, relative to the folder in which Encke was started.
+    /// The folder whose files are served. A relative one starts at the settings file's folder.
     pub root: PathBuf,
     /// Files that stand for a folder, tried in order.
     pub index: Vec<String>,
