@@ -1,0 +1,149 @@
+//! Checks that the tree is as ARCHITECTURE.md says: facts that no compiler looks at, each a [`Rule`].
+//!
+//! It is no formatter and no linter: `cargo fmt` and clippy come first, and what they can see is left to them.
+//!
+//! ```text
+//!  git ls-files ─► Tree ─► RULES ─► Findings ─ EXCEPTIONS ─► path:line: [rule] what is wrong
+//!                   └─ source: Rust with its strings and comments told apart from its code
+//! ```
+//! A finding ends the run with 1. An exception that excuses nothing any more is a finding, too.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+mod documents;
+mod manifest;
+mod rooms;
+mod source;
+mod text;
+mod tree;
+
+use tree::Tree;
+
+/// A fact that holds for the whole tree.
+struct Rule {
+    name: &'static str,
+    says: &'static str,
+    check: fn(&Tree, &mut Findings),
+}
+
+/// Every rule, in the order in which they are told.
+const RULES: &[Rule] = &[
+    Rule { name: "arrows", says: "crates depend downwards only, as on the map", check: rooms::arrows },
+    Rule { name: "unsafe", says: "`unsafe` stays in its rooms", check: rooms::unsafe_code },
+    Rule { name: "safety", says: "each `unsafe` says why it is sound", check: rooms::safety },
+    Rule { name: "system", says: "only encke-io knows operating systems apart", check: rooms::system },
+    Rule { name: "clock", says: "only encke-io asks for the time", check: rooms::clock },
+    Rule { name: "sleep", says: "nothing waits for time to pass", check: rooms::sleep },
+    Rule { name: "dependency", says: "a dependency enters at one crate", check: manifest::one_entrance },
+    Rule { name: "reason", says: "a dependency is named in ARCHITECTURE.md", check: manifest::reason },
+    Rule { name: "unfinished", says: "nothing is left for later", check: text::unfinished },
+    Rule { name: "unwrap", says: "`unwrap` is for tests", check: text::unwrap },
+    Rule { name: "header", says: "a source file opens with what it is", check: text::header },
+    Rule { name: "machine", says: "no path of somebody's machine", check: text::machine_path },
+    Rule { name: "size", says: "files stay readable", check: text::size },
+    Rule { name: "link", says: "documents link to what is there", check: documents::link },
+    Rule { name: "name", says: "documents name code that is there", check: documents::name },
+    Rule { name: "metric", says: "docs/operations.md names every metric", check: documents::metric },
+    Rule { name: "changelog", says: "CHANGELOG.md keeps its form", check: documents::changelog },
+];
+
+/// A place where a rule need not hold.
+struct Exception {
+    rule: &'static str,
+    /// A file, or the subject of the rule (a dependency).
+    place: &'static str,
+    /// Told by `cargo xtask rules`.
+    why: &'static str,
+}
+
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        rule: "dependency",
+        place: "serde",
+        why: "the traits of data formats: settings and snapshots are different data of different crates",
+    },
+    Exception { rule: "dependency", place: "serde_json", why: "as serde: the schema here, snapshots there" },
+];
+
+/// What rules found.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+#[derive(Debug)]
+struct Finding {
+    rule: &'static str,
+    /// A file's path, or the subject of the rule.
+    place: String,
+    /// From 1; 0 if it is about the whole file.
+    line: usize,
+    text: String,
+}
+
+impl Findings {
+    fn add(&mut self, rule: &'static str, place: &str, line: usize, text: impl Into<String>) {
+        self.0.push(Finding { rule, place: place.to_owned(), line, text: text.into() });
+    }
+}
+
+/// Checks the tree this program was built from, and tells what is wrong.
+pub(crate) fn run() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+    let tree = match Tree::tracked(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: cannot read the tree: {error}");
+            return ExitCode::from(1);
+        }
+    };
+    let findings = check(&tree, EXCEPTIONS);
+    for Finding { rule, place, line, text } in &findings {
+        let line = if *line == 0 { String::new() } else { format!("{line}:") };
+        println!("{place}:{line} [{rule}] {text}");
+    }
+    let (files, rules) = (tree.files().count(), RULES.len());
+    match findings.len() {
+        0 => {
+            println!("tidy: {files} files, {rules} rules: all is as ARCHITECTURE.md says");
+            ExitCode::SUCCESS
+        }
+        wrong => {
+            println!("tidy: {files} files, {rules} rules, {wrong} findings");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Tells the rules and their exceptions.
+pub(crate) fn list() -> ExitCode {
+    for rule in RULES {
+        println!("{:12}{}", rule.name, rule.says);
+        for exception in EXCEPTIONS.iter().filter(|exception| exception.rule == rule.name) {
+            println!("{:12}  but for {}: {}", "", exception.place, exception.why);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn check(tree: &Tree, exceptions: &[Exception]) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    for rule in RULES {
+        (rule.check)(tree, &mut findings);
+    }
+    let mut used = vec![false; exceptions.len()];
+    findings.0.retain(|finding| {
+        let excused = |one: &Exception| one.rule == finding.rule && one.place == finding.place;
+        let place = exceptions.iter().position(excused);
+        if let Some(place) = place {
+            used[place] = true;
+        }
+        place.is_none()
+    });
+    for (exception, _) in exceptions.iter().zip(used).filter(|(_, used)| !used) {
+        findings.add(exception.rule, exception.place, 0, "its exception excuses nothing any more: remove it");
+    }
+    findings.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What the crates' Cargo.toml files say of dependencies: where each enters, and that its reason is written down.
+
+use std::collections::BTreeMap;
+
+use super::Findings;
+use super::tree::Tree;
+
+/// A line of a dependency table.
+pub(super) struct Dependency {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) line: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Part of the program.
+    Shipped,
+    /// For tests and examples.
+    Development,
+}
+
+/// The manifests of the crates, by path.
+pub(super) fn crates(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.texts().filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"))
+}
+
+/// The dependencies that a manifest names. It reads what we write: a table of dependencies by its header, one key
+/// a line, arrays over several lines.
+pub(super) fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency> {
+    let mut kind = None;
+    let mut depth = 0_i32;
+    manifest.lines().enumerate().filter_map(move |(index, line)| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let inside = depth > 0;
+        if line.starts_with('[') && !inside {
+            return match header(line) {
+                Header::Table(of) => {
+                    kind = of;
+                    None
+                }
+                Header::One(of, name) => {
+                    kind = None;
+                    Some(Dependency { name, kind: of, line: index + 1 })
+                }
+            };
+        }
+        depth += line.chars().map(|char| i32::from(char == '[') - i32::from(char == ']')).sum::<i32>();
+        let key = line.split(['=', '.']).next()?.trim().trim_matches('"');
+        (!inside && !key.is_empty()).then_some(kind?).map(|kind| Dependency {
+            name: key.to_owned(),
+            kind,
+            line: index + 1,
+        })
+    })
+}
+
+/// What a table's header begins.
+enum Header {
+    /// A table whose keys are dependencies; `None`: they are not.
+    Table(Option<Kind>),
+    /// A dependency, whose keys are its own.
+    One(Kind, String),
+}
+
+fn header(line: &str) -> Header {
+    let kind_of = |table: &str| match table {
+        "dependencies" | "build-dependencies" => Some(Kind::Shipped),
+        "dev-dependencies" => Some(Kind::Development),
+        _ => None,
+    };
+    let line = line.trim_matches(['[', ']']);
+    let (front, last) = line.rsplit_once('.').unwrap_or(("", line));
+    match kind_of(front.rsplit('.').next().unwrap_or(front)) {
+        Some(kind) => Header::One(kind, last.to_owned()),
+        None => Header::Table(kind_of(last)),
+    }
+}
+
+/// A dependency enters the program at one crate: whoever wants to replace it has one place to go to.
+pub(super) fn one_entrance(tree: &Tree, findings: &mut Findings) {
+    let mut entrances: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (path, text) in crates(tree) {
+        for dependency in foreign(text).filter(|one| one.kind == Kind::Shipped) {
+            let paths = entrances.entry(dependency.name).or_default();
+            if paths.last() != Some(&path) {
+                paths.push(path);
+            }
+        }
+    }
+    for (name, paths) in entrances.iter().filter(|(_, paths)| paths.len() > 1) {
+        findings.add("dependency", name, 0, format!("it enters at {}", paths.join(" and at ")));
+    }
+}
+
+/// Every dependency, of tests too, has its line in ARCHITECTURE.md.
+pub(super) fn reason(tree: &Tree, findings: &mut Findings) {
+    let document = tree.text("ARCHITECTURE.md").unwrap_or_default();
+    let fuzz = tree.text("fuzz/Cargo.toml").map(|text| ("fuzz/Cargo.toml", text));
+    for (path, text) in crates(tree).chain(fuzz) {
+        for dependency in foreign(text) {
+            if !document.contains(&format!("`{}`", dependency.name)) {
+                let text = format!("ARCHITECTURE.md does not say what `{}` is for", dependency.name);
+                findings.add("reason", path, dependency.line, text);
+            }
+        }
+    }
+}
+
+fn foreign(manifest: &str) -> impl Iterator<Item = Dependency> {
+    dependencies(manifest).filter(|dependency| !dependency.name.starts_with("encke"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_read_in_every_form_that_we_write() {
+        let manifest = "\
+[package]
+name = \"x\" # [dependencies]
+
+[dependencies]
+encke-io.workspace = true
+# a comment
+serde = { version = \"1\", features = [
+    \"derive\",
+] }
+\"quoted\" = \"1\"
+
+[target.'cfg(unix)'.dependencies]
+libc = \"0.2\"
+
+[dependencies.long]
+version = \"1\"
+
+[features]
+default = []
+
+[dev-dependencies]
+toml = \"1\"
+";
+        let found: Vec<(String, Kind, usize)> =
+            dependencies(manifest).map(|one| (one.name, one.kind, one.line)).collect();
+        let expected = [
+            ("encke-io", Kind::Shipped, 5),
+            ("serde", Kind::Shipped, 7),
+            ("quoted", Kind::Shipped, 10),
+            ("libc", Kind::Shipped, 13),
+            ("long", Kind::Shipped, 15),
+            ("toml", Kind::Development, 22),
+        ];
+        assert_eq!(found, expected.map(|(name, kind, line)| (name.to_owned(), kind, line)));
+    }
+}

@@ -1,0 +1,109 @@
+//! The files that belong to the repository, read once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use super::source::Source;
+
+/// Every tracked file by its path from the root, `/` between its parts.
+pub(super) struct Tree {
+    files: BTreeMap<String, File>,
+}
+
+/// A file.
+pub(super) struct File {
+    pub(super) bytes: usize,
+    /// `None`: it is not UTF-8.
+    pub(super) text: Option<String>,
+    /// What a `.rs` file holds.
+    pub(super) rust: Option<Source>,
+}
+
+impl Tree {
+    /// Reads what git tracks. What is tracked but deleted is not there.
+    ///
+    /// # Errors
+    /// git cannot be asked, or a file cannot be read.
+    pub(super) fn tracked(root: &Path) -> io::Result<Self> {
+        let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
+        if !listed.status.success() {
+            return Err(io::Error::other(String::from_utf8_lossy(&listed.stderr).trim().to_owned()));
+        }
+        let mut contents = Vec::new();
+        for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
+            match std::fs::read(root.join(path)) {
+                Ok(bytes) => contents.push((path.to_owned(), bytes)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+            }
+        }
+        Ok(Self::of(contents))
+    }
+
+    /// A tree of these files.
+    pub(super) fn of(contents: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let mut files: BTreeMap<String, File> = contents
+            .into_iter()
+            .map(|(path, bytes)| {
+                let size = bytes.len();
+                let text = String::from_utf8(bytes).ok();
+                let rust = text.as_deref().filter(|_| path.ends_with(".rs")).map(Source::of);
+                (path, File { bytes: size, text, rust })
+            })
+            .collect();
+
+        // `#[cfg(test)] mod tests;` makes a test of another file, and of all below it.
+        let modules: Vec<String> = files.iter().flat_map(|(path, file)| test_modules(path, file)).collect();
+        for (path, file) in &mut files {
+            let declared = modules.iter().any(|module| {
+                path.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+            });
+            let by_place = path.contains("/tests/") || path.starts_with("fuzz/");
+            if let Some(source) = file.rust.as_mut().filter(|_| declared || by_place) {
+                source.make_test();
+            }
+        }
+        Self { files }
+    }
+
+    /// Every file, by path.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &File)> {
+        self.files.iter().map(|(path, file)| (path.as_str(), file))
+    }
+
+    /// Every file of text, by path.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files().filter_map(|(path, file)| Some((path, file.text.as_deref()?)))
+    }
+
+    /// Every Rust file, by path.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
+        self.files().filter_map(|(path, file)| Some((path, file.rust.as_ref()?)))
+    }
+
+    /// A file's text.
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path)?.text.as_deref()
+    }
+
+    /// Whether there is such a file or folder.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let folder = format!("{path}/");
+        self.files.contains_key(path)
+            || self.files.range(folder.clone()..).next().is_some_and(|(other, _)| other.starts_with(&folder))
+    }
+}
+
+/// The paths, without `.rs`, of the modules that a file declares for tests.
+fn test_modules(path: &str, file: &File) -> Vec<String> {
+    let Some(source) = &file.rust else { return Vec::new() };
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let folder = match name {
+        "lib.rs" | "main.rs" | "mod.rs" => folder.to_owned(),
+        other => format!("{folder}/{}", other.trim_end_matches(".rs")),
+    };
+    source.test_modules().iter().map(|module| format!("{folder}/{module}")).collect()
+}
