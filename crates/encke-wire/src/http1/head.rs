@@ -666,20 +666,24 @@ fn version_line(buf: &[u8], at: usize) -> Result<Option<(Version, usize)>, Refus
 /// As [`version_line`] for what is not whole, malformed, or neither 1.1 nor 1.0.
 #[cold]
 fn rare_version(rest: &[u8]) -> Result<Option<Version>, Refusal> {
-    for (&byte, &pattern) in rest.iter().zip(b"HTTP/0.0\r\n") {
-        match (pattern, byte) {
-            (b'0', digit) if digit.is_ascii_digit() => {}
-            (pattern, byte) if pattern == byte => {}
-            (b'\r', b'\n') => return Err(Refusal::BareLf),
-            (b'\n', _) => return Err(Refusal::BareCr),
+    const MAJOR: usize = 5;
+    const MINOR: usize = 7;
+    for (at, (&byte, &pattern)) in rest.iter().zip(b"HTTP/1.0\r\n").enumerate() {
+        match (at, byte) {
+            (MAJOR, b'1'..=b'9') | (MINOR, b'0'..=b'9') => {}
+            (_, byte) if byte == pattern => {}
+            (8, b'\n') => return Err(Refusal::BareLf),
+            (9, _) => return Err(Refusal::BareCr),
             _ => return Err(Refusal::InvalidVersion),
         }
     }
-    match rest {
-        [_, _, _, _, _, b'0', ..] => Err(Refusal::InvalidVersion),
-        [_, _, _, _, _, b'2'..=b'9', _, _, b'\r', b'\n', ..] => Err(Refusal::UnsupportedVersion),
-        [_, _, _, _, _, _, _, _, b'\r', b'\n', ..] => Ok(Some(Version::Http11)),
-        _ => Ok(None),
+    if rest.len() < 10 {
+        return Ok(None);
+    }
+    match (rest[MAJOR], rest[MINOR]) {
+        (b'1', b'0') => Ok(Some(Version::Http10)),
+        (b'1', _) => Ok(Some(Version::Http11)),
+        _ => Err(Refusal::UnsupportedVersion),
     }
 }
 
@@ -959,6 +963,8 @@ mod tests {
         assert_eq!(refused(b"GET / HTTP/1.1\nHost: a\n\n"), Refusal::BareLf);
         assert_eq!(refused(b"GET / HTTP/1.1\rHost: a\r\n\r\n"), Refusal::BareCr);
         assert_eq!(refused(b"GET / HTTP/1.1\r\r\n\r\n"), Refusal::BareCr);
+        assert_eq!(refused(b"GET / HTTP/0.1\r\x0c"), Refusal::InvalidVersion, "the first fault counts");
+        assert_eq!(refused(b"GET / HTTP/2.0\r\x0c"), Refusal::BareCr);
     }
 
     #[test]
