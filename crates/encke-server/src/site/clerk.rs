@@ -9,9 +9,10 @@
 //!             ▼
 //!           Task on the pool, one for all who ask ── offloaded ─► find again ─► shelf, watch ─► answer them
 //! ```
-//! What the pool brings has warmed the kernel's caches, so the clerk looks once more by itself: between the
-//! look of the pool and now the file may have changed, unseen because nobody watched. Only where the clerk may
-//! not look (a network file system) or still cannot, the pool's find counts, for as long as `revalidate` says.
+//! A find counts as long as the folders on the way are watched, if they were watched before it began and no
+//! notice came meanwhile. Else it is repeated: by the clerk itself, for whom the pool has warmed the kernel's
+//! caches, or by the pool. What cannot be watched (a network file system), or keeps changing, counts for
+//! as long as `revalidate` says.
 //!
 //! A request may take more than one name: an error leads to its page, a missing page of a `spa` to the index.
 
@@ -51,7 +52,7 @@ pub(super) struct Clerk {
     watch: Watch,
     tastes: Tastes,
     /// Requests that wait for the pool.
-    waiting: HashMap<Task, Vec<Waiter>>,
+    waiting: HashMap<Task, Wait>,
     errands: HashMap<JobId, Errand>,
     /// When to look whether a root was replaced, in monotonic ns.
     roots_due_ns: u64,
@@ -106,6 +107,16 @@ enum Task {
     /// Site and raw path.
     Find(u16, Vec<u8>),
     List(u16, Vec<u8>, View),
+}
+
+/// Who waits for a task.
+#[derive(Default)]
+struct Wait {
+    waiters: Vec<Waiter>,
+    /// Times that the pool was sent.
+    sent: usize,
+    /// The watch's epoch when the pool was sent.
+    epoch: u64,
 }
 
 struct Waiter {
@@ -373,46 +384,61 @@ impl Clerk {
     }
 
     fn wait(&mut self, task: Task, waiter: Waiter) {
-        if let Some(waiters) = self.waiting.get_mut(&task) {
-            waiters.push(waiter);
-            return;
+        if let Some(wait) = self.waiting.get_mut(&task) {
+            wait.waiters.push(waiter);
+        } else {
+            self.send(task, Wait { waiters: vec![waiter], ..Wait::default() });
         }
-        let ground = self.grounds[usize::from(task.site())].clone();
-        let job = match &task {
-            Task::Find(_, raw) => {
-                let mut path = String::new();
-                decode_path(raw, &mut path).expect("it was decoded before it was found to need the disk");
-                self.desk.offload(move || ground.find_patiently(&path))
-            }
-            Task::List(_, raw, view) => {
-                let (mut path, view) = (String::new(), *view);
-                decode_path(raw, &mut path).expect("it was decoded when the folder was found");
+    }
+
+    /// Sends the pool.
+    fn send(&mut self, task: Task, mut wait: Wait) {
+        let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
+        let ground = self.grounds[usize::from(*site)].clone();
+        let mut path = String::new();
+        decode_path(raw, &mut path).expect("what could not be decoded was answered at once");
+        let job = match task {
+            Task::Find(..) => self.desk.offload(move || ground.find_patiently(&path)),
+            Task::List(_, _, view) => {
                 self.desk.offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing)))
             }
         };
         self.errands.insert(job, Errand::For(task.clone()));
-        self.waiting.insert(task, vec![waiter]);
+        wait.sent += 1;
+        wait.epoch = self.watch.epoch();
+        self.waiting.insert(task, wait);
     }
 
     /// The pool has looked a name up.
     fn found(&mut self, task: Task, done: Option<Done>) {
-        let waiters = self.waiting.remove(&task).unwrap_or_default();
-        let Task::Find(site, raw) = task else { return };
+        let wait = self.waiting.remove(&task).unwrap_or_default();
+        let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
         let now = self.desk.now();
+        // Notices that came while the pool was looking.
+        self.watched();
         let result = done.and_then(|done| done.downcast::<Result<Found, OpenError>>().ok());
         let resource = match result.map(|result| *result) {
             Some(Ok(found)) => {
-                Ok(self.look(site, &raw, now).unwrap_or_else(|| self.admit(site, &raw, found, false, now)))
+                let is_same = wait.epoch == self.watch.epoch();
+                match self.watch_steps(*site, &found) {
+                    Watched::Before if is_same => Ok(self.admit(*site, raw, found, true, now)),
+                    Watched::Never => Ok(self.admit(*site, raw, found, false, now)),
+                    Watched::Before | Watched::Now => match self.look(*site, raw, now) {
+                        Some(resource) => Ok(resource),
+                        None if wait.sent < SENT_MAX => return self.send(task, wait),
+                        None => Ok(self.admit(*site, raw, found, false, now)),
+                    },
+                }
             }
             Some(Err(OpenError::Descriptors)) => {
                 self.shrink();
                 Err(503)
             }
-            // The pool's queue is full.
+            // The pool's queue is full, or somebody keeps renaming folders on the way.
             None | Some(Err(OpenError::NotCached)) => Err(503),
             Some(Err(_)) => Err(500),
         };
-        for Waiter { exchange, request, goal } in waiters {
+        for Waiter { exchange, request, goal } in wait.waiters {
             let here = match &resource {
                 Ok(resource) => Rc::clone(resource),
                 Err(status) => Rc::new(Resource::Else(Else::Absent(*status), Fields::new())),
@@ -426,7 +452,7 @@ impl Clerk {
 
     /// The pool has listed a folder.
     fn listed(&mut self, task: &Task, done: Option<Done>) {
-        let waiters = self.waiting.remove(task).unwrap_or_default();
+        let wait = self.waiting.remove(task).unwrap_or_default();
         let Task::List(site, raw, view) = task else { return };
         let result = done.and_then(|done| done.downcast::<Result<Vec<u8>, OpenError>>().ok());
         let content: Result<Arc<[u8]>, u16> = match result.map(|result| *result) {
@@ -439,7 +465,7 @@ impl Clerk {
         let mut path = String::new();
         decode_path(raw, &mut path).expect("it was decoded before it was listed");
         let fields = self.grounds[usize::from(*site)].rules.policy(&path).fields;
-        for Waiter { exchange, request, .. } in waiters {
+        for Waiter { exchange, request, .. } in wait.waiters {
             exchange.answer(match &content {
                 Ok(content) => {
                     let mut reply = Reply::new(200)
@@ -509,6 +535,9 @@ impl Clerk {
     #[cold]
     fn check_roots(&mut self, now: Now) {
         self.roots_due_ns = now.mono_ns + ROOTS_EVERY_NS;
+        if self.waiting.is_empty() {
+            self.watch.sweep();
+        }
         if self.errands.values().any(|errand| matches!(errand, Errand::Roots)) {
             return;
         }
@@ -532,14 +561,6 @@ impl Clerk {
             self.grounds[site] = ground;
         }
         self.shrink();
-    }
-}
-
-impl Task {
-    const fn site(&self) -> u16 {
-        match self {
-            Self::Find(site, _) | Self::List(site, ..) => *site,
-        }
     }
 }
 
@@ -644,6 +665,9 @@ const WATCHED_FOR_NS: u64 = 60_000_000_000;
 
 /// How often to look whether a root was replaced.
 const ROOTS_EVERY_NS: u64 = 1_000_000_000;
+
+/// Times that the pool is sent for one name, so that it has looked while everything was watched.
+const SENT_MAX: usize = 3;
 
 /// Files that one worker has compressed at the same time; the pool has more to do than that.
 const PRESSING_MAX: usize = 4;

@@ -41,7 +41,7 @@ pub mod settings;
 mod shelf;
 mod watch;
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests;
 
 use std::hash::{BuildHasher, Hasher};

@@ -14,6 +14,7 @@
 //! and accepts nothing else that is there gets it all the same: that helps it more than an error.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::Segment;
@@ -33,9 +34,9 @@ use crate::request::Request;
 /// A file in each of its codings.
 #[derive(Clone)]
 pub(super) struct Page {
-    plain: Arc<Representation>,
+    plain: Rc<Representation>,
     /// In the order of [`SIBLINGS`].
-    coded: [Option<Arc<Representation>>; 3],
+    coded: [Option<Rc<Representation>>; 3],
     /// Codings that are there.
     ready: Codings,
     /// Codings that are there as files.
@@ -155,7 +156,7 @@ impl Page {
             fields: &policy.fields,
             now_unix_ns,
         };
-        let plain = Arc::new(shape.representation(plain, Coding::Identity));
+        let plain = Rc::new(shape.representation(plain, Coding::Identity));
         let mut page = Self {
             plain,
             coded: [None, None, None],
@@ -167,7 +168,7 @@ impl Page {
         };
         for ((slot, part), coding) in page.coded.iter_mut().zip(coded).zip(SIBLINGS) {
             if let Some(part) = part {
-                *slot = Some(Arc::new(shape.representation(part, coding)));
+                *slot = Some(Rc::new(shape.representation(part, coding)));
                 page.siblings = page.siblings.with(Codings::of(coding));
             }
         }
@@ -235,7 +236,7 @@ impl Page {
         let mut page = self.clone();
         page.possible = page.possible.without(Codings::of(coding));
         if let Some(bytes) = bytes {
-            page.coded[coding as usize] = Some(Arc::new(self.plain.coded(coding, bytes)));
+            page.coded[coding as usize] = Some(Rc::new(self.plain.coded(coding, bytes)));
             page.ready = page.ready.with(Codings::of(coding));
         }
         page
@@ -279,7 +280,7 @@ impl Page {
 
     /// Descriptors it keeps open.
     pub(super) fn descriptors(&self) -> usize {
-        let of = |one: &&Arc<Representation>| matches!(one.whole.content, PreparedContent::File(..));
+        let of = |one: &&Rc<Representation>| matches!(one.whole.content, PreparedContent::File(..));
         self.representations().filter(of).count()
     }
 
@@ -295,7 +296,7 @@ impl Page {
         made.filter_map(|(one, _)| Some(one.as_ref()?.memory_bytes())).sum()
     }
 
-    fn representations(&self) -> impl Iterator<Item = &Arc<Representation>> {
+    fn representations(&self) -> impl Iterator<Item = &Rc<Representation>> {
         std::iter::once(&self.plain).chain(self.coded.iter().flatten())
     }
 

@@ -114,7 +114,8 @@ impl Pattern {
         let (mut piece, mut at) = (0, 0);
         // The places to go back to: the last `*`, and the last `**` of either kind, as index of its piece and
         // number of its capture.
-        let (mut name, mut deep): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+        let mut name: Option<(usize, usize)> = None;
+        let mut deep: Option<(usize, usize)> = None;
         loop {
             let matched = match self.pieces.get(piece) {
                 None => at == path.len(),

@@ -29,8 +29,12 @@ pub(super) struct Watch {
     by_path: HashMap<PathBuf, usize>,
     by_id: HashMap<FolderId, usize>,
     /// What each key depends on, for taking it off again.
-    entries: HashMap<SlotKey, Vec<(usize, Box<[u8]>)>>,
+    entries: HashMap<SlotKey, Vec<Entry>>,
+    epoch: u64,
 }
+
+/// A node, and the name of an entry in that folder.
+type Entry = (usize, Box<[u8]>);
 
 struct Node {
     id: FolderId,
@@ -71,7 +75,14 @@ impl Watch {
             by_path: HashMap::new(),
             by_id: HashMap::new(),
             entries: HashMap::new(),
+            epoch: 0,
         }
+    }
+
+    /// Another number whenever a notice was read or a folder came to be watched: what was found by way of
+    /// watched folders is still so if the number is still the same.
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Watches the folders of `steps`, and their ancestors up to the one of `tops` that they lie below. They
@@ -127,6 +138,7 @@ impl Watch {
         if changes.read(|change| notices.push(change)).is_err() {
             news.all = true;
         }
+        self.epoch += u64::from(!notices.is_empty());
         for notice in notices {
             match notice {
                 Change::Overflow => news.all = true,
@@ -150,11 +162,6 @@ impl Watch {
         news
     }
 
-    /// Number of watched folders.
-    pub(super) fn len(&self) -> usize {
-        self.by_path.len()
-    }
-
     /// The node of a folder, and whether it is new.
     fn folder(&mut self, path: &Path, top: Option<&Path>) -> Option<(usize, bool)> {
         if let Some(&node) = self.by_path.get(path) {
@@ -175,9 +182,8 @@ impl Watch {
             return None;
         }
         let id = changes.watch(&folder).ok()?;
-        if let Some(&other) = self.by_id.get(&id) {
+        if self.by_id.contains_key(&id) {
             // The folder has come here from where it was: the notice of that is on its way.
-            let _known = other;
             changes.forget(id);
             return None;
         }
@@ -200,6 +206,7 @@ impl Watch {
         }
         self.by_path.insert(path.to_path_buf(), node);
         self.by_id.insert(id, node);
+        self.epoch += 1;
         Some((node, true))
     }
 
@@ -236,8 +243,9 @@ impl Watch {
         }
     }
 
-    /// Forgets every folder on which nothing depends: those of a way that could not be watched to its end.
-    fn sweep(&mut self) {
+    /// Forgets every folder on which nothing depends: those of a way that could not be watched to its end, or
+    /// that was another when it was looked at again.
+    pub(super) fn sweep(&mut self) {
         for node in 0..self.nodes.len() {
             self.prune(node);
         }

@@ -1,0 +1,236 @@
+//! Files that change: what is on the shelf must follow.
+
+use super::*;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn a_file_written_anew_is_served_anew() {
+    let scene = Scene::new("written");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    let before = stage.get("/a.txt");
+    std::fs::write(scene.path("a.txt"), "two!").expect("written");
+    let after = stage.get("/a.txt");
+    assert_eq!(after.text(), "two!");
+    assert_ne!(after.etag(), before.etag());
+}
+
+#[test]
+fn a_file_replaced_by_rename_is_served_anew() {
+    let scene = Scene::new("renamed");
+    scene.write("a.txt", "one");
+    scene.write("next.txt", "two");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    std::fs::rename(scene.path("next.txt"), scene.path("a.txt")).expect("renamed");
+    assert_eq!(stage.get("/a.txt").text(), "two");
+}
+
+#[test]
+fn a_file_that_grows_or_shrinks_is_served_as_it_is() {
+    let scene = Scene::new("grows");
+    scene.write("a.log", "one\n");
+    scene.write("b.bin", vec![1; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a.log").text(), "one\n");
+    assert_eq!(stage.get("/b.bin").body.len(), 50_000);
+    let mut log = std::fs::File::options().append(true).open(scene.path("a.log")).expect("opened");
+    log.write_all(b"two\n").expect("written");
+    assert_eq!(stage.get("/a.log").text(), "one\ntwo\n");
+    let file = std::fs::File::options().write(true).open(scene.path("b.bin")).expect("opened");
+    file.set_len(20_000).expect("cut");
+    assert_eq!(stage.get("/b.bin").body.len(), 20_000);
+    file.set_len(0).expect("cut");
+    assert_eq!(stage.get("/b.bin").body.len(), 0);
+}
+
+#[test]
+fn a_removed_file_is_gone_and_a_new_one_is_there() {
+    let scene = Scene::new("removed");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a.txt").status, 200);
+    assert_eq!(stage.get("/new/b.txt").status, 404);
+    std::fs::remove_file(scene.path("a.txt")).expect("removed");
+    assert_eq!(stage.get("/a.txt").status, 404);
+    scene.write("a.txt", "again");
+    assert_eq!(stage.get("/a.txt").text(), "again");
+    scene.write("new/b.txt", "new");
+    assert_eq!(stage.get("/new/b.txt").text(), "new", "that it was missing is not kept");
+}
+
+#[test]
+fn a_renamed_folder_takes_everything_below_along() {
+    let scene = Scene::new("folder");
+    scene.write("a/b/c/x.txt", "x");
+    scene.write("a/b/y.txt", "y");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a/b/c/x.txt").text(), "x");
+    assert_eq!(stage.get("/a/b/y.txt").text(), "y");
+    std::fs::rename(scene.path("a"), scene.path("moved")).expect("renamed");
+    assert_eq!((stage.get("/a/b/c/x.txt").status, stage.get("/a/b/y.txt").status), (404, 404));
+    assert_eq!(stage.get("/moved/b/c/x.txt").text(), "x");
+    scene.write("a/b/c/x.txt", "another");
+    assert_eq!(stage.get("/a/b/c/x.txt").text(), "another");
+    std::fs::write(scene.path("moved/b/c/x.txt"), "changed").expect("written");
+    assert_eq!(stage.get("/moved/b/c/x.txt").text(), "changed");
+    std::fs::remove_dir_all(scene.path("a")).expect("removed");
+    assert_eq!(stage.get("/a/b/c/x.txt").status, 404);
+}
+
+#[test]
+fn an_index_file_that_comes_or_goes_is_noticed() {
+    let scene = Scene::new("index-comes");
+    scene.write("a/index.htm", "htm");
+    let mut stage = Stage::new(&scene, "index = [\"index.html\", \"index.htm\"]\nlist = true");
+    assert_eq!(stage.get("/a/").text(), "htm");
+    scene.write("a/index.html", "html");
+    assert_eq!(stage.get("/a/").text(), "html");
+    std::fs::remove_file(scene.path("a/index.html")).expect("removed");
+    std::fs::remove_file(scene.path("a/index.htm")).expect("removed");
+    assert!(stage.get("/a/").text().contains("<!doctype html>"), "listed");
+}
+
+#[test]
+fn links_are_followed_anew_when_they_or_their_targets_change() {
+    let scene = Scene::new("links-change");
+    scene.write("releases/1/x.txt", "1");
+    scene.write("releases/2/x.txt", "2");
+    symlink("releases/1", scene.path("current")).expect("linked");
+    symlink("current/x.txt", scene.path("latest.txt")).expect("linked");
+    let mut stage = Stage::new(&scene, "");
+    for path in ["/current/x.txt", "/latest.txt"] {
+        assert_eq!(stage.get(path).text(), "1");
+    }
+    std::fs::write(scene.path("releases/1/x.txt"), "1b").expect("written");
+    for path in ["/current/x.txt", "/latest.txt"] {
+        assert_eq!(stage.get(path).text(), "1b", "{path}: the target has changed");
+    }
+    symlink("releases/2", scene.path("next")).expect("linked");
+    std::fs::rename(scene.path("next"), scene.path("current")).expect("renamed");
+    for path in ["/current/x.txt", "/latest.txt"] {
+        assert_eq!(stage.get(path).text(), "2", "{path}: the link leads elsewhere");
+    }
+    std::fs::rename(scene.path("releases/2"), scene.path("releases/3")).expect("renamed");
+    for path in ["/current/x.txt", "/latest.txt"] {
+        assert_eq!(stage.get(path).status, 404, "{path}: the target has gone");
+    }
+}
+
+#[test]
+fn a_link_out_of_the_root_is_watched_where_it_leads() {
+    let scene = Scene::new("outside");
+    std::fs::create_dir(scene.0.join("elsewhere")).expect("made");
+    std::fs::write(scene.0.join("elsewhere/x.txt"), "one").expect("written");
+    symlink("../elsewhere/x.txt", scene.path("x.txt")).expect("linked");
+    let mut stage = Stage::new(&scene, "symlinks = \"follow\"");
+    assert_eq!(stage.get("/x.txt").text(), "one");
+    std::fs::write(scene.0.join("elsewhere/x.txt"), "two").expect("written");
+    assert_eq!(stage.get("/x.txt").text(), "two");
+    std::fs::rename(scene.0.join("elsewhere"), scene.0.join("gone")).expect("renamed");
+    assert_eq!(stage.get("/x.txt").status, 404);
+}
+
+#[test]
+fn a_file_that_is_no_longer_readable_is_no_longer_served() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new("mode");
+    scene.write("a.txt", "a");
+    let mut stage = Stage::new(&scene, "");
+    let before = stage.ready("/a.txt");
+    std::fs::set_permissions(scene.path("a.txt"), std::fs::Permissions::from_mode(0o000)).expect("set");
+    // Root may read everything; then it is at least looked at again.
+    let may_read = std::fs::read(scene.path("a.txt")).is_ok();
+    assert_eq!(stage.get("/a.txt").status, if may_read { 200 } else { 403 });
+    assert_eq!(Arc::strong_count(&before), 1, "the shelf has let go of it");
+}
+
+#[test]
+fn changes_elsewhere_take_nothing_off_the_shelf() {
+    let scene = Scene::new("elsewhere");
+    scene.write("a/x.txt", "x");
+    let mut stage = Stage::new(&scene, "");
+    stage.get("/a/x.txt");
+    let before = stage.ready("/a/x.txt");
+    scene.write("a/other.txt", "x");
+    scene.write("b/x.txt", "x");
+    std::fs::remove_file(scene.path("a/other.txt")).expect("removed");
+    stage.handler.watched();
+    assert!(Arc::ptr_eq(&before, &stage.ready("/a/x.txt")));
+}
+
+#[test]
+fn what_nobody_tells_of_is_looked_at_again_after_a_minute() {
+    let scene = Scene::new("minute");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    stage.get("/a.txt");
+    // Through another name of the same file, in a folder that nobody watches.
+    std::fs::hard_link(scene.path("a.txt"), scene.0.join("other-name")).expect("linked");
+    stage.get("/a.txt");
+    std::fs::write(scene.0.join("other-name"), "two").expect("written");
+    stage.pass(Duration::from_secs(60));
+    assert_eq!(stage.get("/a.txt").text(), "two");
+}
+
+#[test]
+fn a_root_that_was_replaced_is_noticed_within_a_second() {
+    let scene = Scene::new("root");
+    std::fs::create_dir_all(scene.0.join("v1")).expect("made");
+    std::fs::create_dir_all(scene.0.join("v2")).expect("made");
+    std::fs::write(scene.0.join("v1/a.txt"), "one").expect("written");
+    std::fs::write(scene.0.join("v2/a.txt"), "two").expect("written");
+    symlink("v1", scene.0.join("current")).expect("linked");
+    let root = scene.0.join("current");
+    let mut stage = Stage::new(&scene, &format!("root = {root:?}"));
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    symlink("v2", scene.0.join("next")).expect("linked");
+    std::fs::rename(scene.0.join("next"), &root).expect("renamed");
+    stage.pass(Duration::from_secs(1));
+    stage.get("/a.txt");
+    assert_eq!(stage.get("/a.txt").text(), "two");
+    std::fs::remove_file(&root).expect("removed");
+    stage.pass(Duration::from_secs(1));
+    stage.get("/a.txt");
+    assert_eq!(stage.get("/a.txt").text(), "two", "while it is being replaced, the old one serves");
+}
+
+#[test]
+fn an_answer_that_has_begun_is_of_the_file_it_began_with() {
+    let scene = Scene::new("begun");
+    scene.write("a.bin", vec![1; 50_000]);
+    scene.write("b.bin", vec![2; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    let begun = stage.ready("/a.bin");
+    std::fs::rename(scene.path("b.bin"), scene.path("a.bin")).expect("renamed");
+    assert_eq!(stage.get("/a.bin").body, vec![2; 50_000]);
+    assert_eq!(answer(Reply::prepared(begun)).body, vec![1; 50_000]);
+}
+
+#[test]
+fn descriptors_are_given_back_when_they_are_short() {
+    let scene = Scene::new("shrink");
+    scene.write("a.bin", vec![1; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    let prepared = stage.ready("/a.bin");
+    assert!(Arc::strong_count(&prepared) >= 2, "the shelf has it, too");
+    stage.handler.shrink();
+    assert_eq!(Arc::strong_count(&prepared), 1, "the shelf has let go of it");
+    assert_eq!(stage.get("/a.bin").status, 200);
+}
+
+#[test]
+fn no_more_files_are_kept_open_than_is_set() {
+    let scene = Scene::new("count");
+    for number in 0..20 {
+        scene.write(&format!("{number}.bin"), vec![1; 10_000]);
+    }
+    let mut stage = Stage::new(&scene, "open_files = { count = 4 }");
+    let mut held = Vec::new();
+    for number in 0..20 {
+        held.push(stage.ready(&format!("/{number}.bin")));
+    }
+    let kept = held.iter().filter(|prepared| Arc::strong_count(prepared) > 1).count();
+    assert_eq!(kept, 4);
+}

@@ -1,0 +1,160 @@
+//! Conditions and ranges.
+
+use super::*;
+
+const OLD: &str = "Sat, 01 Jan 2000 00:00:00 GMT";
+const NEW: &str = "Sat, 01 Jan 2050 00:00:00 GMT";
+
+fn scene(name: &str) -> (Scene, Vec<u8>) {
+    let scene = Scene::new(name);
+    let content: Vec<u8> = (0..100).flat_map(|number| format!("{number:09}\n").into_bytes()).collect();
+    scene.write("file.txt", &content);
+    (scene, content)
+}
+
+#[test]
+fn a_client_that_has_the_file_is_told_so() {
+    let (scene, content) = scene("unchanged");
+    let mut stage = Stage::new(&scene, "headers = [{ pattern = \"/**\", set = { \"X-A\" = \"1\" } }]");
+    let whole = stage.get("/file.txt");
+    let etag = whole.etag().to_owned();
+    for condition in [
+        format!("If-None-Match: {etag}"),
+        format!("If-None-Match: \"x\", W/{etag}"),
+        format!("If-None-Match: \"x\"\r\nIf-None-Match: {etag}"),
+        "If-None-Match: *".into(),
+        format!("If-Modified-Since: {NEW}"),
+        format!("If-Modified-Since: {}", whole.value("Last-Modified").expect("a date")),
+        format!("If-None-Match: {etag}\r\nIf-Modified-Since: {OLD}"),
+    ] {
+        let answer = stage.get_with("/file.txt", &format!("{condition}\r\n"));
+        assert_eq!((answer.status, answer.body.len()), (304, 0), "{condition}");
+        assert_eq!(answer.etag(), etag);
+        assert_eq!(answer.value("Cache-Control"), Some("no-cache"));
+        assert_eq!((answer.value("X-A"), answer.value("Content-Type")), (Some("1"), None));
+        assert!(answer.prepared, "browsers ask this all the time");
+    }
+    for condition in [
+        "If-None-Match: \"x\"".into(),
+        format!("If-Modified-Since: {OLD}"),
+        format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {NEW}"),
+        "If-Match: *".into(),
+        format!("If-Match: \"x\", {etag}"),
+        format!("If-Unmodified-Since: {NEW}"),
+    ] {
+        let answer = stage.get_with("/file.txt", &format!("{condition}\r\n"));
+        assert_eq!((answer.status, &answer.body), (200, &content), "{condition}");
+    }
+    for condition in
+        ["If-Match: \"x\"".into(), format!("If-Match: W/{etag}"), format!("If-Unmodified-Since: {OLD}")]
+    {
+        assert_eq!(stage.get_with("/file.txt", &format!("{condition}\r\n")).status, 412, "{condition}");
+    }
+}
+
+#[test]
+fn a_part_of_a_file_is_sent_as_such() {
+    let (scene, content) = scene("part");
+    scene.write("large.bin", vec![7; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    for (range, start, end) in
+        [("0-9", 0, 10), ("-10", 990, 1_000), ("990-", 990, 1_000), ("0-9999", 0, 1_000)]
+    {
+        let answer = stage.get_with("/file.txt", &format!("Range: bytes={range}\r\n"));
+        assert_eq!((answer.status, &answer.body[..]), (206, &content[start..end]), "{range}");
+        let expected = format!("bytes {start}-{}/1000", end - 1);
+        assert_eq!(answer.value("Content-Range"), Some(expected.as_str()));
+        assert_eq!(answer.value("Content-Type"), Some("text/plain; charset=utf-8"));
+        assert!(answer.value("ETag").is_some() && answer.value("Last-Modified").is_some());
+    }
+    let answer = stage.get_with("/large.bin", "Range: bytes=49999-\r\n");
+    assert_eq!((answer.status, answer.body), (206, vec![7]));
+}
+
+#[test]
+fn several_parts_come_as_multipart() {
+    let (scene, content) = scene("multipart");
+    scene.write("large.bin", vec![7; 50_000]);
+    let mut stage = Stage::new(&scene, "");
+    let answer = stage.get_with("/file.txt", "Range: bytes=0-0, 999-999\r\n");
+    assert_eq!((answer.status, answer.value("Content-Range")), (206, None));
+    let content_type = answer.value("Content-Type").expect("a type");
+    let boundary =
+        content_type.strip_prefix("multipart/byteranges; boundary=").expect("multipart").to_owned();
+    let expected = format!(
+        "\r\n--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Range: bytes 0-0/1000\r\n\r\n{}\
+         \r\n--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Range: bytes 999-999/1000\r\n\r\n{}\
+         \r\n--{boundary}--\r\n",
+        char::from(content[0]),
+        char::from(content[999])
+    );
+    assert_eq!(answer.text(), expected);
+    let again = stage.get_with("/file.txt", "Range: bytes=0-0, 999-999\r\n");
+    assert_ne!(again.value("Content-Type"), Some(content_type), "each answer has its own boundary");
+    let large = stage.get_with("/large.bin", "Range: bytes=0-9, 40000-40009\r\n");
+    assert_eq!(large.body.iter().filter(|&&byte| byte == 7).count(), 20);
+}
+
+#[test]
+fn ranges_that_do_not_count_get_the_whole_file() {
+    let (scene, content) = scene("whole");
+    let mut stage = Stage::new(&scene, "");
+    let many: Vec<_> = (0..100).map(|number| format!("{number}-{number}")).collect();
+    for range in
+        ["items=0-9".into(), "bytes=abc".into(), "bytes=9-0".into(), format!("bytes={}", many.join(","))]
+    {
+        let answer = stage.get_with("/file.txt", &format!("Range: {range}\r\n"));
+        assert_eq!((answer.status, &answer.body), (200, &content), "{range}");
+    }
+    let answer = stage.get_with("/file.txt", "Range: bytes=5000-\r\n");
+    assert_eq!((answer.status, answer.value("Content-Range")), (416, Some("bytes */1000")));
+}
+
+#[test]
+fn if_range_holds_only_for_what_is_there() {
+    let (scene, content) = scene("if-range");
+    let mut stage = Stage::new(&scene, "");
+    let whole = stage.get("/file.txt");
+    let modified = whole.value("Last-Modified").expect("a date");
+    for (value, status) in
+        [(whole.etag(), 206), (modified, 206), ("\"other\"", 200), (OLD, 200), (NEW, 200), ("", 200)]
+    {
+        let answer = stage.get_with("/file.txt", &format!("Range: bytes=0-9\r\nIf-Range: {value}\r\n"));
+        assert_eq!(answer.status, status, "{value}");
+        assert_eq!(answer.body.len(), if status == 206 { 10 } else { content.len() });
+    }
+    let precondition = format!("If-None-Match: {}\r\nRange: bytes=0-9\r\n", whole.etag());
+    assert_eq!(stage.get_with("/file.txt", &precondition).status, 304, "conditions come before ranges");
+}
+
+#[test]
+fn a_tag_is_weak_until_the_file_has_settled() {
+    let scene = Scene::new("weak");
+    scene.write_aged("a.txt", "aaaa", Duration::ZERO);
+    let mut stage = Stage::new(&scene, "");
+    let fresh = stage.get("/a.txt");
+    assert!(fresh.etag().starts_with("W/\""), "{}", fresh.etag());
+    let range = format!("Range: bytes=0-1\r\nIf-Range: {}\r\n", fresh.etag());
+    assert_eq!(stage.get_with("/a.txt", &range).status, 200, "a weak tag does not vouch for bytes");
+    stage.pass(Duration::from_millis(2_100));
+    let settled = stage.get("/a.txt");
+    assert_eq!(Some(settled.etag()), fresh.etag().strip_prefix("W/"));
+    let range = format!("Range: bytes=0-1\r\nIf-Range: {}\r\n", settled.etag());
+    assert_eq!(stage.get_with("/a.txt", &range).status, 206);
+    let cached = format!("If-None-Match: {}\r\n", fresh.etag());
+    assert_eq!(stage.get_with("/a.txt", &cached).status, 304, "it is still the same file");
+}
+
+#[test]
+fn a_file_from_the_future_has_no_date_and_no_strong_tag() {
+    let scene = Scene::new("future");
+    scene.write("a.txt", "a");
+    let file = std::fs::File::options().write(true).open(scene.path("a.txt")).expect("opened");
+    file.set_modified(SystemTime::now() + Duration::from_secs(3_600)).expect("set");
+    let mut stage = Stage::new(&scene, "");
+    let answer = stage.get("/a.txt");
+    assert_eq!(answer.value("Last-Modified"), None);
+    assert!(answer.etag().starts_with("W/"));
+    stage.pass(Duration::from_secs(3_700));
+    assert!(stage.get("/a.txt").value("Last-Modified").is_some());
+}

@@ -1,0 +1,253 @@
+//! What a site answers: requests as bytes in, answers out, over real folders.
+//!
+//! The stage plays the worker: it lends the request, runs the jobs of the pool by hand, and tells of notices
+//! before each request, as the reactor does when the descriptor of inotify(7) is readable. Time is a value.
+
+mod changing;
+mod codings;
+mod conditions;
+mod names;
+mod pages;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use encke_io::files::FileId;
+use encke_io::offload::Pool;
+use encke_io::{Now, Peer, PollReactor, Reactor, Segment};
+use encke_wire::http1::{Head, Progress};
+use encke_wire::limits::HeadLimits;
+
+use super::{Site, SiteSettings};
+use crate::exchange::{Exchange, ExchangeKey, Link, Message};
+use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Tray};
+use crate::reply::{Body, Prepared, PreparedContent, Reply};
+use crate::request::{Asker, Origin, Request};
+
+/// A folder with a site in it and a place for secrets beside it; removed at the end.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("encke-site-{name}-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("site")).expect("a writable temporary folder");
+        Self(path.canonicalize().expect("it was just made"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join("site").join(name)
+    }
+
+    /// Writes a file that was last changed long ago.
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        self.write_aged(name, content, Duration::from_secs(1_000));
+    }
+
+    fn write_aged(&self, name: &str, content: impl AsRef<[u8]>, age: Duration) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("below the site")).expect("made");
+        std::fs::write(&path, content).expect("written");
+        set_age(&path, age);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn set_age(path: &Path, age: Duration) {
+    let file = std::fs::File::options().write(true).open(path).expect("opened");
+    file.set_modified(SystemTime::now() - age).expect("the time is set");
+}
+
+/// A worker's place for one handler.
+struct Stage {
+    handler: Box<dyn Handler>,
+    tray: Rc<Tray>,
+    link: Arc<Link>,
+    now: Now,
+    /// Jobs that the pool has done.
+    jobs: usize,
+    _reactor: PollReactor,
+}
+
+/// An answer, as the client sees it.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    status: u16,
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+    /// It was ready-made.
+    prepared: bool,
+}
+
+impl Stage {
+    fn new(scene: &Scene, settings: &str) -> Self {
+        Self::forbidding(scene, settings, Vec::new())
+    }
+
+    fn forbidding(scene: &Scene, settings: &str, forbidden: Vec<FileId>) -> Self {
+        let mut settings: SiteSettings = toml::from_str(settings).expect("valid settings");
+        if settings.root == Path::new(".") {
+            settings.root = scene.path("");
+        }
+        Self::of(&Site::new(&[settings], forbidden).expect("a site"))
+    }
+
+    fn of(site: &Site) -> Self {
+        let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        let now = Now { mono_ns: 1_000_000_000, unix_ns: now.as_nanos() as u64 };
+        let tray = Rc::new(Tray::default());
+        tray.set_now(now);
+        let handler = site.open(Desk::new(0, Rc::clone(&tray)));
+        assert_eq!(tray.take_watches().len(), 1, "it wants to hear of changes");
+        Self { handler, tray, link: Link::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration) {
+        self.now.mono_ns += time.as_nanos() as u64;
+        self.now.unix_ns += time.as_nanos() as u64;
+        self.tray.set_now(self.now);
+    }
+
+    fn get(&mut self, path: &str) -> Answer {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n"))
+    }
+
+    /// The ready-made answer for a path. The pool has been there before: what is not there (siblings) is in no
+    /// cache of the kernel's at first.
+    fn ready(&mut self, path: &str) -> Arc<Prepared> {
+        assert_eq!(self.get(path).status, 200);
+        let reply = self.call(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n"), 0).expect("answered now");
+        reply.prepared.expect("ready-made")
+    }
+
+    /// GET with more field lines, each ended by CRLF.
+    fn get_with(&mut self, path: &str, lines: &str) -> Answer {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}"))
+    }
+
+    /// A request, without the empty line at its end.
+    fn ask(&mut self, request: &str) -> Answer {
+        self.handler.watched();
+        match self.call(request, 0) {
+            Some(reply) => {
+                self.run_jobs();
+                answer(reply)
+            }
+            None => {
+                self.run_jobs();
+                let mut answers = self.answers();
+                assert_eq!(answers.len(), 1, "{request}");
+                answer(answers.remove(0).1)
+            }
+        }
+    }
+
+    /// Calls the handler; `None` if it answers later.
+    fn call(&mut self, request: &str, slot: u32) -> Option<Reply> {
+        let bytes = format!("{request}\r\n").into_bytes();
+        let mut head = Head::new();
+        let progress = head.feed(&bytes, &HeadLimits::default());
+        assert_eq!(progress, Progress::Done { head_bytes: bytes.len() }, "{request}");
+        let origin = Origin { peer: Peer::Local, client: None, secure: false, local: true };
+        let request = Request { head: &head, bytes: &bytes, asker: Asker::Known(&origin), now: self.now };
+        let key = ExchangeKey { slot, generation: 0, stream: 0 };
+        self.link.enter_call(key);
+        let outcome = self.handler.call(&request, Exchange::new(Arc::clone(&self.link), key));
+        let dropped = self.link.leave_call();
+        match outcome {
+            Outcome::Now(reply) => Some(reply),
+            Outcome::Later => {
+                assert!(!dropped, "an exchange that was kept was dropped");
+                None
+            }
+        }
+    }
+
+    /// Does what lies on the desk, and what comes of that.
+    fn run_jobs(&mut self) {
+        loop {
+            let jobs = self.tray.take_jobs();
+            if jobs.is_empty() {
+                return;
+            }
+            for job in jobs {
+                self.jobs += 1;
+                let done = (job.run)();
+                self.handler.offloaded(JobId(job.key), Some(done));
+            }
+        }
+    }
+
+    /// Answers that were given later, by the slot of their exchange.
+    fn answers(&mut self) -> Vec<(u32, Reply)> {
+        let mut messages = Vec::new();
+        self.link.take(usize::MAX, &mut messages);
+        let answers = messages.into_iter().map(|message| match message {
+            Message::Answer(key, reply) => (key.slot, *reply),
+            _ => panic!("nothing but answers"),
+        });
+        answers.collect()
+    }
+}
+
+impl Answer {
+    fn value(&self, name: &str) -> Option<&str> {
+        let mut values = self.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        let value = values.next().map(|(_, value)| value.as_str());
+        assert!(values.next().is_none(), "{name} is there twice");
+        value
+    }
+
+    fn etag(&self) -> &str {
+        self.value("ETag").expect("a tag")
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+}
+
+fn answer(reply: Reply) -> Answer {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
+    let pairs = |fields: &crate::reply::Fields| {
+        fields.iter().map(|(name, value)| (text(name), text(value))).collect::<Vec<_>>()
+    };
+    let read = |file: &encke_io::files::OpenFile, offset: u64, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        let read = file.read_at(offset, &mut bytes).expect("read");
+        bytes.truncate(read);
+        bytes
+    };
+    if let Some(prepared) = reply.prepared {
+        let body = match &prepared.content {
+            PreparedContent::Block => prepared.block[prepared.content_at..].to_vec(),
+            PreparedContent::Shared(bytes) => bytes.to_vec(),
+            PreparedContent::File(file, range) => read(file, range.start, range.end - range.start),
+        };
+        return Answer { status: prepared.status, fields: pairs(&prepared.fields), body, prepared: true };
+    }
+    let body = match reply.body {
+        Body::Empty => Vec::new(),
+        Body::Bytes(bytes) => bytes,
+        Body::Shared(bytes) => bytes.to_vec(),
+        Body::File(file, range) => read(&file, range.start, range.end - range.start),
+        Body::Segments(segments) => segments
+            .iter()
+            .flat_map(|segment| match segment {
+                Segment::File { file, offset, len } => read(file, *offset, *len),
+                other => other.memory().expect("bytes").to_vec(),
+            })
+            .collect(),
+        Body::Stream(_) => panic!("files are not streamed"),
+    };
+    Answer { status: reply.status, fields: pairs(&reply.fields), body, prepared: false }
+}
