@@ -1,0 +1,64 @@
+# Everything that people and CI do here. `make` alone says what there is.
+
+CARGO  ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 10
+
+# What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
+ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
+PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-server
+
+.PHONY: help run build test bench lint fmt fuzz soak dist
+
+help:
+	@echo 'make run     build and serve examples/site'
+	@echo 'make test    every test but the long ones'
+	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
+	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
+	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end'
+	@echo 'make dist    a static binary with its papers, in dist/out'
+
+run: build
+	$(TARGET)/release/encke serve examples/site
+
+build:
+	$(CARGO) build --release --locked
+
+test:
+	.ci/need python3 cc curl ab wrk h2load strace
+	$(CARGO) test --workspace --locked
+	cd bench && python3 -m unittest -q
+
+bench: build
+	python3 bench/run.py --write
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) xtask tidy
+	.ci/need cargo-deny
+	$(CARGO) deny --log-level error check licenses bans sources
+	.ci/need $(ELSEWHERE)
+	for target in $(ELSEWHERE); do $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; done
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+fmt:
+	$(CARGO) fmt --all
+
+fuzz:
+	.ci/need nightly cargo-fuzz
+	for target in $$($(CARGO) +nightly fuzz list); do \
+	    mkdir -p fuzz/corpus/$$target; \
+	    $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	        -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit; \
+	done
+
+soak: build
+	.ci/need python3
+	tests/soak --minutes $(SOAK_MINUTES)
+
+dist:
+	.ci/need cc musl-gcc
+	dist/build.sh
