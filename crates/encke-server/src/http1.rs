@@ -22,8 +22,7 @@ use crate::conn::{ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPe
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Outcome, Piece};
 use crate::policy::{
-    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, RATE_WINDOW_NS,
-    STREAM_PIECE_BYTES,
+    BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, Decoder, Intake, Record, Stream};
 use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
@@ -860,7 +859,7 @@ impl Core {
         let segments = std::mem::replace(&mut self.segments, spare);
         let total: u64 = segments.iter().map(Segment::len).sum();
         let flight = self.begin_flight();
-        let deadline = self.now.mono_ns.saturating_add(RATE_WINDOW_NS);
+        let deadline = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
         let conn = &mut self.conns[token.index as usize];
         debug_assert!(!conn.has(SENDING), "one send at a time");
         conn.flight = flight;
@@ -935,11 +934,11 @@ impl Core {
         let Some(conn) = self.conn(token) else { return };
         if conn.has(SENDING) {
             let taken = conn.window_bytes.saturating_sub(unsent);
-            if taken < self.policy.write_rate.saturating_mul(RATE_WINDOW_NS / 1_000_000_000) {
+            if taken < self.policy.window_bytes(self.policy.write_rate) {
                 self.close(token, CloseReason::WriteRate, true);
             } else {
                 self.conns[token.index as usize].window_bytes = unsent;
-                self.set_deadline(token, RATE_WINDOW_NS);
+                self.set_deadline(token, self.policy.rate_window_ns);
             }
             return;
         }
@@ -961,7 +960,7 @@ impl Core {
                 let (place, window) = (conn.record, conn.window_bytes);
                 let Some(record) = self.records.get(place) else { return };
                 let taken = record.body_seen.saturating_sub(window);
-                if taken >= self.policy.body_rate.saturating_mul(RATE_WINDOW_NS / 1_000_000_000) {
+                if taken >= self.policy.window_bytes(self.policy.body_rate) {
                     let seen = record.body_seen;
                     self.set_rate_window(token, seen);
                 } else {
@@ -997,6 +996,6 @@ impl Core {
     /// Judges the rate of a body from now on; `seen` bytes of it have arrived.
     fn set_rate_window(&mut self, token: Token, seen: u64) {
         self.conns[token.index as usize].window_bytes = seen;
-        self.set_deadline(token, RATE_WINDOW_NS);
+        self.set_deadline(token, self.policy.rate_window_ns);
     }
 }

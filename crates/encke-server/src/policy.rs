@@ -20,6 +20,8 @@ pub struct Policy {
     pub body_rate: u64,
     /// An answer must be taken at least this fast.
     pub write_rate: u64,
+    /// Over what time the two rates are judged.
+    pub rate_window_ns: u64,
     /// How long a connection is read on after a final answer that the client may not have read.
     pub linger_time_ns: u64,
     /// After so many requests a connection is closed; `None`: never.
@@ -60,6 +62,14 @@ impl Network {
     }
 }
 
+impl Policy {
+    /// Bytes that `rate`, in bytes a second, makes of one window.
+    pub(crate) fn window_bytes(&self, rate: u64) -> u64 {
+        let bytes = u128::from(rate) * u128::from(self.rate_window_ns) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -71,6 +81,9 @@ impl Default for Policy {
             // 240 bytes a second is slower than any modem; what is slower holds a connection on purpose.
             body_rate: 240,
             write_rate: 240,
+            // Long enough for a phone that changes cells, short enough that 300 slow clients are gone before a
+            // person gives up.
+            rate_window_ns: 10_000_000_000,
             linger_time_ns: 2_000_000_000,
             requests_per_connection: None,
             connections: 1_000,
@@ -80,10 +93,6 @@ impl Default for Policy {
         }
     }
 }
-
-/// How long a slow body or a slow reader is watched before its rate is judged: long enough for a phone that
-/// changes cells, short enough that 300 slow clients are gone before a person gives up.
-pub(crate) const RATE_WINDOW_NS: u64 = 10_000_000_000;
 
 /// Bytes of a request's body that are read and dropped so that the connection can go on; more, and it is
 /// closed after the answer. Reading 64 KiB costs about as much as a new connection.
@@ -104,6 +113,19 @@ pub(crate) const STREAM_PIECE_BYTES: usize = 32 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_judged_over_a_window_of_any_length() {
+        for (window_ns, rate, bytes) in [
+            (10_000_000_000, 240, 2_400),
+            (100_000_000, 240, 24),
+            (1, 240, 0),
+            (u64::MAX, u64::MAX, u64::MAX),
+        ] {
+            let policy = Policy { rate_window_ns: window_ns, ..Policy::default() };
+            assert_eq!(policy.window_bytes(rate), bytes, "{rate} bytes a second over {window_ns} ns");
+        }
+    }
 
     #[test]
     fn a_network_contains_its_addresses_and_no_others() {

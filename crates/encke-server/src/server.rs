@@ -30,7 +30,7 @@ use crate::log::AccessLog;
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::worker::{Command, DoorKind, Shared, Worker};
@@ -277,6 +277,11 @@ impl Running {
     /// Number of workers.
     pub fn workers(&self) -> usize {
         self.links.len()
+    }
+
+    /// What the workers have counted so far, under the names of `/metrics`.
+    pub fn families(&self) -> Vec<encke_stats::Family> {
+        metrics::families(&self.board.metrics, self.board.log.dropped())
     }
 
     /// Has the workers stop: for `delay` they go on and `/readyz` says that they will not; then they take

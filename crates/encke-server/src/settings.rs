@@ -357,6 +357,7 @@ impl Settings {
             body_bytes: limits.body_bytes.on().map(ByteSize::bytes),
             body_rate: limits.body_rate.bytes_per_second(),
             write_rate: limits.write_rate.bytes_per_second(),
+            rate_window_ns: Policy::default().rate_window_ns,
             linger_time_ns: limits.linger_time.nanoseconds(),
             requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
