@@ -157,6 +157,15 @@ impl Conn {
         self.flags & flag != 0
     }
 
+    /// Whether nothing goes on with it and nothing is to be done: it waits for the next request.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.phase == Phase::Idle
+            && self.flags & (SENDING | PAUSED | LAST | PEER_ENDED) == 0
+            && self.input.is_none()
+            && self.flight == NONE
+    }
+
     /// Whether it holds nothing but itself: it may be shed.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Idle && !self.has(SENDING) && self.requests > 0

@@ -754,6 +754,11 @@ impl Core {
         let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
         let Some(conn) = self.conn(token) else { return };
         conn.flags &= !SENDING;
+        if conn.is_at_rest() {
+            // By far the most: an answer is out, and nothing else goes on.
+            conn.deadline_ns = idle;
+            return;
+        }
         let place = conn.record;
         conn.deadline_ns = if conn.phase == Phase::Open { u64::MAX } else { idle };
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);

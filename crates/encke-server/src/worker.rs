@@ -123,6 +123,8 @@ pub(crate) struct Core {
     pub(crate) generation: u32,
     flights: Slab<Flight>,
     pub(crate) handlers: Vec<Option<Mounted>>,
+    /// The handler of the one mount point of a side (site, admin), if that is `/`: no prefix to compare.
+    sole: [Option<u16>; 2],
     /// There are handlers of an earlier plan.
     retired: bool,
     tray: Rc<Tray>,
@@ -185,6 +187,7 @@ impl<R: Reactor> Worker<R> {
             generation: 0,
             flights: Slab::new(),
             handlers: Vec::new(),
+            sole: [None; 2],
             retired: false,
             tray: Rc::default(),
             link,
@@ -259,7 +262,15 @@ impl<R: Reactor> Worker<R> {
         Ok(if over { Turn::Over } else { Turn::Go })
     }
 
+    #[inline]
     fn submit(&mut self) {
+        // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
+        if self.core.ops.len() == 1 {
+            if let Some((token, op)) = self.core.ops.pop() {
+                self.reactor.submit(token, op);
+            }
+            return;
+        }
         for (token, op) in self.core.ops.drain(..) {
             self.reactor.submit(token, op);
         }
@@ -682,6 +693,7 @@ impl Core {
             mounted.retired = true;
             self.retired = true;
         }
+        let first = self.handlers.len();
         for mount in &plan.mounts {
             let number = self.handlers.len();
             let desk = Desk::new(number as u16, Rc::clone(&self.tray));
@@ -695,10 +707,24 @@ impl Core {
                 watches: Vec::new(),
             }));
         }
+        for admin in [false, true] {
+            let mut side = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.admin == admin);
+            let one = side.next().filter(|(_, mount)| mount.prefix == "/");
+            let more = side.next().is_some();
+            self.sole[usize::from(admin)] = one.filter(|_| !more).map(|(place, _)| (first + place) as u16);
+        }
     }
 
     /// The handler for a path: of those of the listener's side, the one with the longest prefix.
+    #[inline]
     pub(crate) fn route(&self, admin: bool, path: &[u8]) -> Option<u16> {
+        match self.sole[usize::from(admin)] {
+            Some(handler) if path.first() == Some(&b'/') => Some(handler),
+            _ => self.search_route(admin, path),
+        }
+    }
+
+    fn search_route(&self, admin: bool, path: &[u8]) -> Option<u16> {
         let mut best: Option<(usize, u16)> = None;
         for (number, mounted) in self.handlers.iter().enumerate() {
             let Some(mounted) = mounted else { continue };
@@ -725,7 +751,7 @@ impl Core {
     }
 
     pub(crate) fn recycle_segments(&mut self, mut segments: Vec<Segment>) {
-        for segment in segments.drain(..) {
+        while let Some(segment) = segments.pop() {
             if let Segment::Bytes(bytes) = segment {
                 self.buffers.give(bytes);
             }
