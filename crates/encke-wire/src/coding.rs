@@ -3,7 +3,7 @@
 //! Each coding of a file is a representation of its own, with its own entity tag. This module only chooses; it
 //! compresses nothing.
 
-use crate::field;
+use crate::field::{self, Folded};
 
 /// A content coding that Encke can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,10 +46,15 @@ impl Coding {
 
     /// The coding called `name` in any mix of cases; `x-gzip` is gzip (RFC 9110 §8.4.1.3).
     fn of(name: &[u8]) -> Option<Self> {
-        if name.eq_ignore_ascii_case(b"x-gzip") {
-            return Some(Self::Gzip);
-        }
-        Self::ALL.into_iter().find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
+        const NAMES: [(Folded, Coding); 5] = [
+            (Folded::of(Coding::Gzip.name().as_bytes()), Coding::Gzip),
+            (Folded::of(Coding::Brotli.name().as_bytes()), Coding::Brotli),
+            (Folded::of(Coding::Zstd.name().as_bytes()), Coding::Zstd),
+            (Folded::of(Coding::Identity.name().as_bytes()), Coding::Identity),
+            (Folded::of(b"x-gzip"), Coding::Gzip),
+        ];
+        let name = Folded::of(name);
+        NAMES.iter().find(|(known, _)| known.is(&name)).map(|&(_, coding)| coding)
     }
 }
 

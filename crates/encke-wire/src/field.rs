@@ -127,10 +127,14 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
 /// `bytes` without the optional white space (RFC 9110 §5.6.3: space and tab only) at both ends.
 #[must_use]
 pub fn trimmed(bytes: &[u8]) -> &[u8] {
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let Some(first) = bytes.iter().position(|byte| !is_space(byte)) else { return &[] };
-    let last = bytes.iter().rposition(|byte| !is_space(byte)).unwrap_or(first);
-    &bytes[first..=last]
+    let mut rest = bytes;
+    while let [b' ' | b'\t', tail @ ..] = rest {
+        rest = tail;
+    }
+    while let [head @ .., b' ' | b'\t'] = rest {
+        rest = head;
+    }
+    rest
 }
 
 /// The elements of a comma-separated list (RFC 9110 §5.6.1): trimmed, empty ones left out. A comma inside a
@@ -148,6 +152,9 @@ pub fn parameters(element: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
 /// parameters are passed over. `None` if the weight is malformed: such an element counts for nothing.
 #[must_use]
 pub fn weighted(element: &[u8]) -> Option<(&[u8], u16)> {
+    if !element.contains(&b';') {
+        return Some((element, 1_000));
+    }
     let mut parts = parameters(element);
     let name = parts.next()?;
     for parameter in parts {
@@ -186,6 +193,12 @@ impl<'a> Iterator for Parts<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest?;
+        let plain = rest.iter().position(|&byte| byte == self.separator || byte == b'"');
+        if plain.is_none_or(|at| rest[at] != b'"') {
+            let end = plain.unwrap_or(rest.len());
+            self.rest = plain.map(|at| &rest[at + 1..]);
+            return Some(trimmed(&rest[..end]));
+        }
         let (mut quoted, mut escaped) = (false, false);
         for (at, &byte) in rest.iter().enumerate() {
             match byte {
@@ -206,9 +219,9 @@ impl<'a> Iterator for Parts<'a> {
 
 /// A short text in lower case, as words: what is equal is equal without regard to case.
 ///
-/// Folding by `| 0x20` is exact for letters, and no other two characters of [`scan::Class::Text`] become equal
-/// unless one of them is `@[\]^_` or `` `{|}~ `` or 0x7f, which none of the texts that we compare with has.
-/// `names_match_whole_and_in_any_case` tries every byte.
+/// Folding is `| 0x20`. The texts that we compare with are letters, digits and `-`: besides themselves and the
+/// other case, only control characters fold onto these, and those never come this far
+/// (`names_match_whole_and_in_any_case` tries every byte of a token).
 #[derive(Clone, Copy)]
 pub(crate) struct Folded {
     first: u64,
@@ -338,7 +351,7 @@ mod tests {
             assert_eq!(Known::of(name.as_bytes()), Some(known));
             assert_eq!(Known::of(name.to_uppercase().as_bytes()), Some(known));
             assert_eq!(name, name.to_lowercase(), "NAMES are in lower case");
-            assert!(is_token(name.as_bytes()));
+            assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
             // Any one byte replaced by any token byte is another name, unless only the case differs.
             for at in 0..name.len() {
                 for byte in (0..=255u8).filter(|&byte| is_token(&[byte])) {
