@@ -19,6 +19,11 @@ impl Census {
         self.open.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// How many there are.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn leave(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }

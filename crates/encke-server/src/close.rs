@@ -53,7 +53,6 @@ close_reasons! {
     LingerTime Peer "linger_time" "The client went on sending after the final answer.",
     ProxyHeader Peer "proxy_header" "The PROXY header was missing or malformed.",
     AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
-    ConnectionLimit Us "connection_limit" "There are as many connections as there may be.",
     Shed Us "shed" "It was idle while descriptors were short.",
     Drain Us "drain" "The server stops.",
     HandlerPanic Us "handler_panic" "A handler failed while it was answering.",

@@ -534,10 +534,9 @@ impl Core {
         self.open += 1;
         let most = self.policy.connections;
         let open = self.census.enter();
-        if open > most && !kind.admin {
-            self.pause_accept();
-            self.close(token, CloseReason::ConnectionLimit, true);
-            return;
+        if open >= most {
+            // Whoever comes now waits in the kernel's queue; whoever runs the server is still let in.
+            self.pause_accept(false);
         }
         if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, peer) {
             if !self.census.enter_address(address.ip(), most) {
@@ -578,7 +577,7 @@ impl Core {
         crate::errors::report(crate::settings::Level::Warn, &format!(
             "cannot accept on {address}: {fault}; accepting pauses until a connection closes"
         ));
-        self.pause_accept();
+        self.pause_accept(true);
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.handler.shrink();
         }
@@ -586,19 +585,24 @@ impl Core {
         self.shed_one();
     }
 
-    fn pause_accept(&mut self) {
+    fn pause_accept(&mut self, admin: bool) {
         self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
         if self.accept_paused {
             return;
         }
         self.accept_paused = true;
         self.metrics.accept_pauses.add(1);
-        for door in &self.doors {
+        for door in self.doors.iter().filter(|door| admin || !door.kind.admin) {
             self.ops.push((door.token, Op::Pause));
         }
     }
 
+    /// Accepts again, if there is room; else looks again later, because room may come from another worker.
     fn resume_accept(&mut self) {
+        if self.census.open() >= self.policy.connections {
+            self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
+            return;
+        }
         self.accept_retry_ns = None;
         if std::mem::take(&mut self.accept_paused) {
             for door in &self.doors {
