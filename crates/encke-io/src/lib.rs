@@ -23,6 +23,7 @@ pub mod host;
 pub mod offload;
 pub mod op;
 pub mod reactor;
+pub mod sim;
 pub mod slab;
 pub mod socket;
 pub mod wake;
@@ -33,7 +34,6 @@ mod places;
 mod poller;
 #[cfg(unix)]
 mod readiness;
-#[cfg(unix)]
 mod sending;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -42,6 +42,7 @@ pub use clock::Now;
 pub use fault::Fault;
 pub use op::{Done, Event, Job, Op, OpKind, Peer, Segment, Send, Token};
 pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
+pub use sim::SimReactor;
 pub use socket::{Address, Listener};
 pub use wake::Waker;
 

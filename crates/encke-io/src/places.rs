@@ -46,6 +46,11 @@ impl<T> Places<T> {
         self.used
     }
 
+    /// Places there are, used or not.
+    pub(crate) fn rows(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
     pub(crate) fn insert(&mut self, source: T) -> Token {
         self.used += 1;
         if self.free == END {

@@ -200,6 +200,16 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// A stream of the simulator.
+    pub(crate) fn simulated() -> io::Result<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            descriptor: stream_socket(AddressFamily::INET)?,
+        })
+    }
+}
+
 #[cfg(unix)]
 impl Watched {
     /// Takes over a descriptor that poll(2) can wait for.

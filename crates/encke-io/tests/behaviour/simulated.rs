@@ -1,0 +1,94 @@
+//! The simulator as a scene: a world without malice, in which nothing comes whole or at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use encke_io::sim::{self, Client, World};
+use encke_io::socket::Stream;
+use encke_io::{Address, Listener, SimReactor};
+
+use crate::stage::{End, PATIENCE, Peer, Scene, Stage};
+
+pub struct Simulated {
+    world: World,
+    reactor: SimReactor,
+    listeners: u16,
+}
+
+impl Scene for Simulated {
+    type Reactor = SimReactor;
+    type Peer = Client;
+    // What is on the way arrives when it arrives.
+    const BURST: usize = 200;
+
+    fn open() -> Self {
+        let world = World::new(5);
+        let reactor = world.reactor();
+        Self { world, reactor, listeners: 0 }
+    }
+
+    fn reactor(&mut self) -> &mut SimReactor {
+        &mut self.reactor
+    }
+
+    fn listener(&mut self) -> Listener {
+        self.listeners += 1;
+        self.world.listener(SocketAddr::from(([10, 0, 0, 2], self.listeners))).expect("a descriptor")
+    }
+
+    fn peer(&mut self, address: &Address, window: Option<usize>) -> Client {
+        let mut client = self.world.connect(Stage::<Self>::inet(address));
+        if let Some(window) = window {
+            client.set_window(window);
+        }
+        client
+    }
+
+    fn unconnected(&mut self, _: &SocketAddr) -> Stream {
+        self.world.stream().expect("a descriptor")
+    }
+
+    fn elapse(&mut self) -> bool {
+        self.world.step().is_some()
+    }
+
+    fn settle(stage: &mut Stage<Self>) {
+        // Twice: what was told may be answered by the reactor itself.
+        for _ in 0..2 {
+            stage.turn(Duration::ZERO);
+            while !stage.scene.world.is_quiet() {
+                stage.turn(PATIENCE);
+            }
+        }
+    }
+}
+
+impl Peer for Client {
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> usize {
+        self.send(bytes)
+    }
+
+    fn receive(&mut self, limit: usize, into: &mut Vec<u8>) {
+        into.extend(self.take_at_most(limit));
+    }
+
+    fn end(&self) -> End {
+        match self.end() {
+            sim::End::Open => End::Open,
+            sim::End::Finished => End::Finished,
+            sim::End::Reset | sim::End::Refused => End::Reset,
+        }
+    }
+
+    fn shutdown(&mut self) {
+        self.shutdown();
+    }
+
+    fn reset(self) {
+        self.reset();
+    }
+}
