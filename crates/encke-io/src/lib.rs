@@ -20,6 +20,7 @@ pub mod clock;
 pub mod fault;
 pub mod files;
 pub mod host;
+#[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]
 pub mod offload;
 pub mod op;
 pub mod reactor;
@@ -29,11 +30,13 @@ pub mod socket;
 pub mod wake;
 pub mod wheel;
 
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
 #[cfg(unix)]
 mod poller;
 #[cfg(unix)]
 mod readiness;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod sending;
 #[cfg(target_os = "linux")]
 mod uring;

@@ -57,7 +57,8 @@ pub enum Op {
     Recv,
     /// Watched descriptor: an [`Event::Watched`] whenever it is readable.
     Watch,
-    /// Disarm `Accept`, `Recv` or `Watch`; what is queued in the kernel stays there.
+    /// Disarm `Accept`, `Recv` or `Watch`. What comes in is kept, and told once it is armed again; of a stream
+    /// only its end ([`Event::PeerClosed`] with `behind_data`) or a reset is told meanwhile.
     Pause,
     /// Listener, before it is closed: new attempts to connect find silence, those under way complete and are
     /// accepted. Where the system cannot do this nothing happens.
@@ -66,11 +67,14 @@ pub enum Op {
     Connect(SocketAddr),
     /// Stream: send the segments in order. At most one is in flight per token.
     Send(Send),
-    /// Stream: no more will be sent; the peer sees the end after what was sent.
+    /// Stream: no more will be sent; the peer sees the end after what was sent, a send in flight included.
     Shutdown,
-    /// Give up a `Send` or `Connect` in flight: it ends as [`Event::Failed`] with [`Fault::Canceled`].
+    /// Give up a `Send` or `Connect` in flight: it ends as [`Event::Failed`] with [`Fault::Canceled`], unless it
+    /// has ended by itself, which its own event tells. After a connect that was given up, only close.
     Cancel,
-    /// Close in order: what the kernel has taken is still delivered to the peer.
+    /// Close in order: what the kernel has taken is still delivered to the peer. But if bytes of the peer lie
+    /// unread, or come later, systems reset the connection, and the reset may destroy what the peer has not read
+    /// (RFC 2525 §2.17): who wants its last words heard shuts down, reads to the end, and then closes.
     Close,
     /// Close with a reset: nothing queued in the kernel is delivered, its memory is free at once.
     Abort,
@@ -188,12 +192,12 @@ pub enum Event<'a> {
         /// At least one byte.
         lease: &'a mut [u8],
     },
-    /// The peer sends no more. `behind_data` means that the end was seen while bytes before it are still
-    /// unread, because receiving was paused; it is then told again, without, once they are read.
+    /// The peer sends no more. `behind_data` means that the end was seen while nothing was received, so that
+    /// bytes may lie before it; it is then told again, without, once they are read.
     PeerClosed {
         /// The connection.
         token: Token,
-        /// Unread bytes lie before the end.
+        /// Unread bytes may lie before the end.
         behind_data: bool,
     },
     /// A [`Op::Send`] has handed everything to the kernel.
@@ -205,7 +209,8 @@ pub enum Event<'a> {
         /// What the operation owned.
         segments: Vec<Segment>,
     },
-    /// A watched descriptor is readable.
+    /// A watched descriptor is readable, or was: its owner reads until nothing is left, and takes nothing to
+    /// read for an answer.
     Watched {
         /// The source.
         token: Token,
@@ -217,7 +222,7 @@ pub enum Event<'a> {
         /// Its result.
         done: Option<Done>,
     },
-    /// Somebody called [`crate::Waker::wake`].
+    /// Somebody called [`crate::Waker::wake`], or jobs came back.
     Woken,
     /// Everything of the token has ended and its slot is free.
     Closed {
@@ -226,7 +231,8 @@ pub enum Event<'a> {
         /// What an unfinished send owned.
         segments: Vec<Segment>,
     },
-    /// An operation ended without success; an armed one is disarmed.
+    /// An operation ended without success; an armed one is disarmed. A reset is told as a failed `Recv` also
+    /// while receiving is paused; nothing more is then received.
     Failed {
         /// The source.
         token: Token,

@@ -16,7 +16,8 @@
 //! # What every back end promises
 //! - A **turn** is `wait`, then `next` until it says `None` or the caller has had enough; what was not fetched
 //!   comes first in the next turn, and `wait` does not wait then.
-//! - Sources with work are served in turn, one event each: a busy connection never starves the others.
+//! - Sources with work are served in turn: a busy connection never starves the others. Between two turns of a
+//!   source another has one event; under `uring` up to 32, as many receives as the kernel does in a row.
 //! - Events of one token come in the order in which they happened; nothing of a token follows its `Closed`.
 //! - A lease is at most [`LEASE_BYTES_MAX`] long.
 //! - [`Op::Recv`] on a stream whose peer has ended says `PeerClosed` once and disarms itself.
@@ -24,8 +25,10 @@
 //!   an operation that the kind of source cannot do is a programming error and panics.
 //!
 //! # What differs
-//! - `uring` may deliver `PeerClosed` later than readiness back ends while receiving is paused.
+//! - `uring` tells of a `Send` at the earliest in the turn after, and of a `Close` when the kernel has let go of
+//!   everything, mostly a turn later; the others tell of both within the turn.
 //! - `poll` costs O(sources) a turn: that is its nature (report 002 of the lab), and it is plain POSIX.
+//! - `sim` does not wait in `wait`: [`crate::sim::World::step`] brings the time.
 
 use std::fmt;
 use std::io;
@@ -103,7 +106,7 @@ pub struct Occupancy {
     pub sends: usize,
     /// Jobs that have not come back.
     pub jobs: usize,
-    /// Receive buffers lent to the kernel that are not back (io_uring).
+    /// Receive buffers that are with events or paused connections instead of with the kernel (io_uring).
     pub leases: usize,
 }
 

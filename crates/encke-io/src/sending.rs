@@ -108,7 +108,7 @@ impl Sending {
     }
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub(crate) use system::SLICES;
 
 /// The calls: what the simulator does without.
@@ -176,11 +176,7 @@ mod system {
         /// follows they must go at once: the kernel would hold them back for 200 ms.
         pub(crate) fn flags(&self, count: usize) -> SendFlags {
             let mut rest = self.segments[self.segment + count..].iter();
-            if self.more || rest.any(|segment| !segment.is_empty()) {
-                SendFlags::NOSIGNAL | MORE
-            } else {
-                SendFlags::NOSIGNAL
-            }
+            if self.more || rest.any(|segment| !segment.is_empty()) { QUIET | MORE } else { QUIET }
         }
     }
 
@@ -188,6 +184,13 @@ mod system {
     const MORE: SendFlags = SendFlags::MORE;
     #[cfg(not(target_os = "linux"))]
     const MORE: SendFlags = SendFlags::empty();
+
+    /// A peer that is gone is an error, not a signal. Systems without the flag rely on Rust's runtime, which
+    /// ignores SIGPIPE from the start.
+    #[cfg(not(target_vendor = "apple"))]
+    const QUIET: SendFlags = SendFlags::NOSIGNAL;
+    #[cfg(target_vendor = "apple")]
+    const QUIET: SendFlags = SendFlags::empty();
 
     enum SendFault {
         Errno(Errno),
@@ -228,7 +231,7 @@ mod system {
         let wanted = scratch.len().min(usize::try_from(len).unwrap_or(usize::MAX));
         match rustix::io::pread(file, &mut scratch[..wanted], offset)? {
             0 => Err(SendFault::FileShrunk),
-            read => Ok(sys::send(socket, &scratch[..read], SendFlags::NOSIGNAL)? as u64),
+            read => Ok(sys::send(socket, &scratch[..read], QUIET)? as u64),
         }
     }
 
@@ -244,11 +247,11 @@ mod system {
 
         #[test]
         fn only_what_has_a_successor_is_held_back() {
-            assert_eq!(of(&[5], false).flags(1), SendFlags::NOSIGNAL);
-            assert_eq!(of(&[5, 5], false).flags(1), SendFlags::NOSIGNAL | MORE);
-            assert_eq!(of(&[5, 5], false).flags(2), SendFlags::NOSIGNAL);
-            assert_eq!(of(&[5, 0, 0], false).flags(1), SendFlags::NOSIGNAL, "nothing follows");
-            assert_eq!(of(&[5], true).flags(1), SendFlags::NOSIGNAL | MORE, "the caller has more");
+            assert_eq!(of(&[5], false).flags(1), QUIET);
+            assert_eq!(of(&[5, 5], false).flags(1), QUIET | MORE);
+            assert_eq!(of(&[5, 5], false).flags(2), QUIET);
+            assert_eq!(of(&[5, 0, 0], false).flags(1), QUIET, "nothing follows");
+            assert_eq!(of(&[5], true).flags(1), QUIET | MORE, "the caller has more");
         }
 
         #[test]

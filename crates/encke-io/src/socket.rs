@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::path::Path;
+use std::path::PathBuf;
 
 #[cfg(unix)]
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

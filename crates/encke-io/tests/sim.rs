@@ -155,6 +155,10 @@ fn run(seed: u64, conditions: Conditions) -> Run {
                 whole += usize::from(judge(seed, &speaker));
             }
         }
+        if world.chance(50) == 0 {
+            let number = world.chance(WORKERS as u64) as usize;
+            workers[number].reactor.waker().wake();
+        }
         match world.step() {
             Some(number) => workers[number].turn(),
             None if speakers.is_empty() => break,
@@ -167,6 +171,9 @@ fn run(seed: u64, conditions: Conditions) -> Run {
         worker.reactor.submit(worker.listener, Op::Close);
         assert!(matches!(worker.reactor.next(), Some(Event::Closed { .. })));
         assert_eq!(worker.reactor.occupancy(), Occupancy::default(), "seed {seed}: something is left");
+    }
+    while world.step().is_some_and(|number| workers[number].reactor.wait(None).is_ok()) {
+        workers.iter_mut().for_each(|worker| while worker.reactor.next().is_some() {});
     }
     assert!(world.is_quiet(), "seed {seed}");
     let accepted = workers.iter().map(|worker| worker.accepted).collect();
@@ -230,6 +237,7 @@ fn in_a_harsh_world_every_fault_happens_and_nothing_is_left() {
         faults.half_closes += run.faults.half_closes;
         faults.short_sends += run.faults.short_sends;
         faults.accept_failures += run.faults.accept_failures;
+        faults.delayed_wakes += run.faults.delayed_wakes;
         faults.slow_readers += run.faults.slow_readers;
         whole += run.whole;
         for (sum, worker) in accepted.iter_mut().zip(run.accepted) {
@@ -237,12 +245,14 @@ fn in_a_harsh_world_every_fault_happens_and_nothing_is_left() {
         }
     }
     println!("{faults:?}, {whole} whole, accepted {accepted:?}");
-    let FaultCounts { resets, half_closes, short_sends, accept_failures, slow_readers, .. } = faults;
+    let FaultCounts { resets, half_closes, short_sends, accept_failures, delayed_wakes, slow_readers } =
+        faults;
     for (count, kind) in [
         (resets, "a reset"),
         (half_closes, "a half-close"),
         (short_sends, "a short send"),
         (accept_failures, "a failed accept"),
+        (delayed_wakes, "a late wake"),
         (slow_readers, "a slow reader"),
     ] {
         assert!(count > 0, "{kind} never happened");
