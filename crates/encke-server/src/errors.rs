@@ -62,7 +62,8 @@ impl Repeats {
         }
         let left = self.count.saturating_sub(1);
         let untold = left > 0 && !is_power_of(REPEATS_TOLD, self.count);
-        let before = untold.then(|| format!("(the line before came {left} more times) ")).unwrap_or_default();
+        let before =
+            if untold { format!("(the line before came {left} more times) ") } else { String::new() };
         text.clone_into(&mut self.last);
         self.level = level;
         self.count = 1;

@@ -225,6 +225,10 @@ struct Open {
     /// Whole lines that were not handed over yet.
     batch: Vec<u8>,
     lines: u64,
+    #[expect(
+        clippy::vec_box,
+        reason = "entries wait in tables of the worker's, where each should be a word"
+    )]
     entries: Vec<Box<Entry>>,
     queue: SyncSender<Message>,
     home: SyncSender<Vec<u8>>,

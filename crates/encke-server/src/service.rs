@@ -158,10 +158,16 @@ impl Service {
         let doors = doors(settings)?;
         let connections = connections(settings, doors.len());
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
-        let bound = self.running.bind_new(&doors)?;
-        self.running.listen_only(&doors, bound);
-        self.running.reload(settings.policy(connections), Some(vec![("/".into(), site)]));
+        // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
+        // the service manager gave.
+        let moved = settings.server.listen != self.settings.server.listen;
+        let bound = if moved { self.running.bind_new(&doors)? } else { Vec::new() };
         self.log.reload(&settings.log)?;
+        // All that could fail has succeeded.
+        if moved {
+            self.running.listen_only(&doors, bound);
+        }
+        self.running.reload(settings.policy(connections), Some(vec![("/".into(), site)]));
         self.connections = connections;
         self.settings = settings.clone();
         Ok(notes)

@@ -1,2 +1,93 @@
-//! The program.
-fn main() {}
+//! The program: each sub-command is a file, and all of them only put the rooms below together.
+//!
+//! Exit status: 0 fine · 1 could not run · 2 wrong usage · 130 ended by ^C. A reader that goes away
+//! (`encke schema | head`) ends it quietly.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use encke_server::settings::SettingsError;
+
+mod arguments;
+mod check;
+mod completions;
+mod man;
+mod schema;
+mod serve;
+mod status;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    // Wrong flags end here, with status 2.
+    let arguments = Arguments::parse();
+    let done = match &arguments.command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Check(check) => check::run(check),
+        Command::Schema(schema) => schema::run(schema),
+        Command::Status(status) => status::run(status),
+        Command::Completions(completions) => completions::run(completions),
+        Command::Man(man) => man::run(man),
+    };
+    match done {
+        Ok(code) => code,
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _nobody_listens = writeln!(io::stderr(), "{}", failure.to_string().trim_end());
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+/// Why a sub-command did not do what it was asked.
+#[derive(Debug)]
+enum Failure {
+    /// Something it needs is not to be had: what, and what helps.
+    CouldNotRun(String),
+    /// The settings file.
+    Settings(SettingsError),
+    /// Arguments that cannot be meant together.
+    Usage(String),
+    /// Nobody reads the output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    const fn status(&self) -> u8 {
+        match self {
+            Self::CouldNotRun(_) | Self::Settings(_) => 1,
+            Self::Usage(_) => 2,
+            Self::ReaderGone => 0,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CouldNotRun(text) | Self::Usage(text) => write!(f, "error: {text}"),
+            // It shows the lines it is about, so it words itself.
+            Self::Settings(error) => error.fmt(f),
+            Self::ReaderGone => f.write_str("nobody reads the output"),
+        }
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
+
+type Done = Result<ExitCode, Failure>;
+
+/// Writes to standard output; a reader that has gone away is [`Failure::ReaderGone`].
+fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        _ => Failure::CouldNotRun(format!("standard output: {error}")),
+    })
+}

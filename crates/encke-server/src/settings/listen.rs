@@ -119,6 +119,8 @@ impl FromStr for ListenAddress {
             None => port(text).map(Self::Loopback),
             Some(("" | "*", digits)) => port(digits).map(Self::Everywhere),
             Some((host, digits)) if is_host_name(host) => Ok(Self::Name(host.into(), port(digits)?)),
+            // The host is right, so the port is not.
+            Some((host, digits)) if is_address(host) => Err(port(digits).err().unwrap_or_else(wrong)),
             Some(_) => Err(wrong()),
         }
     }
@@ -345,6 +347,12 @@ impl Serialize for Admin {
     }
 }
 
+/// An address as it stands before a port.
+fn is_address(host: &str) -> bool {
+    let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    host.parse::<Ipv4Addr>().is_ok() || v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok())
+}
+
 /// Letters, digits, hyphens, underscores and dots: what a resolver can be asked for.
 fn is_host_name(host: &str) -> bool {
     !host.is_empty()
@@ -388,6 +396,9 @@ mod tests {
             ("::1", "has no port"),
             ("65536", "the last one is 65535"),
             (":99999", "the last one is 65535"),
+            ("127.0.0.1:65536", "the last one is 65535"),
+            ("[::1]:65536", "the last one is 65535"),
+            ("[::1]:x", "expected 8080"),
             ("host:", "expected 8080"),
             ("host:+1", "expected 8080"),
             ("host:80x", "expected 8080"),

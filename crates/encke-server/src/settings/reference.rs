@@ -31,9 +31,8 @@ pub(super) fn sections() -> Vec<(String, Vec<String>)> {
 pub fn markdown() -> String {
     let schema = schema();
     let mut page = String::from(HEAD);
-    for (name, property) in properties(&schema) {
-        let Some(table) = table_of(&schema, property) else { continue };
-        write_section(&mut page, &schema, &heading(name, property), table, 2);
+    for (key, property) in properties(&schema) {
+        write_section(&mut page, &schema, key, property, 2);
     }
     page
 }
@@ -56,40 +55,43 @@ try `encke check FILE`. `encke schema` prints a JSON Schema for editors.
   running server cannot change (marked *start*) waits for the next start.
 ";
 
-fn write_section(page: &mut String, schema: &Value, name: &str, table: &Value, level: usize) {
-    write!(page, "\n{} {name}\n\n", "#".repeat(level)).expect("a String takes everything");
-    if let Some(text) = table.get("description").and_then(Value::as_str) {
-        write!(page, "{}\n\n", text.trim()).expect("a String takes everything");
-    }
+/// Writes the table that the key `path` holds, and behind it the tables within.
+fn write_section(page: &mut String, schema: &Value, path: &str, property: &Value, level: usize) {
+    let Some(table) = table_of(schema, property) else { return };
+    let name = if is_list(property) { format!("[[{path}]]") } else { format!("[{path}]") };
+    let note = if level > 2 && is_text_too(schema, property) { ", as a table" } else { "" };
+    let text =
+        [property, table].iter().find_map(|place| place.get("description")?.as_str()).unwrap_or_default();
+    // Written to a String, which takes everything.
+    let _ = write!(page, "\n{} `{name}`{note}\n\n{}\n\n", "#".repeat(level), text.trim());
     page.push_str("| key | default | meaning |\n|---|---|---|\n");
-    let mut below = Vec::new();
     for (key, property) in properties(table) {
-        let default = property.get("default").map_or_else(String::new, toml_of);
-        let default = if default.is_empty() { "–".into() } else { format!("`{default}`") };
+        let default = match property.get("default").map(toml_of).filter(|text| !text.is_empty()) {
+            _ if is_required(table, key) => "*needed*".into(),
+            Some(_) if table_of(schema, property).is_some() && !is_text_too(schema, property) => {
+                "*below*".into()
+            }
+            Some(default) => format!("`{default}`"),
+            None => "–".into(),
+        };
         let mut meaning = cell(property.get("description").and_then(Value::as_str).unwrap_or_default());
         let words = choices(schema, property);
         if !words.is_empty() {
-            meaning.push_str(&cell(&format!(" One of:\n{words}")));
+            meaning.push_str(&cell(&format!(" One of: {words}.")));
         }
-        writeln!(page, "| `{key}` | {default} | {meaning} |").expect("a String takes everything");
-        if let Some(inner) = table_of(schema, property) {
-            below.push((key, property, inner));
-        }
+        let _ = writeln!(page, "| `{key}` | {default} | {meaning} |");
     }
-    for (key, property, inner) in below {
-        let name = format!("{}, as a table", heading(key, property));
-        let name = if table_is_text_too(schema, property) { name } else { heading(key, property) };
-        write_section(page, schema, &name, inner, level + 1);
+    for (key, property) in properties(table) {
+        write_section(page, schema, &format!("{path}.{key}"), property, level + 1);
     }
 }
 
-/// `[server]`, or `[[site]]` where the value is a list.
-fn heading(name: &str, property: &Value) -> String {
-    if property.get("type").is_some_and(|kind| kind == "array") {
-        format!("`[[{name}]]`")
-    } else {
-        format!("`[{name}]`")
-    }
+fn is_list(property: &Value) -> bool {
+    property.get("type").is_some_and(|kind| kind == "array")
+}
+
+fn is_required(table: &Value, key: &str) -> bool {
+    table.get("required").and_then(Value::as_array).is_some_and(|keys| keys.iter().any(|name| name == key))
 }
 
 fn properties(table: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -99,9 +101,7 @@ fn properties(table: &Value) -> impl Iterator<Item = (&str, &Value)> {
 
 /// The table that a property is, contains, or may be.
 fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
-    if let Some(name) = property.get("$ref").and_then(Value::as_str) {
-        return table_of(schema, schema.pointer(name.strip_prefix('#')?)?);
-    }
+    let property = target(schema, property);
     if property.get("properties").is_some()
         && property.get("additionalProperties").is_some_and(|more| more == false)
     {
@@ -115,23 +115,20 @@ fn table_of<'a>(schema: &'a Value, property: &'a Value) -> Option<&'a Value> {
         .find_map(|inner| table_of(schema, inner))
 }
 
-fn table_is_text_too(schema: &Value, property: &Value) -> bool {
-    let property = property
-        .get("$ref")
-        .and_then(Value::as_str)
-        .and_then(|name| schema.pointer(name.strip_prefix('#')?))
-        .unwrap_or(property);
-    property.get("anyOf").is_some()
+/// Whether text may stand in place of the table.
+fn is_text_too(schema: &Value, property: &Value) -> bool {
+    target(schema, property).get("anyOf").is_some()
+}
+
+/// What a reference leads to; anything else is its own target.
+fn target<'a>(schema: &'a Value, property: &'a Value) -> &'a Value {
+    let name = property.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#'));
+    name.and_then(|name| schema.pointer(name)).unwrap_or(property)
 }
 
 /// The words that a property may be, with what each means.
 fn choices(schema: &Value, property: &Value) -> String {
-    let Some(target) =
-        property.get("$ref").and_then(Value::as_str).and_then(|name| schema.pointer(name.strip_prefix('#')?))
-    else {
-        return String::new();
-    };
-    let variants = target.get("oneOf").and_then(Value::as_array);
+    let variants = target(schema, property).get("oneOf").and_then(Value::as_array);
     let words: Vec<String> = variants
         .into_iter()
         .flatten()
@@ -153,8 +150,9 @@ fn cell(text: &str) -> String {
 fn toml_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
+        Value::Array(list) if list.is_empty() => String::new(),
         Value::Array(list) => format!("[{}]", list.iter().map(toml_of).collect::<Vec<_>>().join(", ")),
-        Value::Object(map) if map.is_empty() => "{}".into(),
+        Value::Object(map) if map.is_empty() => String::new(),
         Value::Object(map) => {
             let pairs: Vec<String> =
                 map.iter().map(|(key, value)| format!("{key} = {}", toml_of(value))).collect();

@@ -1,0 +1,189 @@
+//! Flags and help of every sub-command: the one table that help, completions and man pages are made from.
+//!
+//! Each `-h` fits one screen (24 lines of 100 columns; a test counts) and ends with three examples.
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use encke_io::Backend;
+use encke_server::settings::{ListenAddress, OrAuto, OrOff};
+
+/// The web server for things that stay connected.
+#[derive(Parser, Debug)]
+#[command(
+    name = "encke",
+    version = VERSION,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  encke serve public          serve the folder `public` on http://localhost:8080/
+  encke check encke.toml      look a settings file over
+  encke serve -h              what else `serve` can be told"
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Version, back ends compiled in, target.
+const VERSION: &str = version();
+
+#[cfg(target_os = "linux")]
+const fn version() -> &'static str {
+    concat!(
+        env!("CARGO_PKG_VERSION"),
+        " (back ends: uring, epoll-edge, epoll-level, poll; ",
+        env!("ENCKE_TARGET"),
+        ")"
+    )
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn version() -> &'static str {
+    concat!(env!("CARGO_PKG_VERSION"), " (back ends: poll; ", env!("ENCKE_TARGET"), ")")
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Serve(Serve),
+    Check(Check),
+    Status(Status),
+    Schema(Schema),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Serve a folder, or the sites of a settings file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke serve public --list              a folder, with listings, on http://localhost:8080/
+  encke serve -l :80 -l unix:/run/e.sock all addresses, and a Unix socket, from the present folder
+  encke serve -c /etc/encke/encke.toml   what the settings file says; flags win over it")]
+pub(crate) struct Serve {
+    /// The folder to serve [default: the present one]
+    #[arg(value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Settings file [env: ENCKE_CONFIG]
+    #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// 8080, :8080, HOST:PORT or unix:PATH; repeatable [default: 8080]
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<ListenAddress>,
+    /// Threads that serve, or auto [default: auto]
+    #[arg(short, long, value_name = "COUNT")]
+    pub(crate) workers: Option<OrAuto<NonZeroU16>>,
+    /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<OrAuto<Backend>>,
+    /// Connections the kernel holds before they are accepted [default: 4096]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub(crate) backlog: Option<u32>,
+    /// Where metrics and status are, or off [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<OrOff<ListenAddress>>,
+    /// List folders that have no index file
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Answer navigation to unknown pages with the index file
+    #[arg(long)]
+    pub(crate) spa: bool,
+}
+
+/// Look a settings file over, without serving anything.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke check encke.toml
+  ENCKE_CONFIG=/etc/encke/encke.toml encke check
+  encke check encke.toml && kill -HUP \"$(cat /run/encke.pid)\"")]
+pub(crate) struct Check {
+    /// The settings file
+    #[arg(value_name = "FILE", env = "ENCKE_CONFIG", hide_env_values = true)]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Tell how a running server does.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke status 'http://127.0.0.1:8081/?token=TOKEN'
+  encke status --watch -c /etc/encke/encke.toml
+  encke status --json 127.0.0.1:8081 --token TOKEN | jq .connections")]
+pub(crate) struct Status {
+    /// The admin listener: HOST:PORT, or the URL it printed [default: 127.0.0.1:8081]
+    #[arg(value_name = "ADMIN")]
+    pub(crate) admin: Option<String>,
+    /// Its token
+    #[arg(long, env = "ENCKE_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// The server's settings file, for address and token
+    #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Look again every second
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
+    /// Everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print the JSON Schema of the settings file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke schema > encke.schema.json
+  encke schema | jq '.properties | keys'
+  encke schema --markdown | less")]
+pub(crate) struct Schema {
+    /// As a page to read: the settings reference
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+/// Print completions for a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke completions bash > /etc/bash_completion.d/encke
+  encke completions zsh > \"${fpath[1]}/_encke\"
+  encke completions fish > ~/.config/fish/completions/encke.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// Print a man page.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke man | man -l -
+  encke man serve | man -l -
+  encke man serve > /usr/local/share/man/man1/encke-serve.1")]
+pub(crate) struct Man {
+    /// Of this sub-command [default: of the program]
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_table_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_names_exactly_the_back_ends_that_are_compiled_in() {
+        for backend in Backend::NAMED {
+            assert_eq!(VERSION.contains(backend.name()), backend.compiled(), "{backend} in {VERSION}");
+        }
+    }
+}

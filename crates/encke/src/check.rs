@@ -1,0 +1,50 @@
+//! `encke check`: what `encke serve` would say of a settings file, without serving.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use encke_server::settings::{OrOff, Settings};
+use encke_server::site::Site;
+
+use crate::arguments::Check;
+use crate::{Done, Failure, print};
+
+pub(crate) fn run(arguments: &Check) -> Done {
+    let Some(file) = &arguments.file else {
+        return Err(Failure::Usage("which file? `encke check FILE`, or set ENCKE_CONFIG".into()));
+    };
+    let settings = Settings::read(file)?;
+    if !settings.site.is_empty() {
+        // Opens the roots, which the file alone cannot show to be there.
+        Site::new(&settings.site, Vec::new()).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    }
+    if let OrOff::On(admin) = &settings.server.admin
+        && let Some(token) = &admin.token
+    {
+        token.reveal().map_err(|error| Failure::CouldNotRun(format!("server.admin.token: {error}")))?;
+    }
+    print(&format!("{} is fine.\n{}", file.display(), summary(&settings)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What it comes to, in a few lines.
+fn summary(settings: &Settings) -> String {
+    let mut text = String::new();
+    let listens: Vec<String> =
+        settings.server.listen.iter().map(|listen| listen.address.to_string()).collect();
+    let admin = match &settings.server.admin {
+        OrOff::On(admin) => admin.address().to_string(),
+        OrOff::Off => "off".into(),
+    };
+    let mut line = |name: &str, value: &str| {
+        writeln!(text, "  {name:<7} {value}").expect("a String takes everything");
+    };
+    line("listen", &listens.join(", "));
+    line("admin", &admin);
+    line("log", &settings.log.access.to_string());
+    for site in &settings.site {
+        let hosts = if site.host.is_empty() { "any host".into() } else { site.host.join(", ") };
+        line("site", &format!("{hosts}: {}", site.root.display()));
+    }
+    text
+}

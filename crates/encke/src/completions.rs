@@ -1,0 +1,15 @@
+//! `encke completions SHELL`.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::arguments::{Arguments, Completions};
+use crate::{Done, print};
+
+pub(crate) fn run(arguments: &Completions) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "encke", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,32 @@
+//! `encke man [COMMAND]`.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::arguments::{Arguments, Man};
+use crate::{Done, Failure, print};
+
+pub(crate) fn run(arguments: &Man) -> Done {
+    let mut program = Arguments::command();
+    // Gives the sub-commands their full names and the flags that all have.
+    program.build();
+    let command = match &arguments.command {
+        None => program,
+        Some(name) => match program.find_subcommand(name) {
+            Some(found) => found.clone(),
+            None => {
+                let known: Vec<_> = program.get_subcommands().map(clap::Command::get_name).collect();
+                let text = format!("there is no sub-command `{name}`; there are {}", known.join(", "));
+                return Err(Failure::Usage(text));
+            }
+        },
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command)
+        .source(concat!("encke ", env!("CARGO_PKG_VERSION")))
+        .render(&mut page)
+        .map_err(|error| Failure::CouldNotRun(format!("the page cannot be made: {error}")))?;
+    print(&String::from_utf8_lossy(&page))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,17 @@
+//! `encke schema`: the JSON Schema of the settings file, or its reference page.
+
+use std::process::ExitCode;
+
+use encke_server::settings;
+
+use crate::arguments::Schema;
+use crate::{Done, print};
+
+pub(crate) fn run(arguments: &Schema) -> Done {
+    if arguments.markdown {
+        print(&settings::markdown())?;
+    } else {
+        print(&format!("{:#}\n", settings::schema()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,304 @@
+//! `encke serve`: settings from file and flags, a server made from them, and signals until it ends.
+//!
+//! ```text
+//!            ┌── HUP: read the settings again; bad ones are refused whole
+//!  serving ──┼── USR1: open the logs again
+//!            └── TERM, INT ──► draining ── last connection ──► ended: 0, or 130 after ^C
+//!                                 └─────── TERM, INT again ──► ended at once
+//! ```
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use encke_io::Address;
+use encke_io::host::{self, Signal, Signals};
+use encke_server::Service;
+use encke_server::errors;
+use encke_server::settings::{Admin, Level, Listen, LogTarget, OrOff, Settings};
+use encke_server::site::SiteSettings;
+
+use crate::arguments::Serve;
+use crate::{Done, Failure};
+
+/// Status after ^C, as shells have it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(arguments: &Serve) -> Done {
+    // Before the first thread, so that no thread but this one ever gets a signal.
+    let signals = Signals::block();
+    let settings = settings(arguments)?;
+    errors::set_level(settings.log.level);
+    let mut service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let _nobody_listens = io::stderr().write_all(greeting(&service, &settings).as_bytes());
+    for note in service.notes() {
+        errors::report(Level::Warn, note);
+    }
+
+    let status = obey(&mut service, arguments, &signals);
+    service.drain();
+    let at_once = pid_file.as_ref().map(|file| file.0.clone());
+    let _impatience = thread::Builder::new().name("second-signal".into()).spawn(move || {
+        let again = wait_for_end(&signals);
+        if let Some(path) = at_once {
+            let _may_be_gone = fs::remove_file(path);
+        }
+        host::exit_now(if again == Signal::Interrupt { INTERRUPTED.into() } else { 1 })
+    });
+    service.join();
+    Ok(ExitCode::from(status))
+}
+
+/// Serves until a signal says to stop; the status to end with.
+fn obey(service: &mut Service, arguments: &Serve, signals: &Signals) -> u8 {
+    loop {
+        match signals.wait() {
+            Signal::Interrupt => return INTERRUPTED,
+            Signal::Terminate => return 0,
+            Signal::HangUp => reload(service, arguments),
+            Signal::User1 => match service.reopen_logs() {
+                Ok(()) => errors::report(Level::Info, "logs opened again"),
+                Err(error) => errors::report(Level::Error, &error.to_string()),
+            },
+            // Kept for handing over to a new process.
+            Signal::User2 => {}
+        }
+    }
+}
+
+fn wait_for_end(signals: &Signals) -> Signal {
+    loop {
+        let signal = signals.wait();
+        if matches!(signal, Signal::Interrupt | Signal::Terminate) {
+            return signal;
+        }
+    }
+}
+
+fn reload(service: &mut Service, arguments: &Serve) {
+    let new = match settings(arguments) {
+        Ok(new) => new,
+        Err(failure) => {
+            // Several lines with a caret: they are shown as they are.
+            let _nobody_listens =
+                write!(io::stderr(), "{}", failure.to_string().trim_end().to_owned() + "\n");
+            return errors::report(Level::Error, "settings refused; the old ones stay");
+        }
+    };
+    match service.reload(&new) {
+        Ok(notes) => {
+            errors::set_level(new.log.level);
+            errors::report(Level::Info, "settings read again");
+            for note in notes {
+                errors::report(Level::Warn, &note);
+            }
+        }
+        Err(error) => errors::report(Level::Error, &format!("settings refused; the old ones stay: {error}")),
+    }
+}
+
+/// What the file says, with the flags on top.
+fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+    let mut settings = match &arguments.config {
+        Some(file) => Settings::read(file)?,
+        None => Settings::default(),
+    };
+    let server = &mut settings.server;
+    if !arguments.listen.is_empty() {
+        server.listen = arguments.listen.iter().cloned().map(Listen::at).collect();
+    }
+    if let Some(workers) = arguments.workers {
+        server.workers = workers;
+    }
+    if let Some(backend) = arguments.backend {
+        server.backend = backend;
+    }
+    if let Some(backlog) = arguments.backlog {
+        server.backlog = backlog;
+    }
+    match &arguments.admin {
+        Some(OrOff::Off) => server.admin = OrOff::Off,
+        Some(OrOff::On(address)) => {
+            let mut admin = std::mem::take(&mut server.admin).on().unwrap_or_default();
+            admin.address = Some(address.clone());
+            server.admin = OrOff::On(admin);
+        }
+        None => {}
+    }
+    add_folder(arguments, &mut settings.site)?;
+    Ok(settings)
+}
+
+/// Has the folder and the flags of the command line rule the site that answers to any host.
+fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Failure> {
+    if !sites.is_empty() && arguments.root.is_none() && !arguments.list && !arguments.spa {
+        return Ok(());
+    }
+    let place = match sites.iter().position(|site| site.host.is_empty()) {
+        Some(place) => place,
+        None => {
+            if arguments.root.is_none() && std::env::current_dir().is_ok_and(|here| here == Path::new("/")) {
+                let text = "nothing to serve: name a folder, or add a [[site]] with a root to the settings \
+                            (the present folder is /, which is served only when it is named)";
+                return Err(Failure::Usage(text.into()));
+            }
+            sites.push(SiteSettings::default());
+            sites.len() - 1
+        }
+    };
+    let site = &mut sites[place];
+    if let Some(root) = &arguments.root {
+        site.root.clone_from(root);
+    }
+    site.list |= arguments.list;
+    site.spa |= arguments.spa;
+    Ok(())
+}
+
+/// What is said when it serves, ready to copy.
+fn greeting(service: &Service, settings: &Settings) -> String {
+    let (backend, reason) = service.backend();
+    let workers = service.workers();
+    let threads = if workers == 1 { "worker" } else { "workers" };
+    let mut lines = vec![format!("encke {} serves", env!("CARGO_PKG_VERSION"))];
+    let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
+    for address in service.addresses() {
+        line("site", url(&address, ""));
+    }
+    for site in &settings.site {
+        let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
+        let hosts =
+            if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
+        line("folder", format!("{}{hosts}", root.display()));
+    }
+    let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
+    for address in service.admin_addresses() {
+        // A token that somebody has set is a secret of theirs, and this text ends up in logs.
+        let token = if token_is_ours { service.admin_token() } else { "********" };
+        line("admin", url(&address, &format!("api/v1/status?token={token}")));
+    }
+    line("events", format!("{backend}: {reason}"));
+    line("room", format!("{workers} {threads}, up to {} connections", service.connections()));
+    match &settings.log.access {
+        LogTarget::Stdout => {}
+        other => line("log", other.to_string()),
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What to open, or to type, to reach an address.
+fn url(address: &Address, path: &str) -> String {
+    match address {
+        Address::Inet(inet) if inet.ip().is_unspecified() => {
+            format!("http://localhost:{}/{path}  (on all addresses, {inet})", inet.port())
+        }
+        Address::Inet(inet) => format!("http://{inet}/{path}"),
+        Address::Unix(socket) => format!("curl --unix-socket {} http://localhost/{path}", socket.display()),
+    }
+}
+
+/// A file with this process's number, for as long as it runs.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &Path) -> Result<Self, Failure> {
+        fs::write(path, format!("{}\n", std::process::id()))
+            .map_err(|error| Failure::CouldNotRun(format!("pid file {}: {error}", path.display())))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // A successor may have written its own number already.
+        let ours =
+            fs::read_to_string(&self.0).is_ok_and(|text| text.trim() == std::process::id().to_string());
+        if ours {
+            let _may_be_gone = fs::remove_file(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use encke_server::settings::{ListenAddress, OrAuto};
+
+    fn serve(line: &str) -> Serve {
+        let words = std::iter::once("encke serve").chain(line.split_whitespace());
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            serve: Serve,
+        }
+        Only::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).serve
+    }
+
+    #[test]
+    fn without_flags_the_defaults_and_the_present_folder_are_served() {
+        let settings = settings(&Serve { config: None, ..serve("") }).expect("nothing is wrong");
+        assert_eq!(settings.server, Settings::default().server);
+        assert_eq!(settings.site, [SiteSettings::default()]);
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = std::env::temp_dir().join(format!("encke-flags-{}.toml", std::process::id()));
+        fs::write(
+            &file,
+            "[server]\nlisten = 9000\nworkers = 3\nbackend = \"poll\"\nbacklog = 10\nadmin = { metrics = \"open\" }\n\
+             [[site]]\nhost = [\"x\"]\n",
+        )
+        .expect("a temporary file");
+        let with = |line: &str| {
+            let arguments = Serve { config: Some(file.clone()), ..serve(line) };
+            settings(&arguments).unwrap_or_else(|failure| panic!("{failure}"))
+        };
+        let from_file = with("");
+        assert_eq!(from_file.server.listen, [Listen::at(ListenAddress::Loopback(9000))]);
+        assert_eq!(from_file.site.len(), 1, "no site is added to those of the file");
+        let flagged =
+            with("/srv --list -l 1 -l :2 -w auto --backend epoll-level --backlog 11 --admin 127.0.0.1:3");
+        let server = &flagged.server;
+        assert_eq!(
+            server.listen,
+            [Listen::at(ListenAddress::Loopback(1)), Listen::at(ListenAddress::Everywhere(2))]
+        );
+        assert_eq!((server.workers, server.backlog), (OrAuto::Auto, 11));
+        assert_eq!(server.backend, OrAuto::Set(encke_io::Backend::EpollLevel));
+        let admin = server.admin.clone().on().expect("on");
+        assert_eq!(admin.address().to_string(), "127.0.0.1:3");
+        assert_eq!(admin.metrics, encke_server::settings::Metrics::Open, "what no flag says stays");
+        assert_eq!(flagged.site.len(), 2, "the folder is the site for all other hosts");
+        assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
+        assert_eq!(with("--admin off").server.admin, OrOff::Off);
+        fs::remove_file(&file).expect("it was made here");
+    }
+
+    #[test]
+    fn addresses_are_told_as_they_are_typed() {
+        let at = |text: &str| Address::Inet(text.parse().expect("an address"));
+        assert_eq!(url(&at("127.0.0.1:80"), ""), "http://127.0.0.1:80/");
+        assert_eq!(url(&at("[::1]:80"), "x"), "http://[::1]:80/x");
+        assert!(url(&at("0.0.0.0:80"), "").starts_with("http://localhost:80/ "));
+        assert_eq!(url(&Address::Unix("/s".into()), ""), "curl --unix-socket /s http://localhost/");
+    }
+
+    #[test]
+    fn a_pid_file_is_removed_only_by_its_own_process() {
+        let path = std::env::temp_dir().join(format!("encke-pid-{}", std::process::id()));
+        drop(PidFile::write(&path).expect("written"));
+        assert!(!path.exists());
+        let file = PidFile::write(&path).expect("written");
+        fs::write(&path, "1\n").expect("written");
+        drop(file);
+        assert!(path.exists(), "another process's number was removed");
+        fs::remove_file(&path).expect("it was made here");
+        let failure = PidFile::write(Path::new("/nonexistent-folder/pid")).err().expect("no such folder");
+        assert!(failure.to_string().contains("pid file /nonexistent-folder/pid"), "{failure}");
+    }
+}

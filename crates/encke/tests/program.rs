@@ -1,0 +1,197 @@
+//! The program as people and scripts meet it: flags, help, files, output, exit status.
+
+mod running;
+
+use std::process::{Command, Output, Stdio};
+
+use running::{Folder, encke, text};
+
+fn run(arguments: &[&str]) -> Output {
+    encke().args(arguments).output().expect("the program starts")
+}
+
+const COMMANDS: [&str; 6] = ["serve", "check", "status", "schema", "completions", "man"];
+
+#[test]
+fn every_help_fits_one_screen_and_ends_with_three_examples() {
+    let mut pages = vec![run(&["-h"])];
+    pages.extend(COMMANDS.map(|command| run(&[command, "-h"])));
+    for page in pages {
+        assert_eq!(page.status.code(), Some(0));
+        let help = text(&page.stdout);
+        assert!(help.lines().count() <= 24, "{} lines:\n{help}", help.lines().count());
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "a line is too wide:\n{help}");
+        let examples = help.split_once("Examples:\n").map(|(_, examples)| examples.lines().count());
+        assert_eq!(examples, Some(3), "{help}");
+    }
+}
+
+#[test]
+fn the_long_help_is_the_short_one() {
+    for command in COMMANDS {
+        assert_eq!(text(&run(&[command, "-h"]).stdout), text(&run(&[command, "--help"]).stdout));
+    }
+}
+
+#[test]
+fn the_version_is_one_line_with_back_ends_and_target() {
+    let version = text(&run(&["--version"]).stdout);
+    assert_eq!(version.lines().count(), 1, "{version}");
+    let start = format!("encke {} (back ends: ", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&start) && version.contains("poll; ") && version.contains('-'), "{version}");
+}
+
+#[test]
+fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
+    for (arguments, said) in [
+        (&[][..], "Usage: encke"),
+        (&["sevre"], "'serve'"),
+        (&["serve", "--backlgo", "5"], "'--backlog'"),
+        (&["serve", "-l", "eighty"], "expected 8080, :8080"),
+        (&["serve", "-l", "127.0.0.1:65536"], "the last one is 65535"),
+        (&["serve", "-w", "0"], "auto or a number"),
+        (&["serve", "--backend", "epol-edge"], "did you mean epoll-edge?"),
+        (&["serve", "--backlog", "0"], "0 is not in 1"),
+        (&["serve", "one", "two"], "unexpected argument 'two'"),
+        (&["status", "--watch", "--json"], "cannot be used with"),
+        (&["status", "https://localhost"], "is no admin listener"),
+        (&["completions", "tcsh"], "bash"),
+        (&["man", "sevre"], "there are serve, check"),
+        (&["check"], "which file?"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_good_settings_file_is_summed_up() {
+    let folder = Folder::new("check-good");
+    folder.write("public/index.html", "hello");
+    let file =
+        folder.write("encke.toml", "[server]\nlisten = [\"8080\", \":81\"]\n[[site]]\nroot = \"public\"\n");
+    let output = run(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.starts_with(&format!("{file} is fine.\n")), "{said}");
+    assert!(said.contains("8080, :81") && said.contains("public"), "{said}");
+    let by_environment = encke().arg("check").env("ENCKE_CONFIG", &file).output().expect("it starts");
+    assert_eq!(text(&by_environment.stdout), said);
+}
+
+#[test]
+fn a_wrong_settings_file_is_told_line_by_line_with_what_was_meant() {
+    let folder = Folder::new("check-wrong");
+    let file = folder.write("encke.toml", "[server]\nlissen = \"8080\"\n\n[limits]\nhead_time = 10\n");
+    for command in ["check", "serve"] {
+        let output = encke().args([command, "check"]).env("ENCKE_CONFIG", &file).output().expect("it starts");
+        let output = if command == "check" { run(&["check", &file]) } else { output };
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            text(&output.stderr),
+            format!(
+                "error: unknown key `lissen` in [server]\n  --> {file}:2:1\n   |\n 2 | lissen = \"8080\"\n   | ^^^^^^ \
+                 did you mean `listen`?\n\nerror: limits.head_time: `10` has no unit; write 10s for seconds, 10ms \
+                 for milliseconds\n  --> {file}:5:13\n   |\n 5 | head_time = 10\n   |             ^^\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn what_a_settings_file_names_must_be_there() {
+    let folder = Folder::new("check-missing");
+    let file = folder.write("encke.toml", "[[site]]\nroot = \"nowhere\"\n");
+    let secret = folder.write("secret.toml", "[server]\nadmin = { token = { file = \"nowhere\" } }\n");
+    for (file, said) in [
+        (folder.path("absent.toml"), "absent.toml cannot be read: No such file"),
+        (file, "nowhere"),
+        (secret, "server.admin.token: secret file"),
+    ] {
+        let output = run(&["check", &file]);
+        assert_eq!(output.status.code(), Some(1), "{file}");
+        let error = text(&output.stderr);
+        assert!(error.starts_with("error: ") && error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_output_quietly() {
+    for arguments in [&["schema"][..], &["man"], &["completions", "bash"], &["-h"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let child = encke().args(arguments).stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_schema_is_json_and_the_reference_page_is_up_to_date() {
+    let schema: serde_json::Value = serde_json::from_slice(&run(&["schema"]).stdout).expect("JSON");
+    assert_eq!(schema["properties"]["server"]["$ref"], "#/$defs/ServerSettings");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+    let kept = std::fs::read_to_string(page).expect("docs/settings.md");
+    let made = text(&run(&["schema", "--markdown"]).stdout);
+    assert!(kept == made, "docs/settings.md is old: cargo run -- schema --markdown > docs/settings.md");
+}
+
+#[test]
+fn the_example_settings_say_the_defaults_and_every_line_of_them_works() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/encke.toml");
+    let kept = std::fs::read_to_string(example).expect("dist/encke.toml");
+    // `#key = value` and `#[section]` are settings to be turned on, `# text` is text.
+    let folder = Folder::new("example");
+    folder.write("site/index.html", "hello");
+    folder.write("srv/encke/index.html", "hello");
+    let on: String = kept
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(setting) if !setting.starts_with([' ', '#']) && !setting.is_empty() => {
+                format!("{setting}\n")
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    for content in [&kept, &on] {
+        let file = folder.write("encke.toml", &content.replace("/srv/encke", &folder.path("srv/encke")));
+        let output = run(&["check", &file]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let schema: serde_json::Value = serde_json::from_slice(&run(&["schema"]).stdout).expect("JSON");
+    for section in ["ServerSettings", "LimitSettings", "LogSettings", "SiteSettings"] {
+        let keys = schema["$defs"][section]["properties"].as_object().expect(section);
+        for key in keys.keys() {
+            let told = on
+                .lines()
+                .any(|line| line.starts_with(&format!("{key} = ")) || line.contains(&format!(".{key}]")));
+            assert!(told, "{section}: {key} is missing in dist/encke.toml");
+        }
+    }
+}
+
+#[test]
+fn completions_and_man_pages_are_made_for_all() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = text(&run(&["completions", shell]).stdout);
+        assert!(script.contains("backlog"), "{shell}: {script}");
+    }
+    assert!(text(&run(&["man"]).stdout).contains(".TH encke 1"));
+    for command in COMMANDS {
+        let page = text(&run(&["man", command]).stdout);
+        assert!(page.contains(&format!(".TH encke-{command} 1")), "{page}");
+    }
+}
+
+#[test]
+fn bash_takes_its_completions() {
+    let script = run(&["completions", "bash"]).stdout;
+    let folder = Folder::new("bash");
+    let file = folder.write("encke.bash", &text(&script));
+    let checked =
+        Command::new("bash").args(["-n", &file]).status().expect("bash is on every machine of ours");
+    assert!(checked.success());
+}

@@ -1,0 +1,156 @@
+//! The program under test: started with ports that the system chooses, watched by its lines, ended with the test.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use encke_io::host::{Signal, send_signal};
+
+/// The program, without what the environment of the tests would tell it.
+pub(crate) fn encke() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+    for name in ["ENCKE_CONFIG", "ENCKE_TOKEN", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder of a test's own, gone with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("encke-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path.canonicalize().expect("it is there"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("temporary paths are text").to_owned()
+    }
+
+    /// Writes a file, and the folders on the way to it; its path.
+    pub(crate) fn write(&self, name: &str, content: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("below the folder")).expect("folders");
+        std::fs::write(&path, content).expect("written");
+        self.path(name)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).expect("a file of the test")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    /// `127.0.0.1:PORT`
+    pub(crate) site: String,
+    /// The URL that was printed, with its token.
+    pub(crate) admin: String,
+    pub(crate) greeting: String,
+    errors: Option<BufReader<ChildStderr>>,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// Starts `encke serve` with these arguments, on free ports, and waits until it serves.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut command = encke();
+        command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-w", "2"]).args(arguments);
+        Self::start_command(command.stdout(Stdio::piped()))
+    }
+
+    /// The same for a command that is complete.
+    pub(crate) fn start_command(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+        let output = child.stdout.take().map(BufReader::new);
+        let mut greeting = String::new();
+        // The last line of the greeting comes when everything listens.
+        while !greeting.contains("\n  room ") {
+            let read = errors.read_line(&mut greeting).expect("text");
+            assert!(read > 0, "it ended: {greeting}");
+        }
+        let told = |name: &str| {
+            let start = format!("  {name} ");
+            let line = greeting.lines().find_map(|line| line.strip_prefix(&start));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let site = told("site").trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let admin = told("admin");
+        Self { child, site, admin, greeting, errors: Some(errors), output }
+    }
+
+    /// The answer to a GET, head and body.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.site).expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("answered");
+        text(&answer)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send_signal(self.child.id(), signal).expect("it lives");
+    }
+
+    /// The next line on standard error that has `part` in it.
+    pub(crate) fn error_with(&mut self, part: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            let errors = self.errors.as_mut().expect("not taken");
+            let read = errors.read_line(&mut line).expect("text");
+            assert!(read > 0, "it ended without `{part}`: {all}");
+            if line.contains(part) {
+                return line;
+            }
+            all += &line;
+        }
+    }
+
+    /// Our end of its standard error.
+    pub(crate) fn take_errors(&mut self) -> Option<BufReader<ChildStderr>> {
+        self.errors.take()
+    }
+
+    /// The next line on standard output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.as_mut().expect("piped").read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Waits for its end: exit status, and what else it said on standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        if let Some(errors) = &mut self.errors {
+            errors.read_to_string(&mut rest).expect("text");
+        }
+        (self.child.wait().expect("a child").code(), rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}

@@ -1,0 +1,259 @@
+//! `encke serve` from its start to its end, by its lines, its signals and its exit status.
+
+mod running;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use encke_io::host::Signal;
+use running::{Folder, Running, encke, text};
+
+fn site(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    folder.write("public/index.html", "hello");
+    folder
+}
+
+#[test]
+fn it_greets_serves_logs_and_stops() {
+    let folder = site("serve");
+    let mut server = Running::start(&[&folder.path("public")]);
+    assert!(server.greeting.contains(&folder.path("public")), "{}", server.greeting);
+    assert!(server.greeting.contains("2 workers, up to "), "{}", server.greeting);
+    let answer = server.get("/");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+    let line = server.line();
+    assert!(
+        line.starts_with("127.0.0.1 - - [") && line.contains("] \"GET / HTTP/1.1\" 200 5 \"-\""),
+        "{line}"
+    );
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn it_ends_with_130_after_an_interrupt() {
+    let folder = site("interrupt");
+    let server = Running::start(&[&folder.path("public")]);
+    server.signal(Signal::Interrupt);
+    assert_eq!(server.end().0, Some(130));
+}
+
+#[test]
+fn a_second_signal_ends_it_while_a_request_is_open() {
+    let folder = site("second");
+    let pid = folder.path("pid");
+    let file = folder.write(
+        "encke.toml",
+        &format!("[server]\npid_file = \"{pid}\"\ndrain_time = \"10m\"\n[limits]\nhead_time = \"10m\"\n"),
+    );
+    let server = Running::start(&["-c", &file, &folder.path("public")]);
+    assert_eq!(folder.read("pid"), format!("{}\n", server.child.id()));
+    let mut open = TcpStream::connect(&server.site).expect("it listens");
+    open.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
+    // The head is known to be on its way when another connection was served behind it.
+    server.get("/");
+    server.signal(Signal::Interrupt);
+    server.signal(Signal::Interrupt);
+    // Both signals may have become one before the first was taken: then another is needed.
+    let mut server = server;
+    while server.child.try_wait().expect("a child").is_none() {
+        server.signal(Signal::Interrupt);
+        std::thread::yield_now();
+    }
+    assert_eq!(server.end().0, Some(130));
+    assert!(!fs::exists(&pid).expect("readable"), "the pid file is still there");
+    let mut rest = Vec::new();
+    let _reset_or_end = open.read_to_end(&mut rest);
+}
+
+#[test]
+fn good_settings_are_taken_at_hup_and_bad_ones_refused_whole() {
+    let folder = site("reload");
+    folder.write("other/index.html", "other");
+    let settings = |root: &str, rest: &str| {
+        folder.write("encke.toml", &format!("[[site]]\nroot = \"{root}\"\n{rest}"));
+    };
+    settings("public", "");
+    let mut server = Running::start(&["-c", &folder.path("encke.toml")]);
+    assert!(server.get("/").ends_with("hello"));
+
+    settings("other", "lst = true\n");
+    server.signal(Signal::HangUp);
+    server.error_with("unknown key `lst`");
+    server.error_with("did you mean `list`?");
+    server.error_with("settings refused; the old ones stay");
+    assert!(server.get("/").ends_with("hello"), "the old settings did not stay");
+
+    settings("nowhere", "");
+    server.signal(Signal::HangUp);
+    server.error_with("settings refused; the old ones stay");
+    assert!(server.get("/").ends_with("hello"), "the old settings did not stay");
+
+    settings("other", "[server]\nworkers = 7\n");
+    server.signal(Signal::HangUp);
+    server.error_with("settings read again");
+    // -w is a flag, and flags win: nothing waits for the next start.
+    let mut answer = server.get("/");
+    while !answer.ends_with("other") {
+        // A worker obeys as soon as its letter comes: an answer may still be the one of before.
+        assert!(answer.ends_with("hello"), "{answer}");
+        answer = server.get("/");
+    }
+}
+
+#[test]
+fn logs_are_opened_again_at_usr1() {
+    let folder = site("reopen");
+    let file = folder.write(
+        "encke.toml",
+        "[log]\naccess = \"access.log\"\nformat = \"json\"\n[[site]]\nroot = \"public\"\n",
+    );
+    let mut server = Running::start(&["-c", &file]);
+    server.get("/one");
+    let written = |name: &str, part: &str| {
+        while !folder.read(name).contains(part) {
+            std::thread::yield_now();
+        }
+    };
+    written("access.log", "/one");
+    fs::rename(folder.path("access.log"), folder.path("access.log.1")).expect("moved");
+    server.signal(Signal::User1);
+    server.error_with("logs opened again");
+    server.get("/two");
+    written("access.log", "/two");
+    assert!(!folder.read("access.log.1").contains("/two"));
+    let line: serde_json::Value = serde_json::from_str(folder.read("access.log").trim()).expect("JSON");
+    assert_eq!((line["target"].as_str(), line["status"].as_u64()), (Some("/two"), Some(404)));
+}
+
+#[test]
+fn it_serves_on_when_nobody_reads_its_log() {
+    let folder = site("no-reader");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = encke();
+    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "off", "-w", "1", &folder.path("public")]);
+    drop(reader);
+    let server = Running::start_command(command.stdout(writer));
+    for _ in 0..20 {
+        assert!(server.get("/").ends_with("hello"));
+    }
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn it_serves_on_when_nobody_reads_its_errors() {
+    let folder = site("no-errors");
+    let file = folder.write("encke.toml", "[[site]]\nroot = \"public\"\n");
+    let mut server = Running::start(&["-c", &file]);
+    drop(server.take_errors());
+    folder.write("encke.toml", "nonsense");
+    for _ in 0..5 {
+        server.signal(Signal::HangUp);
+        assert!(server.get("/").ends_with("hello"));
+    }
+    server.signal(Signal::Terminate);
+    assert_eq!(server.child.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn what_it_cannot_do_is_said_with_a_remedy_and_status_1() {
+    let folder = site("cannot");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("bound").to_string();
+    for (arguments, said) in [
+        (vec!["serve", "-l", taken.as_str(), "--admin", "off"], "another program listens there"),
+        (vec!["serve", "-l", "127.0.0.1:0", "--admin", taken.as_str()], taken.as_str()),
+        (vec!["serve", "-l", "127.0.0.1:0", "--admin", "off", "/nonexistent-folder"], "/nonexistent-folder"),
+        (vec!["serve", "-c", "/nonexistent.toml"], "/nonexistent.toml cannot be read"),
+    ] {
+        let output = encke().args(&arguments).current_dir(folder.path("public")).output().expect("it starts");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.starts_with("error: ") && error.contains(said), "{arguments:?}: {error}");
+    }
+    drop(listener);
+}
+
+#[test]
+fn the_root_of_the_machine_is_served_only_when_it_is_named() {
+    let output = encke().arg("serve").current_dir("/").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("name a folder"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_unix_socket_is_served_with_its_permissions() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
+    let folder = site("unix");
+    let file = folder.write(
+        "encke.toml",
+        "[server]\nlisten = { address = \"unix:encke.sock\", mode = \"0600\" }\nadmin = \"off\"\n[[site]]\n\
+         root = \"public\"\n",
+    );
+    let mut command = encke();
+    let server = Running::start_command(command.args(["serve", "-c", &file]).stdout(Stdio::piped()));
+    let socket = folder.path("encke.sock");
+    assert!(server.greeting.contains(&format!("curl --unix-socket {socket} ")), "{}", server.greeting);
+    assert_eq!(fs::metadata(&socket).expect("there").permissions().mode() & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&socket).expect("it listens");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+#[test]
+fn status_is_asked_with_the_url_that_was_printed() {
+    let folder = site("status");
+    let server = Running::start(&[&folder.path("public")]);
+    server.get("/");
+    let status = |arguments: &[&str]| encke().arg("status").args(arguments).output().expect("it starts");
+    let output = status(&[&server.admin]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(said.contains(&format!("serving, pid {}", server.child.id())), "{said}");
+    assert!(said.contains(&server.site), "{said}");
+
+    let json = status(&["--json", &server.admin]);
+    let read: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(read["schema"], 1);
+    assert_eq!(read["workers"], 2);
+
+    let host = server.admin.trim_start_matches("http://").split('/').next().expect("a host");
+    let without = status(&[host]);
+    assert_eq!(without.status.code(), Some(1));
+    assert!(text(&without.stderr).contains("wants a token"), "{}", text(&without.stderr));
+    let wrong = status(&[host, "--token", "wrong"]);
+    assert!(text(&wrong.stderr).contains("wants a token"), "{}", text(&wrong.stderr));
+    let not_admin = status(&[&server.site]);
+    assert_eq!(not_admin.status.code(), Some(1));
+    drop(server);
+    let gone = status(&["127.0.0.1:1"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(text(&gone.stderr).contains("is the server running"), "{}", text(&gone.stderr));
+}
+
+#[test]
+fn a_token_from_the_settings_is_never_printed() {
+    let folder = site("token");
+    let file = folder.write(
+        "encke.toml",
+        "[server]\nadmin = { address = \"127.0.0.1:0\", token = \"hunter2\" }\nlisten = \"127.0.0.1:0\"\n[[site]]\n\
+         root = \"public\"\n",
+    );
+    let mut command = encke();
+    let server = Running::start_command(command.args(["serve", "-c", &file]).stdout(Stdio::piped()));
+    assert!(
+        !server.greeting.contains("hunter2") && server.greeting.contains("********"),
+        "{}",
+        server.greeting
+    );
+    let host = server.admin.trim_start_matches("http://").split('/').next().expect("a host");
+    let output = encke().args(["status", host]).env("ENCKE_TOKEN", "hunter2").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
