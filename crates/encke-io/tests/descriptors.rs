@@ -32,6 +32,7 @@ fn a_full_table_of_descriptors_pauses_accepting_and_loses_nobody() {
 
 fn loses_nobody(mut reactor: impl Reactor) {
     let name = reactor.backend();
+    let held = open_descriptors();
     let any_port = Address::Inet(SocketAddr::from(([127, 0, 0, 1], 0)));
     let options = ListenOptions { backlog: 16, shared: false, mode: None };
     let listener = Listener::bind(&any_port, options).expect("a free port");
@@ -65,6 +66,8 @@ fn loses_nobody(mut reactor: impl Reactor) {
         reactor.submit(token, Op::Close);
         assert_eq!(next(&mut reactor), Said::Closed(token), "{name}");
     }
+    drop(clients);
+    assert_eq!(open_descriptors(), held, "{name} has left descriptors behind");
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -90,4 +93,9 @@ fn next(reactor: &mut impl Reactor) -> Said {
             }
         }
     }
+}
+
+/// As the kernel counts them.
+fn open_descriptors() -> usize {
+    encke_io::host::open_descriptors().expect("/proc is there")
 }

@@ -423,6 +423,37 @@ pub fn closing_gives_back_an_unfinished_send<S: Scene>(stage: &mut Stage<S>) {
     }
 }
 
+pub fn closing_a_listener_ends_those_that_nobody_accepted<S: Scene>(stage: &mut Stage<S>) {
+    let (listener, address) = stage.listen();
+    stage.submit(listener, Op::Accept);
+    let mut peers: Vec<_> = (0..5).map(|_| stage.scene.peer(&address, None)).collect();
+    // The kernel may have accepted some already; their events are never fetched.
+    stage.wait_only();
+    stage.close(listener, Op::Close);
+    for peer in &mut peers {
+        stage.peer_ends(peer);
+    }
+    let accepted = stage.notes.iter().any(|note| matches!(note, Note::Accepted { .. }));
+    assert!(!accepted, "nothing of a listener follows its end");
+}
+
+pub fn what_was_not_fetched_before_a_close_is_gone<S: Scene>(stage: &mut Stage<S>) {
+    for pause in [false, true] {
+        let (token, mut peer) = stage.connection();
+        stage.submit(token, Op::Recv);
+        stage.settle();
+        assert!(peer.send(&pattern(50_000)) > 0);
+        stage.wait_only();
+        if pause {
+            stage.submit(token, Op::Pause);
+            stage.settle();
+        }
+        stage.close(token, Op::Close);
+        stage.notes.clear();
+        assert_eq!(stage.reactor().occupancy().leases, 0);
+    }
+}
+
 pub fn a_connection_may_be_closed_as_soon_as_it_is_accepted<S: Scene>(stage: &mut Stage<S>) {
     let (listener, address) = stage.listen();
     stage.submit(listener, Op::Accept);

@@ -59,6 +59,8 @@ macro_rules! on {
                 closing_delivers_what_was_sent,
                 aborting_resets,
                 closing_gives_back_an_unfinished_send,
+                closing_a_listener_ends_those_that_nobody_accepted,
+                what_was_not_fetched_before_a_close_is_gone,
                 a_connection_may_be_closed_as_soon_as_it_is_accepted,
                 a_stale_token_is_ignored,
                 a_place_is_used_again_only_after_its_end_was_told,

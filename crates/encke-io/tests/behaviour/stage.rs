@@ -234,6 +234,13 @@ impl<S: Scene> Stage<S> {
         }
     }
 
+    /// The first half of a turn: what has happened is known, and nothing of it is fetched.
+    pub fn wait_only(&mut self) {
+        let until = self.reactor().now().mono_ns;
+        self.scene.elapse();
+        self.reactor().wait(Some(until)).expect("the system waits");
+    }
+
     /// Waits for the first event, old or new, of which `wanted` makes something, and takes it off the notes.
     pub fn expect<T>(&mut self, what: &str, mut wanted: impl FnMut(&Note) -> Option<T>) -> T {
         let begun = Instant::now();
