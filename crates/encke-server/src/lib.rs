@@ -23,6 +23,8 @@ mod handler;
 mod http1;
 mod log;
 mod metrics;
+#[cfg(test)]
+mod parked;
 mod plan;
 mod policy;
 mod record;
@@ -31,6 +33,8 @@ mod request;
 mod server;
 mod service;
 pub mod settings;
+#[cfg(test)]
+mod simulation;
 pub mod site;
 mod transport;
 mod worker;

@@ -108,7 +108,7 @@ pub(crate) struct Mounted {
 /// A worker on a reactor of kind `R`.
 pub(crate) struct Worker<R> {
     reactor: R,
-    core: Core,
+    pub(crate) core: Core,
 }
 
 /// All of a worker but its reactor.
@@ -239,13 +239,8 @@ impl<R: Reactor> Worker<R> {
 
     /// One turn; drawn at the top.
     pub(crate) fn turn(&mut self) -> Result<Turn, Fault> {
-        let until = self.core.until();
-        if !self.core.link.sleep() || self.core.inbox_left {
-            // A message came in before the bell was armed: look at it in this turn.
-            self.core.begin_turn(self.reactor.wait(Some(0))?);
-        } else {
-            self.core.begin_turn(self.reactor.wait(until)?);
-        }
+        let until = if self.core.inbox_left { Some(0) } else { self.core.until() };
+        self.core.begin_turn(self.reactor.wait(until)?);
         self.core.link.awake();
 
         for _ in 0..EVENTS_PER_TURN {
@@ -258,6 +253,8 @@ impl<R: Reactor> Worker<R> {
         self.serve_desks();
         self.stage();
         self.end_turn();
+        // From here on a message rings; one that came in before is looked at in the next turn.
+        self.core.inbox_left |= !self.core.link.sleep();
         let over = matches!(self.core.stage, Stage::Draining { .. }) && self.core.open == 0;
         Ok(if over { Turn::Over } else { Turn::Go })
     }
@@ -813,5 +810,18 @@ impl Core {
     fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
         let lasted = self.now.mono_ns.saturating_sub(started_ns);
         self.log.finish(entry, sent, lasted);
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Nothing is left of any connection: for the end of a simulated run.
+    pub(crate) fn assert_empty(&self, seed: u64) {
+        assert_eq!(self.open, 0, "seed {seed}: connections");
+        assert!(self.conns.iter().all(|conn| conn.phase == Phase::Vacant), "seed {seed}: slots");
+        assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
+        assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
+        assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
+        assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
     }
 }

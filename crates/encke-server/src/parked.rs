@@ -1,0 +1,101 @@
+//! A connection at rest as a record: what another process would need to go on with it.
+//!
+//! A connection that waits for a request is its descriptor and these bytes, nothing else; so it can be handed
+//! over, and the simulation turns connections into records and back at random to keep it that way. The record
+//! has a version: a process that does not know it closes the connection, as it may close any idle one.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use encke_io::Peer;
+
+use crate::conn::{ADMIN, COUNTED, Conn, PackedPeer, Phase, SECURE};
+
+/// Bytes of a record.
+///
+/// ```text
+///  0  version        1  kept flags     2  port, big-endian     4  address, or zeros for a Unix socket
+/// 20  1: a Unix socket                21  zeros               24  requests so far, little-endian
+/// ```
+pub(crate) const PARKED_BYTES: usize = 28;
+
+/// The present form.
+const VERSION: u8 = 1;
+/// What of a connection's flags lasts between requests.
+const LASTING: u8 = ADMIN | SECURE | COUNTED;
+
+impl Conn {
+    /// The record of a connection at rest; none if anything goes on with it.
+    pub(crate) fn park(&self) -> Option<[u8; PARKED_BYTES]> {
+        if !self.is_at_rest() {
+            return None;
+        }
+        let mut record = [0; PARKED_BYTES];
+        record[0] = VERSION;
+        record[1] = self.flags & LASTING;
+        match self.peer.unpack() {
+            Peer::Local => record[20] = 1,
+            Peer::Inet(address) => {
+                let v6 = match address.ip() {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    IpAddr::V6(v6) => v6,
+                };
+                record[2..4].copy_from_slice(&address.port().to_be_bytes());
+                record[4..20].copy_from_slice(&v6.octets());
+            }
+        }
+        record[24..28].copy_from_slice(&self.requests.to_le_bytes());
+        Some(record)
+    }
+
+    /// The connection of a record, in a new slot. `None`: the record is of a version that is not known here.
+    pub(crate) fn unpark(record: &[u8; PARKED_BYTES], generation: u32) -> Option<Self> {
+        let [VERSION, flags, ..] = *record else { return None };
+        let field = |range: std::ops::Range<usize>| &record[range];
+        let peer = if record[20] == 1 {
+            Peer::Local
+        } else {
+            let octets: [u8; 16] = field(4..20).try_into().expect("sixteen bytes");
+            let port = u16::from_be_bytes(field(2..4).try_into().expect("two bytes"));
+            Peer::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(octets)), port))
+        };
+        let mut conn = Self::new(generation, peer, Phase::Idle);
+        debug_assert_eq!(size_of::<PackedPeer>(), 20);
+        conn.flags = flags & LASTING;
+        conn.requests = u32::from_le_bytes(field(24..28).try_into().expect("four bytes"));
+        Some(conn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::SENDING;
+
+    #[test]
+    fn a_connection_at_rest_comes_back_from_its_record() {
+        for peer in [
+            Peer::Local,
+            Peer::Inet("192.0.2.7:4711".parse().expect("an address")),
+            Peer::Inet("[2001:db8::7]:80".parse().expect("an address")),
+        ] {
+            let mut conn = Conn::new(3, peer, Phase::Idle);
+            conn.flags = ADMIN | COUNTED;
+            conn.requests = 70_000;
+            let record = conn.park().expect("it is at rest");
+            let back = Conn::unpark(&record, 9).expect("the version is known");
+            assert_eq!(back.peer.unpack(), peer);
+            assert_eq!((back.flags, back.requests, back.generation), (ADMIN | COUNTED, 70_000, 9));
+            assert_eq!(back.park(), Some(record));
+        }
+    }
+
+    #[test]
+    fn one_that_is_busy_has_no_record_and_a_strange_version_is_refused() {
+        let mut conn = Conn::new(0, Peer::Local, Phase::Idle);
+        let mut record = conn.park().expect("it is at rest");
+        conn.flags |= SENDING;
+        assert!(conn.park().is_none());
+        record[0] = 200;
+        assert!(Conn::unpark(&record, 0).is_none());
+    }
+}

@@ -1,0 +1,421 @@
+//! Whole servers in the simulator: real workers, handlers and connections, a world of clients and faults, one
+//! seed a run.
+//!
+//! Each client sends a script of pipelined requests in pieces and reads what comes as it likes. What it receives
+//! must be the beginning of exactly what its script demands, in order, byte for byte but for dates; and all of
+//! it, if neither the world nor the client broke the connection. When all is over every slot, exchange, timer
+//! and buffer must be back, and a drain must end every worker.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
+use encke_io::{Reactor, SimReactor};
+
+use crate::census::Census;
+use crate::conn::Conn;
+use crate::exchange::{Exchange, ExchangeKey, Link, Message, WakeStream};
+use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+use crate::log::Access;
+use crate::plan::{MountPoint, Plan};
+use crate::policy::Policy;
+use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
+use crate::request::Request;
+use crate::worker::{Command, DoorKind, Shared, Turn, Worker};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
+const CLIENTS: usize = 24;
+/// Steps after which a run that has not ended is stuck.
+const STEPS_MAX: usize = 2_000_000;
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 80))
+}
+
+// ---- what is served ----
+
+/// Answers in every way there is: at once, later by a job, by a stream, after reading a body, not at all.
+struct Everything {
+    desk: Desk,
+    ready: Arc<Prepared>,
+    jobs: HashMap<JobId, (Exchange, usize)>,
+    bodies: HashMap<ExchangeKey, (Exchange, Vec<u8>)>,
+    sleepers: Vec<WakeStream>,
+}
+
+#[derive(Clone)]
+struct Place;
+
+impl Mount for Place {
+    fn open(&self, desk: Desk) -> Box<dyn Handler> {
+        let ready = Arc::new(Prepared::memory(200, Fields::new(), b"prepared"));
+        Box::new(Everything {
+            desk,
+            ready,
+            jobs: HashMap::new(),
+            bodies: HashMap::new(),
+            sleepers: Vec::new(),
+        })
+    }
+}
+
+/// The number at the end of a path.
+fn number(path: &[u8]) -> usize {
+    path.iter().filter(|byte| byte.is_ascii_digit()).fold(0, |sum, byte| sum * 10 + usize::from(byte - b'0'))
+}
+
+/// `count` bytes that tell their place.
+fn filler(count: usize) -> Vec<u8> {
+    (0..count).map(|place| b'a' + (place % 26) as u8).collect()
+}
+
+impl Handler for Everything {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let path = request.path();
+        // Whoever asked for a stream that fell asleep wakes with the next call: wakes come at odd moments.
+        for sleeper in self.sleepers.drain(..) {
+            sleeper.wake();
+        }
+        match path.get(1) {
+            Some(b'p') => Outcome::Now(Reply::prepared(Arc::clone(&self.ready))),
+            Some(b'b') => Outcome::Now(Reply::new(200).body(Body::Bytes(filler(number(path))))),
+            Some(b'l') => {
+                let count = number(path);
+                let job = self.desk.offload(move || filler(count));
+                self.jobs.insert(job, (exchange, count));
+                Outcome::Later
+            }
+            Some(b's') => {
+                let wake = exchange.wake_handle();
+                self.sleepers.push(wake.clone());
+                Outcome::Now(Reply::new(200).body(Body::Stream(Box::new(Letters {
+                    left: number(path),
+                    at: 0,
+                    naps: 2,
+                    wake,
+                }))))
+            }
+            Some(b'e') => {
+                exchange.read_more();
+                self.bodies.insert(exchange.key(), (exchange, Vec::new()));
+                Outcome::Later
+            }
+            Some(b'd') => Outcome::Later,
+            _ => Outcome::Now(Reply::error(404)),
+        }
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some((exchange, mut bytes)) = self.bodies.remove(&key) else { return };
+        match piece {
+            Piece::Data(data) => {
+                bytes.extend_from_slice(data);
+                exchange.read_more();
+                self.bodies.insert(key, (exchange, bytes));
+            }
+            Piece::End => exchange.answer(Reply::new(200).body(Body::Bytes(bytes))),
+            Piece::Broken => {}
+        }
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<encke_io::Done>) {
+        let (exchange, count) = self.jobs.remove(&job).expect("a job of this handler");
+        let bytes = done.and_then(|done| done.downcast::<Vec<u8>>().ok()).expect("the job ran");
+        assert_eq!(bytes.len(), count);
+        exchange.answer(Reply::new(200).body(Body::Bytes(*bytes)));
+    }
+}
+
+/// A stream that sometimes has nothing for a while.
+struct Letters {
+    left: usize,
+    at: usize,
+    naps: u32,
+    wake: WakeStream,
+}
+
+impl Pull for Letters {
+    fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
+        if self.naps > 0 && self.at % 3 == 1 {
+            self.naps -= 1;
+            self.at += 3;
+            self.left -= 3.min(self.left);
+            out.extend_from_slice(b"zzz");
+            // It could have said Pending in vain otherwise: nobody else need ever call.
+            self.wake.wake();
+            return Pulled::Pending;
+        }
+        let count = max.min(self.left).min(1 + self.at % 700);
+        out.extend(std::iter::repeat_n(b's', count));
+        self.left -= count;
+        self.at += count;
+        if self.left == 0 { Pulled::End } else { Pulled::More }
+    }
+}
+
+// ---- who asks ----
+
+/// A request and what its answer must be; `None`: any body.
+struct Asked {
+    wire: Vec<u8>,
+    status: u16,
+    body: Option<Vec<u8>>,
+    streamed: bool,
+}
+
+fn ask(world: &World, last: bool) -> Asked {
+    let size = [0, 1, 13, 700, 5_000, 40_000][world.chance(6) as usize];
+    let close = if last { "Connection: close\r\n" } else { "" };
+    let get = |path: String| format!("GET {path} HTTP/1.1\r\nHost: sim\r\n{close}\r\n").into_bytes();
+    let ok = |wire, body| Asked { wire, status: 200, body: Some(body), streamed: false };
+    match world.chance(8) {
+        0 | 1 => ok(get("/p".into()), b"prepared".to_vec()),
+        2 => ok(get(format!("/b{size}")), filler(size)),
+        3 => ok(get(format!("/l{size}")), filler(size)),
+        4 => Asked { wire: get(format!("/s{size}")), status: 200, body: None, streamed: true },
+        5 => Asked { wire: get("/nothing".into()), status: 404, body: None, streamed: false },
+        6 => Asked { wire: get("/d".into()), status: 500, body: None, streamed: false },
+        _ => {
+            let body = filler(size);
+            let mut wire = format!("POST /e HTTP/1.1\r\nHost: sim\r\n{close}").into_bytes();
+            if world.chance(2) == 0 {
+                wire.extend_from_slice(format!("Content-Length: {size}\r\n\r\n").as_bytes());
+                wire.extend_from_slice(&body);
+            } else {
+                wire.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                for chunk in body.chunks(1 + world.chance(900) as usize) {
+                    wire.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                    wire.extend_from_slice(chunk);
+                    wire.extend_from_slice(b"\r\n");
+                }
+                wire.extend_from_slice(b"0\r\n\r\n");
+            }
+            ok(wire, body)
+        }
+    }
+}
+
+struct Visitor {
+    client: Option<Client>,
+    script: Vec<Asked>,
+    wire: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    /// It or the world broke the connection: less than everything is in order.
+    broken: bool,
+    end: End,
+}
+
+impl Visitor {
+    fn new(world: &World) -> Self {
+        let count = 1 + world.chance(6) as usize;
+        let script: Vec<Asked> = (0..count).map(|at| ask(world, at + 1 == count)).collect();
+        let wire = script.iter().flat_map(|asked| asked.wire.clone()).collect();
+        let client = Some(world.connect(address()));
+        Self { client, script, wire, sent: 0, received: Vec::new(), broken: false, end: End::Open }
+    }
+
+    /// Sends and takes a piece; true while there is something to wait for.
+    fn visit(&mut self, world: &World) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let wish = (1 + world.chance(4_000) as usize).min(self.wire.len() - self.sent);
+        self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
+        self.received.extend(client.take_at_most(1 + world.chance(30_000) as usize));
+        self.broken |= client.is_shut();
+        self.end = client.end();
+        if self.end != End::Open {
+            self.client = None;
+            return false;
+        }
+        if world.chance(400) == 0 {
+            self.broken = true;
+            self.client.take().expect("looked at above").reset();
+            return false;
+        }
+        true
+    }
+
+    /// Holds what came against the script.
+    fn judge(&self, seed: u64, fouls: bool) {
+        let mut rest = &self.received[..];
+        let mut answered = 0;
+        for (at, asked) in self.script.iter().enumerate() {
+            let Some((status, body, used)) = answer(rest) else { break };
+            rest = &rest[used..];
+            answered += 1;
+            // A client that ended its side early may be told so.
+            if self.broken && matches!(status, 400 | 408) {
+                continue;
+            }
+            assert_eq!(status, asked.status, "seed {seed}: answer {at}");
+            if let Some(expected) = &asked.body {
+                assert!(body == *expected, "seed {seed}: the body of answer {at} is not what was asked for");
+            }
+            if asked.streamed {
+                assert!(body.iter().all(|byte| b"sz".contains(byte)), "seed {seed}: answer {at}");
+            }
+        }
+        if !self.broken && !fouls {
+            assert_eq!(self.end, End::Finished, "seed {seed}: an honest client was cut off");
+        }
+        if self.end == End::Finished && !self.broken {
+            assert_eq!(answered, self.script.len(), "seed {seed}: an answer is missing");
+            assert!(rest.is_empty(), "seed {seed}: there is more than was asked for");
+        }
+    }
+}
+
+/// The first whole answer of `bytes`: status, body, bytes used.
+fn answer(bytes: &[u8]) -> Option<(u16, Vec<u8>, usize)> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&bytes[..head]).expect("heads are ASCII");
+    let status = text.get(9..12)?.parse().expect("a status");
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    if let Some(length) = value("Content-Length: ") {
+        let length: usize = length.parse().expect("a length");
+        let body = bytes.get(head..head + length)?;
+        return Some((status, body.to_vec(), head + length));
+    }
+    assert_eq!(value("Transfer-Encoding: "), Some("chunked"), "{text}");
+    let mut body = Vec::new();
+    let mut at = head;
+    loop {
+        let line = bytes.get(at..)?.windows(2).position(|window| window == b"\r\n")?;
+        let size = std::str::from_utf8(&bytes[at..at + line]).expect("digits");
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        let data = at + line + 2;
+        body.extend_from_slice(bytes.get(data..data + size)?);
+        at = data + size + 2;
+        bytes.get(..at)?;
+        if size == 0 {
+            return Some((status, body, at));
+        }
+    }
+}
+
+// ---- the run ----
+
+struct Run {
+    trace: u64,
+    faults: FaultCounts,
+    answers: usize,
+    parked: u64,
+}
+
+fn run(seed: u64) -> Run {
+    let fouls = seed % 3 != 0;
+    let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
+    let count = 1 + (seed % 4) as usize;
+    let plan = Plan {
+        policy: Policy { connections: 1_000, ..Policy::default() },
+        mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
+    };
+    let census = Arc::new(Census::default());
+    let mut links = Vec::new();
+    let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
+    for _ in 0..count {
+        let reactor = world.reactor();
+        let link = Link::new(reactor.waker());
+        let shared = Shared { metrics: Arc::default(), census: Arc::clone(&census), log: Access::default() };
+        let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
+        let kind = DoorKind { admin: false, proxy_protocol: false };
+        worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
+        links.push(link);
+        workers.push(Some(worker));
+    }
+
+    let mut visitors = Vec::new();
+    let mut steps = 0;
+    let mut parked = 0;
+    let mut stopping = false;
+    loop {
+        steps += 1;
+        assert!(steps < STEPS_MAX, "seed {seed}: stuck");
+        if visitors.len() < CLIENTS && world.chance(3) == 0 {
+            visitors.push(Visitor::new(&world));
+        }
+        let mut waiting = false;
+        for visitor in &mut visitors {
+            waiting |= visitor.visit(&world);
+        }
+        if visitors.len() == CLIENTS && !waiting && !stopping {
+            stopping = true;
+            for link in &links {
+                let time = Duration::from_secs(5);
+                link.send(Message::Command(Command::Drain { delay: Duration::ZERO, time }));
+            }
+        }
+        let number = match world.step() {
+            Some(number) => number,
+            None if stopping => break,
+            // Nothing will happen until somebody comes or reads.
+            None => continue,
+        };
+        let Some(worker) = &mut workers[number] else { continue };
+        if worker.turn().expect("a simulated wait never fails") == Turn::Over {
+            worker.core.assert_empty(seed);
+            workers[number] = None;
+            if workers.iter().all(Option::is_none) {
+                break;
+            }
+            continue;
+        }
+        // Connections at rest become records and come back: nothing of them may lie anywhere else.
+        if world.chance(8) == 0 {
+            for conn in &mut worker.core.conns {
+                if let Some(record) = conn.park() {
+                    let deadline_ns = conn.deadline_ns;
+                    *conn = Conn::unpark(&record, conn.generation).expect("our own version");
+                    conn.deadline_ns = deadline_ns;
+                    parked += 1;
+                }
+            }
+        }
+    }
+    assert!(workers.iter().all(Option::is_none), "seed {seed}: a worker did not end");
+    assert_eq!(census.open(), 0, "seed {seed}");
+    for visitor in &visitors {
+        visitor.judge(seed, fouls);
+    }
+    let answers = visitors.iter().map(|visitor| visitor.received.windows(9).filter(|w| w == b"HTTP/1.1 ").count());
+    Run { trace: world.trace(), faults: world.faults(), answers: answers.sum(), parked }
+}
+
+#[test]
+fn every_seed_gives_each_client_exactly_what_it_asked_for() {
+    let mut sum = FaultCounts::default();
+    let (mut answers, mut parked) = (0, 0);
+    for seed in SEEDS {
+        let run = run(seed);
+        answers += run.answers;
+        parked += run.parked;
+        sum.resets += run.faults.resets;
+        sum.half_closes += run.faults.half_closes;
+        sum.short_sends += run.faults.short_sends;
+        sum.accept_failures += run.faults.accept_failures;
+        sum.delayed_wakes += run.faults.delayed_wakes;
+        sum.slow_readers += run.faults.slow_readers;
+    }
+    println!("{answers} answers, {parked} times parked and back, faults {sum:?}");
+    assert!(answers > 5_000 && parked > 1_000, "{answers} answers, {parked} parked: too quiet to mean anything");
+    for (kind, count) in [
+        ("resets", sum.resets),
+        ("half-closes", sum.half_closes),
+        ("short sends", sum.short_sends),
+        ("accept failures", sum.accept_failures),
+        ("delayed wakes", sum.delayed_wakes),
+        ("slow readers", sum.slow_readers),
+    ] {
+        assert!(count > 0, "no {kind} in {SEEDS:?}");
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in [1, 2, 3] {
+        assert_eq!(run(seed).trace, run(seed).trace, "seed {seed}");
+    }
+    assert_ne!(run(1).trace, run(5).trace);
+}
