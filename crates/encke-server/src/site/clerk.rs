@@ -133,8 +133,13 @@ enum Errand {
 }
 
 impl Clerk {
-    pub(super) fn new(shared: Arc<Shared>, grounds: Vec<Ground>, desk: Desk) -> Self {
-        let changes = Changes::new().ok();
+    /// A clerk that hears of changes by way of `changes`, or never if there are none.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        grounds: Vec<Ground>,
+        desk: Desk,
+        changes: Option<Changes>,
+    ) -> Self {
         if let Some(watched) = changes.as_ref().and_then(|changes| changes.watched().ok()) {
             desk.watch(watched);
         }
@@ -432,6 +437,9 @@ impl Clerk {
             }
             Some(Err(OpenError::Descriptors)) => {
                 self.shrink();
+                if wait.sent < SENT_MAX {
+                    return self.send(task, wait);
+                }
                 Err(503)
             }
             // The pool's queue is full, or somebody keeps renaming folders on the way.
@@ -666,7 +674,8 @@ const WATCHED_FOR_NS: u64 = 60_000_000_000;
 /// How often to look whether a root was replaced.
 const ROOTS_EVERY_NS: u64 = 1_000_000_000;
 
-/// Times that the pool is sent for one name, so that it has looked while everything was watched.
+/// Times that the pool is sent for one name: until it has looked while everything was watched, and had a
+/// descriptor to look with.
 const SENT_MAX: usize = 3;
 
 /// Files that one worker has compressed at the same time; the pool has more to do than that.

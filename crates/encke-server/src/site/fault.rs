@@ -25,6 +25,9 @@ impl Fault {
         let reason = status::reason(*status);
         let mut reply = Reply::new(*status).with("Vary", "Accept").with("Cache-Control", "no-cache");
         reply.fields.extend(fields);
+        if *status == 503 {
+            reply = reply.with("Retry-After", "1");
+        }
         if fields.value("X-Content-Type-Options").is_none() {
             reply = reply.with("X-Content-Type-Options", "nosniff");
         }

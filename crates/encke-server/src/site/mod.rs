@@ -48,6 +48,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use encke_io::changes::Changes;
 use encke_io::files::FileId;
 
 use crate::handler::{Desk, Handler, Mount};
@@ -136,6 +137,6 @@ impl Shared {
 
 impl Mount for Site {
     fn open(&self, desk: Desk) -> Box<dyn Handler> {
-        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk))
+        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, Changes::new().ok()))
     }
 }

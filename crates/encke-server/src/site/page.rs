@@ -26,6 +26,7 @@ use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 
+use super::fault::Fault;
 use super::find::{Content, Leaf, Part, SIBLINGS};
 use super::rules::{Policy, Rules};
 use crate::reply::{Body, Fields, Prepared, PreparedContent, Reply};
@@ -211,7 +212,7 @@ impl Page {
             (self.representation(taste.best(self.ready)), Some(best))
         };
         match conditional::evaluate(&request.conditions(), request.method(), &chosen.validators()) {
-            Verdict::PreconditionFailed => (Reply::error(412), None),
+            Verdict::PreconditionFailed => (self.fault(412).reply(request), None),
             Verdict::NotModified => (Reply::prepared(Arc::clone(self.unchanged(chosen))), None),
             Verdict::Proceed if wants_part => (self.part(request, chosen, boundary), None),
             Verdict::Proceed => (Reply::prepared(Arc::clone(&chosen.whole)), wanted),
@@ -319,6 +320,10 @@ impl Page {
         })
     }
 
+    fn fault(&self, status: u16) -> Fault {
+        Fault { status, fields: self.fields.clone() }
+    }
+
     /// Some bytes of the page, unless If-Range says that the client's other bytes are of another state.
     fn part(&self, request: &Request<'_>, chosen: &Representation, boundary: u128) -> Reply {
         let size = chosen.whole.len();
@@ -334,7 +339,9 @@ impl Page {
             Ranges::Whole => Reply::prepared(Arc::clone(&chosen.whole)),
             Ranges::Unsatisfiable => {
                 range::put_unsatisfied_range(&mut value, size);
-                Reply::error(416).with("Content-Range", value)
+                let mut fault = self.fault(416);
+                fault.fields.push("Content-Range", &value).expect("a range in digits");
+                fault.reply(request)
             }
             Ranges::One(range) => {
                 range::put_content_range(&mut value, range, size);

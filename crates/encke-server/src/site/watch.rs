@@ -254,3 +254,71 @@ impl Watch {
 
 /// Folders that one worker watches. The system grants a user at least 8,192 (fs.inotify.max_user_watches).
 const FOLDERS_MAX: usize = 1_024;
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::shelf::{HashKey, Load, Shelf, Thing};
+    use super::*;
+    use std::rc::Rc;
+
+    struct Toy;
+
+    impl Thing for Toy {
+        fn load(&self) -> Load {
+            Load::default()
+        }
+    }
+
+    /// Keys as a shelf gives them.
+    fn keys<const N: usize>() -> [SlotKey; N] {
+        let limit = Load { names: 100, descriptors: 100, memory: 1 << 20, made: 0 };
+        let mut shelf = Shelf::new(HashKey::new(1, 2), limit);
+        std::array::from_fn(|number| {
+            let path = [number as u8];
+            let name = shelf.name(0, &path);
+            shelf.put(&name, Rc::new(Toy), 1, &mut Vec::new())
+        })
+    }
+
+    fn step(folder: &Path, name: &str) -> Step {
+        Step { folder: folder.to_path_buf(), name: name.into() }
+    }
+
+    #[test]
+    fn a_folder_is_watched_as_long_as_something_depends_on_it() {
+        let top = std::env::temp_dir().join(format!("encke-watch-{}", std::process::id()));
+        let _left = std::fs::remove_dir_all(&top);
+        std::fs::create_dir_all(top.join("a/b")).expect("made");
+        std::fs::create_dir_all(top.join("c")).expect("made");
+        let top = top.canonicalize().expect("there");
+        let mut watch = Watch::new(Changes::new().ok());
+        let [one, two, three] = keys();
+
+        let deep = vec![step(&top.join("a/b"), "x")];
+        assert_eq!(watch.watch(&deep, &[&top]), Watched::Now);
+        assert_eq!(watch.watch(&deep, &[&top]), Watched::Before);
+        watch.depend(one, deep);
+        let both = vec![step(&top.join("a/b"), "y"), step(&top.join("c"), "x")];
+        assert_eq!(watch.watch(&both, &[&top]), Watched::Now);
+        watch.depend(two, both);
+        assert_eq!(watch.by_path.len(), 4, "the top, a, b and c");
+
+        std::fs::write(top.join("a/b/other"), "").expect("written");
+        assert_eq!(watch.read(), News::default(), "nothing depends on that");
+        std::fs::write(top.join("c/x"), "").expect("written");
+        assert!(watch.read().stale.iter().all(|&key| key == two));
+        watch.release(&[two]);
+        assert_eq!(watch.by_path.len(), 3, "c is not watched any more");
+        std::fs::rename(top.join("a"), top.join("d")).expect("renamed");
+        let news = watch.read();
+        assert!(!news.stale.is_empty() && news.stale.iter().all(|&key| key == one));
+        watch.release(&[one, one, three]);
+        assert_eq!((watch.by_path.len(), watch.by_id.len(), watch.entries.len()), (0, 0, 0));
+        assert!(watch.nodes.iter().all(Option::is_none));
+
+        let gone = vec![step(&top.join("a/b"), "x")];
+        assert_eq!(watch.watch(&gone, &[&top]), Watched::Never, "the folder is not there");
+        assert_eq!(watch.by_path.len(), 0, "nor are those above it watched");
+        let _gone = std::fs::remove_dir_all(&top);
+    }
+}

@@ -175,6 +175,57 @@ fn what_nobody_tells_of_is_looked_at_again_after_a_minute() {
 }
 
 #[test]
+fn without_notices_a_file_is_looked_at_again_after_the_time_that_is_set() {
+    let scene = Scene::new("deaf");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::deaf(&scene, "open_files = { revalidate = \"5s\" }");
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    assert_eq!(stage.get("/b.txt").status, 404);
+    scene.write("a.txt", "two");
+    scene.write("b.txt", "new");
+    stage.pass(Duration::from_millis(4_999));
+    assert_eq!(stage.get("/a.txt").text(), "one", "this much staleness is allowed");
+    assert_eq!(stage.get("/b.txt").status, 404);
+    stage.pass(Duration::from_millis(1));
+    assert_eq!(stage.get("/a.txt").text(), "two");
+    assert_eq!(stage.get("/b.txt").text(), "new");
+}
+
+#[test]
+fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
+    // procfs: not one of those written only through this kernel's files.
+    let scene = Scene::new("far");
+    let mut stage = Stage::new(&scene, "root = \"/proc/sys/kernel\"");
+    assert_eq!(stage.get("/ostype").status, 200);
+    assert_eq!(stage.jobs, 1);
+    assert_eq!(stage.get("/ostype").status, 200);
+    assert_eq!(stage.jobs, 1, "it is kept for a second");
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(stage.get("/ostype").status, 200);
+    // One look at the file, one at the root.
+    assert_eq!(stage.jobs, 3);
+}
+
+#[test]
+fn lost_notices_take_everything_off_the_shelf() {
+    let scene = Scene::new("overflow");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    let queue = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("inotify(7)");
+    let queue: usize = queue.trim().parse().expect("a number");
+    let (one, other) = (scene.path("x"), scene.path("y"));
+    std::fs::write(&one, "").expect("written");
+    for _ in 0..queue / 4 + 1 {
+        // Two notices each way.
+        std::fs::rename(&one, &other).expect("renamed");
+        std::fs::rename(&other, &one).expect("renamed");
+    }
+    std::fs::write(scene.path("a.txt"), "two").expect("written");
+    assert_eq!(stage.get("/a.txt").text(), "two");
+}
+
+#[test]
 fn a_root_that_was_replaced_is_noticed_within_a_second() {
     let scene = Scene::new("root");
     std::fs::create_dir_all(scene.0.join("v1")).expect("made");

@@ -20,6 +20,7 @@ use encke_io::{Now, Peer, PollReactor, Reactor, Segment};
 use encke_wire::http1::{Head, Progress};
 use encke_wire::limits::HeadLimits;
 
+use super::clerk::Clerk;
 use super::{Site, SiteSettings};
 use crate::exchange::{Exchange, ExchangeKey, Link, Message};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Tray};
@@ -100,13 +101,26 @@ impl Stage {
     }
 
     fn of(site: &Site) -> Self {
+        let stage = Self::with(|desk| site.open(desk));
+        assert_eq!(stage.tray.take_watches().len(), 1, "it wants to hear of changes");
+        stage
+    }
+
+    /// A worker that nobody tells of changes.
+    fn deaf(scene: &Scene, settings: &str) -> Self {
+        let mut settings: SiteSettings = toml::from_str(settings).expect("valid settings");
+        settings.root = scene.path("");
+        let site = Site::new(&[settings], Vec::new()).expect("a site");
+        Self::with(|desk| Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), desk, None)))
+    }
+
+    fn with(open: impl FnOnce(Desk) -> Box<dyn Handler>) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let now = Now { mono_ns: 1_000_000_000, unix_ns: now.as_nanos() as u64 };
         let tray = Rc::new(Tray::default());
         tray.set_now(now);
-        let handler = site.open(Desk::new(0, Rc::clone(&tray)));
-        assert_eq!(tray.take_watches().len(), 1, "it wants to hear of changes");
+        let handler = open(Desk::new(0, Rc::clone(&tray)));
         Self { handler, tray, link: Link::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
     }
 

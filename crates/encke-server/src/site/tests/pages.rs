@@ -242,6 +242,17 @@ fn those_who_want_the_same_cold_file_share_one_job() {
 }
 
 #[test]
+fn listing_can_be_set_by_path() {
+    let scene = Scene::new("list-path");
+    scene.write("open/x", "x");
+    scene.write("closed/x", "x");
+    let mut stage = Stage::new(&scene, "paths = [{ pattern = \"/open/**\", list = true }]");
+    assert_eq!((stage.get("/open/").status, stage.get("/closed/").status), (200, 404));
+    let mut stage = Stage::new(&scene, "list = true\npaths = [{ pattern = \"/closed/**\", list = false }]");
+    assert_eq!((stage.get("/open/").status, stage.get("/closed/").status), (200, 404));
+}
+
+#[test]
 fn a_busy_pool_is_said_to_be_busy() {
     let scene = Scene::new("busy");
     scene.write("a", "a");
@@ -250,7 +261,7 @@ fn a_busy_pool_is_said_to_be_busy() {
     let job = stage.tray.take_jobs().remove(0);
     stage.handler.offloaded(JobId(job.key), None);
     let (_, reply) = stage.answers().remove(0);
-    assert_eq!(reply.status, 503);
+    assert_eq!((reply.status, reply.fields.value("Retry-After")), (503, Some(&b"1"[..])));
 }
 
 #[test]
