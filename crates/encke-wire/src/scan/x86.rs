@@ -33,8 +33,8 @@ impl Avx2 {
             job.run(scanner)
         }
         // SAFETY: `self` proves that the processor has AVX2 and BMI1.
-        // WHY: only code compiled for them can have these instructions inlined. With a call a token, a head of
-        // two fields took 1,030 instructions instead of 360.
+        // WHY: only code compiled for them can have these instructions inlined. Where the compiler left a call a
+        // token, 703 bytes of head took 240 ns instead of 205; where it left one an instruction, 1,260.
         unsafe { with_avx2(job, self) }
     }
 
