@@ -47,6 +47,7 @@ impl Core {
         }
     }
 
+    #[inline]
     fn plaintext(&mut self, token: Token, bytes: &[u8]) {
         let Some(conn) = self.conn(token) else { return };
         match conn.phase {
@@ -190,6 +191,7 @@ impl Core {
     }
 
     /// A request's head is whole. `bytes` begin with it; what follows it is not looked at here.
+    #[inline]
     fn request(&mut self, token: Token, bytes: &[u8], head: &Head) {
         let draining = self.draining();
         let conn = &mut self.conns[token.index as usize];
@@ -285,6 +287,7 @@ impl Core {
     }
 
     /// Puts down an answer that came within the call, and ends the exchange if nothing of it is left.
+    #[inline]
     fn answer_in_call(
         &mut self,
         token: Token,
@@ -438,6 +441,7 @@ impl Core {
     }
 
     /// The warm path: one copy of a block, with the date written over.
+    #[inline]
     fn put_prepared(
         &mut self,
         prepared: &crate::reply::Prepared,
@@ -499,6 +503,7 @@ impl Core {
     }
 
     /// The exchange that was open is over: the connection is between requests.
+    #[inline]
     fn next_request(&mut self, token: Token) {
         let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
         let conn = &mut self.conns[token.index as usize];
@@ -854,6 +859,7 @@ impl Core {
     }
 
     /// Turns the output into one send.
+    #[inline]
     fn flush(&mut self, token: Token) {
         self.out.seal(&mut self.segments);
         if self.segments.is_empty() {
