@@ -45,6 +45,11 @@ const RULES: &[Rule] = &[
     Rule { name: "link", says: "documents link to what is there", check: documents::link },
     Rule { name: "name", says: "documents name code that is there", check: documents::name },
     Rule { name: "metric", says: "docs/operations.md names every metric", check: documents::metric },
+    Rule {
+        name: "table",
+        says: "documents name every reason of a refusal and of a close",
+        check: documents::table,
+    },
     Rule { name: "changelog", says: "CHANGELOG.md keeps its form", check: documents::changelog },
 ];
 

@@ -174,6 +174,26 @@ fn metrics(text: &str, quote: char) -> BTreeSet<String> {
         .collect()
 }
 
+/// Tables of names that users meet: the macro that declares one, in which file, and the page that explains it.
+const TABLES: &[(&str, &str, &str)] = &[
+    ("close_reasons!", "crates/encke-server/src/close.rs", "docs/operations.md"),
+    ("refusals!", "crates/encke-wire/src/http1/refusal.rs", "docs/http.md"),
+];
+
+/// Every name of those tables stands on its page.
+pub(super) fn table(tree: &Tree, findings: &mut Findings) {
+    for &(table, file, page) in TABLES {
+        let Some(text) = tree.text(file) else { continue };
+        let rows = text.lines().skip_while(|line| !line.starts_with(table)).take_while(|line| *line != "}");
+        let told = tree.text(page).unwrap_or_default();
+        for name in rows.filter_map(|row| row.split('"').nth(1)) {
+            if !told.contains(&format!("`{name}`")) {
+                findings.add("table", page, 0, format!("it does not name `{name}` of {table}"));
+            }
+        }
+    }
+}
+
 const CHANGES: &str = "CHANGELOG.md";
 const SECTIONS: &[&str] = &["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 

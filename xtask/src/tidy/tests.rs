@@ -53,6 +53,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("name", "README.md", "See `Worker::gone`.\n"),
     ("metric", "docs/operations.md", "| `encke_gone_total` |\n"),
     ("metric", "crates/encke-server/src/lib.rs", "fn c() { count(\"encke_new_total\") }\n"),
+    (
+        "table",
+        "crates/encke-server/src/close.rs",
+        "//! Close.\nclose_reasons! {\n    Gone Peer \"gone\" \"It is gone.\",\n}\n",
+    ),
     ("changelog", "CHANGELOG.md", "## [0.2.0] - Unreleased\n"),
     ("changelog", "CHANGELOG.md", "### News\n"),
     ("changelog", "CHANGELOG.md", "## soon\n"),
