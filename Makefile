@@ -41,7 +41,9 @@ lint:
 	.ci/need cargo-deny
 	$(CARGO) deny --log-level error check licenses bans sources
 	.ci/need $(ELSEWHERE)
-	for target in $(ELSEWHERE); do $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; done
+	for target in $(ELSEWHERE); do \
+	    RUSTFLAGS=-Aunused $(CARGO) check --locked --target $$target $(PORTABLE) --no-default-features || exit; \
+	done
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 
 fmt:
@@ -60,5 +62,6 @@ soak: build
 	tests/soak --minutes $(SOAK_MINUTES)
 
 dist:
-	.ci/need cc musl-gcc
+	.ci/need python3 cc musl-gcc curl readelf
 	dist/build.sh
+	dist/test.sh
