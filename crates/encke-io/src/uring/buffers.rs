@@ -5,9 +5,10 @@
 //!  OURS ──────────────► IN THE RING ─────────────────► COMPLETION ──────────► OURS, as a Lease
 //! ```
 //!
-//! So a connection that waits holds no buffer. The memory is mapped, not touched: the kernel takes buffers in
-//! the order in which they were given, so that with small requests the first page of each becomes resident
-//! (256 × 4 KiB = 1 MiB), and with uploads all of it (256 × 16 KiB = 4 MiB).
+//! So a connection that waits holds no buffer. The kernel takes buffers in the order in which they were given,
+//! so the first page of each is soon in use however few the connections are, and is touched at the start
+//! (256 × 4 KiB = 1 MiB): no request meets a page fault, and what a process needs is seen when it starts. The
+//! rest (256 × 12 KiB) becomes resident with the first uploads.
 
 use std::io;
 use std::ptr::NonNull;
@@ -60,7 +61,9 @@ impl Buffers {
         }
         let mut buffers = Self { entries, memory, count, bytes, tail: 0, leased: count };
         for id in 0..count {
-            buffers.give_back(Lease { id, len: 0 });
+            let lease = Lease { id, len: 1 };
+            buffers.bytes_mut(&lease).fill(0);
+            buffers.give_back(lease);
         }
         Ok(buffers)
     }
