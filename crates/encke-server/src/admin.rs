@@ -63,11 +63,9 @@ impl Admin {
             b"/healthz" => Reply::text(200, "ok\n"),
             b"/readyz" if self.board.stopping.load(Ordering::Relaxed) => Reply::text(503, "stopping\n"),
             b"/readyz" => Reply::text(200, "ready\n"),
-            b"/metrics" if self.metrics_open || self.may(request) => {
-                Reply::new(200)
-                    .with("Content-Type", prometheus::CONTENT_TYPE)
-                    .body(Body::Bytes(prometheus::render(&self.families()).into_bytes()))
-            }
+            b"/metrics" if self.metrics_open || self.may(request) => Reply::new(200)
+                .with("Content-Type", prometheus::CONTENT_TYPE)
+                .body(Body::Bytes(prometheus::render(&self.families()).into_bytes())),
             b"/api/v1/status" if self.may(request) => Reply::new(200)
                 .with("Content-Type", "application/json")
                 .body(Body::Bytes(self.status().to_string().into_bytes())),
@@ -94,10 +92,12 @@ impl Admin {
     fn families(&self) -> Vec<Family> {
         let mut families = metrics::families(&self.board.metrics, self.board.log.dropped());
         let info = Family::gauge("encke_build_info", "What runs: always 1.");
-        families.push(info.with(
-            &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend.name())],
-            1u64,
-        ));
+        families.push(
+            info.with(
+                &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend.name())],
+                1u64,
+            ),
+        );
         families.push(
             Family::gauge("encke_connections_limit", "Connections there may be.")
                 .value(self.board.connections as u64),
@@ -127,9 +127,8 @@ impl Admin {
     fn status(&self) -> Value {
         let board = &self.board;
         let families: Value = serde_json::from_str(&json::render(&self.families())).unwrap_or_default();
-        let text = |addresses: &[encke_io::Address]| {
-            addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
+        let text =
+            |addresses: &[encke_io::Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         json!({
             "schema": 1,
             "version": env!("CARGO_PKG_VERSION"),
@@ -177,7 +176,9 @@ mod tests {
 
     #[test]
     fn only_hosts_that_no_foreign_page_can_have_are_answered() {
-        for host in ["", "localhost", "localhost:8081", "127.0.0.1:8081", "[::1]:8081", "10.1.2.3", "[2001:db8::1]"] {
+        for host in
+            ["", "localhost", "localhost:8081", "127.0.0.1:8081", "[::1]:8081", "10.1.2.3", "[2001:db8::1]"]
+        {
             assert!(host_is_safe(host.as_bytes()), "{host}");
         }
         for host in ["example.org", "localhost.example.org", "127.0.0.1.example.org:8081", "1.2.3", "a b"] {

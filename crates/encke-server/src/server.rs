@@ -26,10 +26,10 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 
-use crate::log::AccessLog;
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
+use crate::log::AccessLog;
 use crate::metrics::{self, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
@@ -409,7 +409,10 @@ impl Seat {
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => {
-                crate::errors::report(crate::settings::Level::Warn, &format!("a worker cannot wait for events any more: {fault}; stopping"));
+                crate::errors::report(
+                    crate::settings::Level::Warn,
+                    &format!("a worker cannot wait for events any more: {fault}; stopping"),
+                );
                 std::process::abort();
             }
             // One worker less would answer a part of the clients with silence: better to be started again.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 
-use crate::log::AccessLog;
 use crate::admin::Admin;
 use crate::handler::Mount;
+use crate::log::AccessLog;
 use crate::plan::MountPoint;
 use crate::server::{Door, Options, Running, Server};
 use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};

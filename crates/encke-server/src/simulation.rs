@@ -379,7 +379,8 @@ fn run(seed: u64) -> Run {
     for visitor in &visitors {
         visitor.judge(seed, fouls);
     }
-    let answers = visitors.iter().map(|visitor| visitor.received.windows(9).filter(|w| w == b"HTTP/1.1 ").count());
+    let answers =
+        visitors.iter().map(|visitor| visitor.received.windows(9).filter(|w| w == b"HTTP/1.1 ").count());
     Run { trace: world.trace(), faults: world.faults(), answers: answers.sum(), parked }
 }
 
@@ -399,7 +400,10 @@ fn every_seed_gives_each_client_exactly_what_it_asked_for() {
         sum.slow_readers += run.faults.slow_readers;
     }
     println!("{answers} answers, {parked} times parked and back, faults {sum:?}");
-    assert!(answers > 5_000 && parked > 1_000, "{answers} answers, {parked} parked: too quiet to mean anything");
+    assert!(
+        answers > 5_000 && parked > 1_000,
+        "{answers} answers, {parked} parked: too quiet to mean anything"
+    );
     for (kind, count) in [
         ("resets", sum.resets),
         ("half-closes", sum.half_closes),

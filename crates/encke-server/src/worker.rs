@@ -23,7 +23,6 @@ use encke_io::wheel::Wheel;
 use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Reactor, Segment, Source, Token};
 use encke_wire::http1::Head;
 
-use crate::log::{Access, Entry};
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
@@ -31,6 +30,7 @@ use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
 use crate::handler::{Desk, Handler, JobId, Tray};
+use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -319,7 +319,10 @@ impl<R: Reactor> Worker<R> {
             Command::Listen(listener, kind) => {
                 let address = listener.address().clone();
                 if let Err(fault) = self.listen(listener, kind) {
-                    crate::errors::report(crate::settings::Level::Warn, &format!("cannot accept on {address}: {fault}"));
+                    crate::errors::report(
+                        crate::settings::Level::Warn,
+                        &format!("cannot accept on {address}: {fault}"),
+                    );
                 }
             }
             Command::Unlisten(address) => {
@@ -571,9 +574,10 @@ impl Core {
         let address =
             self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
         let address = address.unwrap_or_default();
-        crate::errors::report(crate::settings::Level::Warn, &format!(
-            "cannot accept on {address}: {fault}; accepting pauses until a connection closes"
-        ));
+        crate::errors::report(
+            crate::settings::Level::Warn,
+            &format!("cannot accept on {address}: {fault}; accepting pauses until a connection closes"),
+        );
         self.pause_accept(true);
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.handler.shrink();
