@@ -116,7 +116,7 @@ impl Wheel {
     /// When the wheel must be turned next, in monotonic ns: no later than the earliest deadline plus a tick,
     /// possibly earlier (to cascade). `None`: nothing is armed.
     pub fn next_ns(&self) -> Option<u64> {
-        (self.next != NEVER).then(|| self.next << TICK_SHIFT)
+        if self.next == NEVER { None } else { Some(self.next << TICK_SHIFT) }
     }
 
     /// Turns the wheel to `mono_ns` and appends the index of every timer that is due, disarmed, to `due`.

@@ -96,7 +96,7 @@ pub struct Running {
 }
 
 /// What is known of a running server, for whoever asks: admin handlers, the program.
-pub struct Board {
+pub(crate) struct Board {
     pub(crate) metrics: Vec<Arc<Metrics>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
     pub(crate) backend: Backend,

@@ -129,6 +129,8 @@ pub(crate) struct Core {
     retired: bool,
     tray: Rc<Tray>,
     pub(crate) link: Arc<Link>,
+    /// Spare heads. Boxed, so that one goes to a connection and comes back as a pointer, not as 1 KiB.
+    #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
     pub(crate) heads: Vec<Box<Head>>,
     pub(crate) out: Out,
     pub(crate) segments: Vec<Segment>,
@@ -747,6 +749,7 @@ impl Core {
         self.heads.pop().unwrap_or_default()
     }
 
+    #[expect(clippy::boxed_local, reason = "it comes from a connection's slot, where it is boxed")]
     pub(crate) fn recycle_input(&mut self, input: Box<Input>) {
         let Input { bytes, head, .. } = *input;
         self.buffers.give(bytes);

@@ -193,11 +193,6 @@ impl<T: Thing> Shelf<T> {
         self.limit = limit;
     }
 
-    /// What lies there costs this much in all.
-    pub(super) fn load(&self) -> Load {
-        self.load
-    }
-
     /// What was compressed on the fly takes more than it may: the next thing that the hand comes by and that
     /// has some of it.
     pub(super) fn next_made(&mut self) -> Option<SlotKey> {
@@ -411,7 +406,7 @@ mod tests {
         shelf.put(&name, Rc::new(Toy(Load::default())), 100, &mut removed);
         assert!(shelf.find(&name, 0).is_some());
         assert_eq!(removed.len(), 1);
-        assert_eq!(shelf.load().names, 1);
+        assert_eq!(shelf.load.names, 1);
     }
 
     #[test]
@@ -421,7 +416,7 @@ mod tests {
         for number in 0..1_000 {
             assert!(has(&mut shelf, "/hot"), "gone after {number}");
             put(&mut shelf, &format!("/scan/{number}"), Load::default());
-            assert!(shelf.load().names <= 10);
+            assert!(shelf.load.names <= 10);
         }
     }
 
@@ -433,18 +428,18 @@ mod tests {
         for number in 0..10 {
             put(&mut shelf, &format!("/{number}"), open);
         }
-        assert_eq!(shelf.load().descriptors, 2);
+        assert_eq!(shelf.load.descriptors, 2);
         assert!(has(&mut shelf, "/small"), "it holds no descriptor");
 
         shelf.limit(Load { memory: 10_000, ..ANY });
         for number in 0..10 {
             put(&mut shelf, &format!("/m{number}"), Load { memory: 4_000, ..Load::default() });
         }
-        assert!(shelf.load().memory <= 10_000);
+        assert!(shelf.load.memory <= 10_000);
         put(&mut shelf, "/huge", Load { memory: 1 << 30, ..Load::default() });
         assert!(has(&mut shelf, "/huge"), "the newest stays, whatever it costs");
         put(&mut shelf, "/next", Load::default());
-        assert!(shelf.load().memory <= 10_000);
+        assert!(shelf.load.memory <= 10_000);
     }
 
     #[test]
@@ -459,9 +454,9 @@ mod tests {
         let mut removed = Vec::new();
         shelf.remove(old, &mut removed);
         assert!(removed.is_empty() && has(&mut shelf, "/a"));
-        assert_eq!(shelf.load().made, 0);
+        assert_eq!(shelf.load.made, 0);
         shelf.clear(&mut removed);
-        assert_eq!(shelf.load(), Load::default());
+        assert_eq!(shelf.load, Load::default());
         assert_eq!(removed.len(), 1);
     }
 
@@ -473,7 +468,7 @@ mod tests {
         }
         let over = shelf.next_made().expect("160 are more than 100");
         shelf.replace(over, Rc::new(Toy(Load::default())));
-        assert_eq!(shelf.load().made, 80);
+        assert_eq!(shelf.load.made, 80);
         assert_eq!(shelf.next_made(), None);
         assert!(has(&mut shelf, "/a") && has(&mut shelf, "/b"));
     }
