@@ -14,6 +14,7 @@ mod arguments;
 mod check;
 mod completions;
 mod man;
+mod notify;
 mod schema;
 mod serve;
 mod status;

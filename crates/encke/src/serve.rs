@@ -21,6 +21,7 @@ use encke_server::settings::{Admin, Level, Listen, LogTarget, OrOff, Settings};
 use encke_server::site::SiteSettings;
 
 use crate::arguments::Serve;
+use crate::notify::{Manager, State};
 use crate::{Done, Failure};
 
 /// Status after ^C, as shells have it: 128 + SIGINT.
@@ -38,7 +39,10 @@ pub(crate) fn run(arguments: &Serve) -> Done {
         errors::report(Level::Warn, note);
     }
 
-    let status = obey(&mut service, arguments, &signals);
+    let manager = Manager::of_this_process();
+    manager.tell(&State::Ready);
+    let status = obey(&mut service, arguments, &signals, &manager);
+    manager.tell(&State::Stopping);
     service.drain();
     let at_once = pid_file.as_ref().map(|file| file.0.clone());
     let _impatience = thread::Builder::new().name("second-signal".into()).spawn(move || {
@@ -53,12 +57,16 @@ pub(crate) fn run(arguments: &Serve) -> Done {
 }
 
 /// Serves until a signal says to stop; the status to end with.
-fn obey(service: &mut Service, arguments: &Serve, signals: &Signals) -> u8 {
+fn obey(service: &mut Service, arguments: &Serve, signals: &Signals, manager: &Manager) -> u8 {
     loop {
         match signals.wait() {
             Signal::Interrupt => return INTERRUPTED,
             Signal::Terminate => return 0,
-            Signal::HangUp => reload(service, arguments),
+            Signal::HangUp => {
+                manager.tell(&State::Reloading);
+                reload(service, arguments);
+                manager.tell(&State::Ready);
+            }
             Signal::User1 => match service.reopen_logs() {
                 Ok(()) => errors::report(Level::Info, "logs opened again"),
                 Err(error) => errors::report(Level::Error, &error.to_string()),

@@ -257,3 +257,23 @@ fn a_token_from_the_settings_is_never_printed() {
     let output = encke().args(["status", host]).env("ENCKE_TOKEN", "hunter2").output().expect("it starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+#[test]
+fn the_service_manager_hears_when_it_serves_and_when_it_stops() {
+    let folder = site("manager");
+    let socket = folder.path("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).expect("a socket");
+    let mut command = encke();
+    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "off", &folder.path("public")]);
+    let server = Running::start_command(command.env("NOTIFY_SOCKET", &socket).stdout(Stdio::piped()));
+    let hear = || {
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).expect("told");
+        text(&message[..length])
+    };
+    assert!(hear().starts_with("READY=1\n"));
+    assert!(server.get("/").ends_with("hello"));
+    server.signal(Signal::Terminate);
+    assert!(hear().starts_with("STOPPING=1\n"));
+    assert_eq!(server.end().0, Some(0));
+}
