@@ -1,0 +1,349 @@
+//! Bodies of requests: streamed to the handler at its pace, dropped if nobody wants them, never gathered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use encke_server::{
+    CloseReason, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Reply, Request,
+};
+
+use crate::rig::handlers::{Echo, Valve, hello, pattern};
+use crate::rig::{End, Stand};
+
+on_every_stand! {
+    a_body_is_echoed_in_both_framings,
+    a_chunked_body_may_have_extensions_and_trailers,
+    a_client_that_waits_is_told_to_continue_once_the_handler_reads,
+    a_client_that_waits_behind_a_pipelined_request_is_told_to_continue,
+    a_client_that_waits_is_not_told_to_continue_if_nobody_reads,
+    a_client_that_did_not_wait_is_not_told_to_continue,
+    a_short_body_that_nobody_reads_is_dropped_and_the_connection_goes_on,
+    a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives,
+    a_refusal_reaches_a_client_that_goes_on_sending,
+    a_client_that_never_stops_sending_is_reset,
+    a_body_that_is_cut_short_is_told_to_the_handler,
+    a_handler_that_reads_slowly_holds_up_the_client,
+    a_handler_may_answer_before_the_body_is_whole,
+    a_handler_that_fails_within_a_body_answers_500,
+    a_handler_that_fails_at_a_broken_body_ends_only_that_connection,
+}
+
+fn a_body_is_echoed_in_both_framings(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = rig.client();
+    for len in [0, 1, 100, 4096, 65_536, 65_537, 1_000_000] {
+        let body = pattern(len);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n"));
+        client.send(&body);
+        assert!(client.answer().body == body, "{len} bytes with a length");
+
+        client.send("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for chunk in body.chunks(10_007) {
+            client.send(format!("{:x}\r\n", chunk.len()));
+            client.send(chunk);
+            client.send("\r\n");
+        }
+        client.send("0\r\n\r\n");
+        assert!(client.answer().body == body, "{len} bytes in chunks");
+    }
+}
+
+fn a_chunked_body_may_have_extensions_and_trailers(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = rig.client();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, said) in [
+        ("3;a=b\r\nabc\r\n2 ; c=\"d;e\"\r\nde\r\n0\r\n\r\n", "abcde"),
+        ("005\r\nabcde\r\n000\r\nDigest: x\r\nOther: y\r\n\r\n", "abcde"),
+        ("A\r\n0123456789\r\n0;last\r\n\r\n", "0123456789"),
+        ("0\r\nHost: b\r\nContent-Length: 5\r\n\r\n", ""),
+    ] {
+        let answer = client.ask(format!("{head}{body}"));
+        assert_eq!((answer.status, answer.text()), (200, said), "{body:?}");
+    }
+}
+
+const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+
+fn a_client_that_waits_is_told_to_continue_once_the_handler_reads(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    let mut client = rig.client();
+    for _ in 0..2 {
+        client.send(EXPECTS);
+        valve.wait(&rig);
+        assert!(!client.has_news(), "nobody has asked for the body yet");
+        valve.open_once();
+        assert_eq!(client.answer().status, 100);
+        client.send("body");
+        rig.wait(|| valve.flow().pieces > 0, "the body is there");
+        if !valve.flow().whole {
+            valve.open_once();
+        }
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.text()), (200, "4 bytes"));
+        *valve.flow() = Default::default();
+    }
+}
+
+/// The answer before it may still be on its way when the handler asks: that must not swallow the word.
+fn a_client_that_waits_behind_a_pipelined_request_is_told_to_continue(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo).mount("/hello", hello));
+    let mut client = rig.client();
+    for _ in 0..50 {
+        client.send(format!("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n{EXPECTS}"));
+        assert_eq!(client.answer().text(), "Hello\n");
+        assert_eq!(client.answer().status, 100);
+        client.send("body");
+        assert_eq!(client.answer().text(), "body");
+    }
+}
+
+fn a_client_that_waits_is_not_told_to_continue_if_nobody_reads(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut client = rig.client();
+    let answer = client.ask(EXPECTS);
+    // It may send the body or another request now: nobody can know which, so this is the end.
+    assert!(answer.status == 200 && answer.closes(), "{answer:?}");
+    client.finish();
+    assert_eq!(client.end(), End::Finished);
+}
+
+fn a_client_that_did_not_wait_is_not_told_to_continue(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = rig.client();
+    for _ in 0..10 {
+        let answer = client.ask(format!("{EXPECTS}body"));
+        assert_eq!((answer.status, answer.text()), (200, "body"));
+    }
+    let mut client = rig.client();
+    let answer = client.ask("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody");
+    assert_eq!((answer.status, answer.text()), (200, "body"), "an HTTP/1.0 client knows no 100");
+}
+
+fn a_short_body_that_nobody_reads_is_dropped_and_the_connection_goes_on(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut client = rig.client();
+    for len in [1, 1_000, 64 * 1024] {
+        let body = vec![b'G'; len];
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n"));
+        client.send(&body);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len:x}\r\n"));
+        client.send(&body);
+        client.send("\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        for answer in client.answers(3) {
+            assert!(answer.status == 200 && !answer.closes(), "{len}: {answer:?}");
+        }
+    }
+    assert_eq!(rig.count("encke_accepts_total"), 1);
+}
+
+fn a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut client = rig.client();
+    let len = 64 * 1024 + 1;
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n"));
+    client.send(vec![b'x'; len]);
+    let answer = client.answer();
+    assert!(answer.status == 200 && answer.closes(), "{answer:?}");
+    client.finish();
+    assert_eq!(client.end(), End::Finished);
+
+    // Nobody can know how long a chunked one becomes: it was answered, and ends when it is too long.
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..65 {
+        client.send(format!("400\r\n{}\r\n", "x".repeat(1024)));
+    }
+    assert_eq!(client.answer().status, 200);
+    client.finish();
+    assert_eq!(client.end(), End::Finished);
+}
+
+fn a_refusal_reaches_a_client_that_goes_on_sending(stand: Stand) {
+    let rig = stand.serve_by(|policy| policy.body_bytes = Some(1000), |server| server.mount("/", Echo));
+    let megabyte = vec![b'x'; 1024 * 1024];
+    for (head, status) in [
+        (format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", megabyte.len()), 413),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n".to_owned(), 400),
+        ("BREW / HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n".to_owned(), 413),
+    ] {
+        let mut client = rig.client();
+        client.send(&head);
+        // It sends everything before it reads, as many clients do.
+        let body = if status == 413 && head.starts_with("BREW") { &megabyte[..500_000] } else { &megabyte };
+        client.send(body);
+        client.finish();
+        let answer = client.answer();
+        assert!(answer.status == status && answer.closes(), "{head:?}: {answer:?}");
+        assert_eq!(client.end(), End::Finished, "{head:?}");
+    }
+    assert_eq!(rig.closes(CloseReason::LingerTime), 0);
+}
+
+fn a_client_that_never_stops_sending_is_reset(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut client = rig.client();
+    client.send("nonsense\r\n\r\n");
+    let piece = [b'x'; 64 * 1024];
+    let mut sent = 0_u64;
+    while client.try_send(piece).is_ok() {
+        sent += piece.len() as u64;
+        assert!(sent < 1 << 30, "it reads a client that reads nothing for ever");
+    }
+    rig.wait_for_closes(CloseReason::LingerTime, 1);
+    // It has read the limit and what one read may bring, and no more.
+    assert!(rig.received() <= 1024 * 1024 + 256 * 1024, "{}", rig.received());
+}
+
+fn a_body_that_is_cut_short_is_told_to_the_handler(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    for (count, request) in [
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n0\r\nTrailer: x\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        *valve.flow() = Default::default();
+        let mut client = rig.client();
+        client.send(request);
+        valve.wait(&rig);
+        valve.open_once();
+        client.finish();
+        let broken = || {
+            let flow = valve.flow();
+            if flow.pieces == 1 && !flow.broken {
+                drop(flow);
+                // After the half that came.
+                valve.open_once();
+                return false;
+            }
+            flow.broken
+        };
+        rig.wait(broken, "the handler hears that the body is broken");
+        assert!(!valve.flow().whole, "{request:?}");
+        // No answer: there is nothing true to say of half a request.
+        assert_eq!(client.end(), End::Finished, "{request:?}");
+        rig.wait_for_closes(CloseReason::PeerAborted, count as u64 + 1);
+    }
+}
+
+fn a_handler_that_reads_slowly_holds_up_the_client(stand: Stand) {
+    const LEN: usize = 64 << 20;
+    // What one or two reads bring; io_uring fills some buffers ahead.
+    const AHEAD: u64 = 2 << 20;
+    let valve = Valve::default();
+    let rig = stand.serve_by(|policy| policy.body_bytes = None, |server| server.mount("/", valve.clone()));
+    let mut client = rig.client();
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n"));
+    valve.wait(&rig);
+    let body = pattern(LEN);
+    let mut sent = client.send_what_fits(&body);
+    assert!(sent < LEN, "the client was never held up");
+    for _ in 0..20 {
+        valve.pass(&rig);
+        sent += client.send_what_fits(&body[sent..]);
+        let (received, passed) = (rig.received(), valve.flow().bytes);
+        assert!(received <= passed + AHEAD, "{received} bytes were read when the handler had had {passed}");
+    }
+    let held = valve.flow().bytes;
+    assert!(held <= 20 * 64 * 1024, "20 pieces were asked for, {held} bytes came");
+
+    let rest = std::thread::spawn(move || {
+        client.send(&body[sent..]);
+        client
+    });
+    while !valve.flow().whole {
+        valve.pass(&rig);
+    }
+    let mut client = rest.join().expect("the client sends everything");
+    assert_eq!(client.answer().text(), format!("{LEN} bytes"));
+}
+
+fn a_handler_may_answer_before_the_body_is_whole(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()).mount("/hello", hello));
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    valve.wait(&rig);
+    valve.pass(&rig);
+    valve.answer(Reply::text(200, "enough"));
+    assert_eq!(client.answer().text(), "enough");
+    client.send("rest");
+    assert_eq!(client.get("/hello").text(), "Hello\n");
+    assert_eq!(valve.flow().bytes, 4, "the rest is nobody's");
+}
+
+/// Panics at a piece of a body.
+#[derive(Clone, Copy)]
+enum Fragile {
+    AtData,
+    AtBroken,
+}
+
+impl Mount for Fragile {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(FragileHandler { at: *self, exchange: None })
+    }
+}
+
+struct FragileHandler {
+    at: Fragile,
+    exchange: Option<Exchange>,
+}
+
+impl Handler for FragileHandler {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        exchange.read_more();
+        self.exchange = Some(exchange);
+        Outcome::Later
+    }
+
+    fn body(&mut self, _: ExchangeKey, piece: Piece<'_>) {
+        match (self.at, piece) {
+            (Fragile::AtData, Piece::Data(_)) | (Fragile::AtBroken, Piece::Broken) => {
+                panic!("the case asked for it")
+            }
+            _ => {}
+        }
+    }
+}
+
+fn a_handler_that_fails_within_a_body_answers_500(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello).mount("/fragile", Fragile::AtData));
+    let mut client = rig.client();
+    let answer = client.ask("POST /fragile HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    assert!(answer.status == 500 && answer.closes(), "{answer:?}");
+    assert_eq!(client.end(), End::Finished);
+    assert_eq!(rig.client().get("/").status, 200, "the worker lives");
+    assert_eq!(rig.count("encke_handler_panics_total"), 1);
+}
+
+fn a_handler_that_fails_at_a_broken_body_ends_only_that_connection(stand: Stand) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let counted = move |request: &Request<'_>, exchange: Exchange| {
+        count.fetch_add(1, Ordering::Relaxed);
+        hello(request, exchange)
+    };
+    let rig = stand.serve(|server| server.mount("/", counted).mount("/fragile", Fragile::AtBroken));
+    for number in 1..=4 {
+        let mut client = rig.client();
+        client.send("POST /fragile HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
+        if number % 2 == 0 {
+            client.finish();
+            let (_, end) = client.rest();
+            assert_eq!(end, End::Finished);
+        } else {
+            rig.wait(|| rig.count("encke_exchanges_open") == 1, "the request is there");
+            client.reset();
+        }
+        rig.wait(|| rig.count("encke_handler_panics_total") == number, "the handler has failed");
+        assert_eq!(rig.client().get("/").status, 200, "the worker lives");
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+}

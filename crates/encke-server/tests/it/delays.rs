@@ -1,0 +1,64 @@
+//! No answer waits for an acknowledgement: a packet that the kernel holds back until the client's delayed
+//! acknowledgement comes (Nagle's algorithm, MSG_MORE without a successor) costs 40 ms each time.
+//!
+//! A busy machine delays some answers by as much, a fault of ours delays every one of a kind: so the middle one is
+//! judged.
+
+use std::time::{Duration, Instant};
+
+use crate::rig::handlers::{Pattern, hello, pattern, streamed};
+use crate::rig::{Client, Folder, Stand, site};
+
+on_every_back_end! {
+    no_answer_waits_for_an_acknowledgement,
+}
+
+/// Linux delays an acknowledgement by 40 ms at least (tcp(7), TCP_QUICKACK); a little less is as suspicious.
+const STALL: Duration = Duration::from_millis(38);
+const ROUNDS: usize = 200;
+
+fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
+    let sixteen = pattern(16 * 1024);
+    let folder = Folder::new()
+        .with("small", "13 bytes here")
+        .with("sixteen", &sixteen)
+        .with("large", pattern(300_000));
+    let site = site(&folder);
+    let rig = stand.serve(|server| {
+        server.mount("/", site).mount("/hello", hello).mount("/stream", |_: &encke_server::Request<'_>, _| {
+            let bytes = std::sync::Arc::new(pattern(20_000));
+            encke_server::Outcome::Now(streamed(Pattern { bytes, pulled: Default::default() }))
+        })
+    });
+    let get = |name: &str| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for (requests, count) in [
+        (get("small"), 1),
+        (get("sixteen"), 1),
+        (get("large"), 1),
+        (get("hello"), 1),
+        (get("stream"), 1),
+        (get("small").repeat(4), 4),
+        ([get("small"), get("sixteen"), get("hello")].concat(), 3),
+        ([get("sixteen"), get("small"), get("absent")].concat(), 3),
+        ([get("stream"), get("small")].concat(), 2),
+    ] {
+        let mut client = rig.client();
+        let mut times: Vec<Duration> = (0..ROUNDS).map(|_| exchange(&mut client, &requests, count)).collect();
+        times.sort_unstable();
+        let middle = times[ROUNDS / 2];
+        let stalled = times.iter().filter(|&&time| time >= STALL).count();
+        assert!(middle < STALL, "{requests:?}: {middle:?} in the middle, {stalled} of {ROUNDS} stalled");
+    }
+    // The head first, its file later: what comes of a connection that has just begun.
+    let mut times: Vec<Duration> =
+        (0..ROUNDS).map(|_| exchange(&mut rig.client(), &get("sixteen"), 1)).collect();
+    times.sort_unstable();
+    assert!(times[ROUNDS / 2] < STALL, "on a new connection: {:?}", times[ROUNDS / 2]);
+}
+
+fn exchange(client: &mut Client, requests: &str, answers: usize) -> Duration {
+    let begun = Instant::now();
+    client.send(requests);
+    client.answers(answers);
+    begun.elapsed()
+}

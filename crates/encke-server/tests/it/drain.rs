@@ -1,0 +1,274 @@
+//! The end of a server: what is under way finishes, what is idle closes, what comes is refused, nobody is reset.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use encke_io::Address;
+use encke_server::settings::Settings;
+use encke_server::{CloseReason, Reply, Service};
+
+use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
+use crate::rig::{Client, End, Folder, Rig, Stand, site, wait_for};
+
+on_every_stand! {
+    requests_under_way_are_answered_and_say_that_they_are_the_last,
+    idle_connections_are_closed_in_order,
+    a_download_under_way_finishes_and_its_connection_ends,
+    an_upload_under_way_finishes,
+    a_stream_under_way_finishes,
+    whoever_comes_after_is_refused,
+    what_is_not_done_in_time_is_closed,
+    readiness_ends_before_the_service_does,
+}
+
+on_every_back_end! {
+    nobody_under_load_is_reset_at_the_end,
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const LONG: Duration = Duration::from_secs(60);
+
+/// Begins the end; what is under way has more time than any case takes.
+fn drain(rig: &Rig) {
+    rig.running().drain(Duration::ZERO, LONG);
+}
+
+/// Waits until connecting fails, because the listeners are closed.
+fn wait_until_closed(address: &Address) {
+    let Address::Inet(address) = *address else { panic!("an Internet address was asked for") };
+    // Attempts while the listeners are being closed may find silence, so none waits long.
+    let refused = || {
+        TcpStream::connect_timeout(&address, Duration::from_millis(50))
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    wait_for(refused, "connecting is refused", String::new);
+}
+
+fn requests_under_way_are_answered_and_say_that_they_are_the_last(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()));
+    let mut client = rig.client();
+    client.send(GET);
+    let exchange = held.take(&rig);
+    drain(&rig);
+    wait_until_closed(rig.address());
+    exchange.answer(Reply::text(200, "at last"));
+    let answer = client.answer();
+    assert!(answer.text() == "at last" && answer.closes(), "{answer:?}");
+    assert_eq!(client.end(), End::Finished);
+    ends_soon(rig);
+}
+
+/// The server has nothing left to wait for, so it may not take its time.
+fn ends_soon(rig: Rig) {
+    let begun = Instant::now();
+    rig.end();
+    assert!(begun.elapsed() < LONG / 4, "it took {:?} to end", begun.elapsed());
+}
+
+fn idle_connections_are_closed_in_order(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut idle: Vec<Client> = (0..10).map(|_| rig.client()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").text(), "Hello\n");
+    }
+    let mut silent: Vec<Client> = (0..10).map(|_| rig.client()).collect();
+    rig.wait(|| rig.connections() == 20, "all are accepted");
+    drain(&rig);
+    for client in idle.iter_mut().chain(&mut silent) {
+        assert_eq!(client.end(), End::Finished);
+    }
+    rig.wait_for_closes(CloseReason::Drain, 20);
+    ends_soon(rig);
+}
+
+fn a_download_under_way_finishes_and_its_connection_ends(stand: Stand) {
+    const LEN: usize = 16 << 20;
+    let folder = Folder::new().with("large", vec![b'x'; LEN]);
+    let rig = stand.serve_folder(&folder);
+    let mut client = rig.narrow_client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    drain(&rig);
+    wait_until_closed(rig.address());
+    client.read_exact(LEN);
+    assert_eq!(client.end(), End::Finished);
+    ends_soon(rig);
+}
+
+fn an_upload_under_way_finishes(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    valve.wait(&rig);
+    valve.pass(&rig);
+    drain(&rig);
+    wait_until_closed(rig.address());
+    valve.open_once();
+    client.send("half");
+    rig.wait(|| valve.flow().bytes == 8, "the second half");
+    if !valve.flow().whole {
+        valve.open_once();
+    }
+    let answer = client.answer();
+    assert!(answer.text() == "8 bytes" && answer.closes(), "{answer:?}");
+    assert_eq!(client.end(), End::Finished);
+    ends_soon(rig);
+}
+
+fn a_stream_under_way_finishes(stand: Stand) {
+    let feed = Feed::default();
+    let rig = stand.serve(|server| server.mount("/", feed.clone()));
+    let mut client = rig.client();
+    client.send(GET);
+    assert_eq!(client.head().status, 200);
+    feed.wait_until_starved(&rig, 1);
+    drain(&rig);
+    wait_until_closed(rig.address());
+    feed.push(Step::Bytes(b"end".to_vec()));
+    feed.push(Step::End);
+    let (rest, end) = client.rest();
+    assert_eq!((rest.as_slice(), end), (&b"0003\r\nend\r\n0\r\n\r\n"[..], End::Finished));
+    ends_soon(rig);
+}
+
+fn whoever_comes_after_is_refused(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()));
+    let mut client = rig.client();
+    client.send(GET);
+    let exchange = held.take(&rig);
+    drain(&rig);
+    wait_until_closed(rig.address());
+    for _ in 0..10 {
+        assert!(Client::try_connect(rig.address()).is_err());
+    }
+    exchange.answer(Reply::text(200, "at last"));
+    assert_eq!(client.answer().text(), "at last");
+}
+
+fn what_is_not_done_in_time_is_closed(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()).mount("/echo", Echo));
+    let mut client = rig.client();
+    client.send(GET);
+    let exchange = held.take(&rig);
+    let mut upload = rig.client();
+    upload.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    rig.wait(|| rig.count("encke_exchanges_open") == 2, "both are under way");
+    rig.running().drain(Duration::ZERO, Duration::from_millis(300));
+    assert_eq!(client.end(), End::Reset);
+    assert_eq!(upload.end(), End::Reset);
+    rig.wait_for_closes(CloseReason::Drain, 2);
+    exchange.answer(Reply::text(200, "too late"));
+    ends_soon(rig);
+}
+
+fn readiness_ends_before_the_service_does(stand: Stand) {
+    let folder = Folder::new().with("file", "content");
+    let service = Service::start(&settings(stand, &folder, "drain_delay = \"1m\"\n")).expect("free ports");
+    let (site, admin) = (service.addresses()[0].clone(), service.admin_addresses()[0].clone());
+    let status = |path: &str| Client::connect(&admin).get(path).status;
+    assert_eq!((status("/readyz"), status("/healthz")), (200, 200));
+    service.drain();
+    wait_for(|| status("/readyz") == 503, "it is no longer ready", String::new);
+    // But it serves, as long as the delay lasts: whoever has not looked yet is not let down.
+    assert_eq!(status("/healthz"), 200);
+    let answer = Client::connect(&site).get("/file");
+    assert!(answer.text() == "content" && !answer.closes(), "{answer:?}");
+}
+
+/// Settings of a service for a folder.
+fn settings(stand: Stand, folder: &Folder, server: &str) -> Settings {
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = {{ address = \"127.0.0.1:0\", token = \"t\" }}\n\
+         workers = {}\nbackend = \"{}\"\n{server}\n[log]\naccess = \"off\"\n[[site]]\nroot = \"{}\"\n",
+        stand.workers,
+        stand.backend,
+        folder.path().display(),
+    );
+    Settings::parse("case", &text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// What a client under load met.
+#[derive(Default)]
+struct Tally {
+    answers: AtomicU64,
+    over: AtomicBool,
+}
+
+fn nobody_under_load_is_reset_at_the_end(stand: Stand) {
+    let folder = Folder::new().with("file", vec![b'x'; 20_000]);
+    for round in 0..20 {
+        let stand = Stand { workers: if round % 2 == 0 { 1 } else { 4 }, ..stand };
+        let site = site(&folder);
+        let rig = stand.serve(|server| server.mount("/", site).mount("/hello", hello));
+        let address = rig.address().clone();
+        let tally = Arc::new(Tally::default());
+        let clients: Vec<_> = (0..6)
+            .map(|number| {
+                let (address, tally) = (address.clone(), Arc::clone(&tally));
+                thread::spawn(move || load(number, &address, &tally))
+            })
+            .collect();
+        rig.wait(|| tally.answers.load(Ordering::Relaxed) > 300, "the load is there");
+        drain(&rig);
+        for client in clients {
+            client.join().expect("no client was let down");
+        }
+        ends_soon(rig);
+        assert!(tally.over.load(Ordering::Relaxed), "round {round}");
+    }
+}
+
+/// Asks until nobody listens any more. Whoever was let in must get his answers, whole and in order.
+fn load(number: usize, address: &Address, tally: &Tally) {
+    let Address::Inet(inet) = *address else { panic!("an Internet address was asked for") };
+    loop {
+        // A listener that is about to close leaves attempts unanswered; then this is over, too.
+        if TcpStream::connect_timeout(&inet, Duration::from_millis(100)).map(drop).is_err() {
+            tally.over.store(true, Ordering::Relaxed);
+            return;
+        }
+        let Ok(mut client) = Client::try_connect(address) else { continue };
+        match number % 3 {
+            // A connection for each.
+            0 => {
+                client.send(
+                    GET.replace("GET /", "GET /hello").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"),
+                );
+                assert_eq!(client.answer().text(), "Hello\n");
+                assert_eq!(client.end(), End::Finished);
+                tally.answers.fetch_add(1, Ordering::Relaxed);
+            }
+            // One after the other, until an answer says that it is the last.
+            1 => loop {
+                let answer = client.get("/file");
+                assert_eq!(answer.body.len(), 20_000);
+                tally.answers.fetch_add(1, Ordering::Relaxed);
+                if answer.closes() {
+                    break;
+                }
+            },
+            // Pipelined: what was sent behind the last answer is not answered, and is sent anew elsewhere.
+            _ => loop {
+                client.send(GET.replace("GET /", "GET /hello").repeat(4));
+                let last = (0..4).any(|_| {
+                    let answer = client.answer();
+                    assert_eq!(answer.text(), "Hello\n");
+                    tally.answers.fetch_add(1, Ordering::Relaxed);
+                    answer.closes()
+                });
+                if last {
+                    client.finish();
+                    assert_eq!(client.end(), End::Finished);
+                    break;
+                }
+            },
+        }
+    }
+}

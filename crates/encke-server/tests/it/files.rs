@@ -1,0 +1,102 @@
+//! Files on their way: large ones to slow readers, and those that change meanwhile.
+
+use encke_server::CloseReason;
+
+use crate::rig::handlers::pattern;
+use crate::rig::{End, Folder, Stand};
+
+on_every_back_end! {
+    a_large_file_arrives_whole_at_several_readers_at_once,
+    a_file_that_shrinks_on_its_way_ends_in_a_reset,
+    a_file_that_is_replaced_is_the_new_one_from_then_on,
+    a_file_that_is_replaced_on_its_way_is_finished_as_it_began,
+    a_part_of_a_large_file_is_that_part,
+}
+
+const LEN: usize = 64 << 20;
+
+fn a_large_file_arrives_whole_at_several_readers_at_once(stand: Stand) {
+    let content = pattern(LEN);
+    let folder = Folder::new().with("large", &content).with("small", "small");
+    let rig = stand.serve_folder(&folder);
+    let mut readers = [rig.client(), rig.client(), rig.client()];
+    for reader in &mut readers {
+        reader.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(reader.head().field("Content-Length"), Some(LEN.to_string().as_str()));
+    }
+    // By turns, so that each has to wait for its reader again and again.
+    let mut small = rig.client();
+    let mut read = 0;
+    while read < LEN {
+        let piece = (1 << 20).min(LEN - read);
+        for reader in &mut readers {
+            assert!(reader.read_exact(piece) == content[read..read + piece], "at byte {read}");
+        }
+        read += piece;
+        assert_eq!(small.get("/small").text(), "small", "others are served meanwhile");
+    }
+    for mut reader in readers {
+        assert_eq!(reader.get("/small").text(), "small");
+    }
+}
+
+fn a_file_that_shrinks_on_its_way_ends_in_a_reset(stand: Stand) {
+    let folder = Folder::new().with("large", pattern(LEN)).with("small", "small");
+    let rig = stand.serve_folder(&folder);
+    let mut client = rig.narrow_client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    folder.shrink("large", 1_000_000);
+    let (rest, end) = client.rest();
+    // Nobody shall take what came for the whole.
+    assert_eq!(end, End::Reset);
+    assert!(rest.len() < LEN);
+    rig.wait_for_closes(CloseReason::FileShrunk, 1);
+    assert_eq!(rig.client().get("/small").text(), "small", "the worker lives");
+    assert_eq!(rig.client().get("/large").body.len(), 1_000_000, "and knows the file as it is now");
+}
+
+fn a_file_that_is_replaced_is_the_new_one_from_then_on(stand: Stand) {
+    let folder = Folder::new().with("file", "old");
+    let rig = stand.serve_folder(&folder);
+    let mut client = rig.client();
+    for content in ["new", "newer", "newest", &"large".repeat(10_000), "small again"] {
+        let before = client.get("/file");
+        folder.replace("file", content);
+        // A change is seen with the worker's next turn but one: that it is seen at all is what counts here.
+        let mut after = client.get("/file");
+        rig.wait(
+            || {
+                after = client.get("/file");
+                after.text() == content
+            },
+            "the new content is served",
+        );
+        assert_ne!(before.field("ETag"), after.field("ETag"));
+    }
+}
+
+fn a_file_that_is_replaced_on_its_way_is_finished_as_it_began(stand: Stand) {
+    let content = pattern(16 << 20);
+    let folder = Folder::new().with("large", &content);
+    let rig = stand.serve_folder(&folder);
+    let mut client = rig.narrow_client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    folder.replace("large", "another");
+    assert!(client.read_exact(content.len()) == content);
+    rig.wait(|| client.get("/large").text() == "another", "the new content is served");
+}
+
+fn a_part_of_a_large_file_is_that_part(stand: Stand) {
+    let content = pattern(LEN);
+    let folder = Folder::new().with("large", &content);
+    let rig = stand.serve_folder(&folder);
+    let mut client = rig.client();
+    for (first, last) in [(0, 0), (1, 1_000_000), (LEN - 1, LEN - 1), (12_345_678, 45_678_901)] {
+        let request = format!("GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes={first}-{last}\r\n\r\n");
+        let answer = client.ask(request);
+        assert_eq!(answer.status, 206);
+        assert!(answer.body == content[first..=last], "bytes {first} to {last}");
+    }
+}

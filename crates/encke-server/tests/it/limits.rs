@@ -1,0 +1,423 @@
+//! Limits: who is slow on purpose, or takes too much, is ended with its reason counted, and a good client is
+//! served meanwhile. Times are short here; their proportions are those of the defaults.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use encke_server::{CloseReason, Policy, Reply};
+
+use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
+use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, ms, site};
+
+on_every_stand! {
+    silent_clients_are_ended,
+    clients_whose_heads_drip_are_ended,
+    clients_whose_bodies_drip_are_ended,
+    clients_whose_bodies_stop_are_ended,
+    clients_that_do_not_read_a_file_are_ended,
+    clients_that_do_not_read_a_stream_are_ended,
+    clients_that_end_their_side_and_do_not_read_are_ended,
+    clients_that_end_their_side_within_a_request_are_ended,
+    clients_that_stay_after_the_last_answer_are_ended,
+    clients_that_are_done_and_stay_are_ended,
+    a_short_idle_time_holds_beside_long_other_times,
+    a_head_that_begins_behind_another_request_has_its_time,
+    a_body_has_time_while_nobody_reads_it,
+    a_stream_that_has_nothing_to_say_is_not_the_clients_fault,
+    a_connection_has_so_many_requests,
+    an_address_has_so_many_connections,
+    whoever_waits_for_a_place_is_served_when_one_is_free,
+    idle_connections_make_room,
+}
+
+on_every_back_end! {
+    a_slow_but_steady_body_arrives,
+    a_slow_but_steady_reader_gets_everything,
+}
+
+/// Slow clients of each kind.
+const SLOW: usize = 20;
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Hello, an echo and a large file, with short times.
+fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig {
+    let site = site(folder);
+    let limit = |policy: &mut Policy| {
+        policy.head_time_ns = ms(300);
+        policy.linger_time_ns = ms(100);
+        policy.rate_window_ns = ms(100);
+        policy.body_rate = 10_000;
+        policy.write_rate = 10_000;
+        limit(policy);
+    };
+    stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", site))
+}
+
+fn large() -> Folder {
+    Folder::new().with("large", vec![b'x'; 32 << 20])
+}
+
+/// Serves a good client until `count` connections have ended for `reason`.
+fn serve_on_until_closed(rig: &Rig, reason: CloseReason, count: usize) {
+    let begun = Instant::now();
+    let mut good = rig.client();
+    while rig.closes(reason) < count as u64 {
+        assert!(begun.elapsed() < PATIENCE, "{count} {} did not come{}", reason.name(), rig.told());
+        assert_eq!(good.get("/").text(), "Hello\n");
+    }
+    assert_eq!(rig.closes(reason), count as u64, "{}", rig.told());
+}
+
+fn slow(rig: &Rig, request: &str) -> Vec<Client> {
+    let clients = (0..SLOW).map(|_| {
+        let mut client = rig.narrow_client();
+        client.send(request);
+        client
+    });
+    clients.collect()
+}
+
+fn silent_clients_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |_| {});
+    let clients = slow(&rig, "");
+    serve_on_until_closed(&rig, CloseReason::HeadTime, SLOW);
+    for mut client in clients {
+        assert_eq!(client.end(), End::Finished);
+    }
+}
+
+fn clients_whose_heads_drip_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |_| {});
+    let begun = Instant::now();
+    let mut clients = slow(&rig, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
+    let mut good = rig.client();
+    while rig.closes(CloseReason::HeadTime) < SLOW as u64 {
+        assert!(begun.elapsed() < PATIENCE, "{}", rig.told());
+        assert_eq!(good.get("/").text(), "Hello\n");
+        for client in &mut clients {
+            let _may_be_over = client.try_send("x");
+        }
+    }
+    for mut client in clients {
+        // It may have been reset by what dripped in after the end; those that were not have their answer.
+        let (rest, _) = client.rest();
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
+    }
+    assert!(rig.count_of("encke_http_requests_total", "4xx") >= SLOW as u64);
+}
+
+/// A byte a second must not hold a connection for ever, however often the handler asks for more.
+fn clients_whose_bodies_drip_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |_| {});
+    let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
+    let mut good = rig.client();
+    let mut drops = 0;
+    while rig.closes(CloseReason::BodyRate) < SLOW as u64 {
+        // A byte every few milliseconds is a hundredth of what is asked for: after two windows, 200 ms, it is over.
+        drops += 1;
+        assert!(drops < 400, "each dripped {drops} bytes and is still served{}", rig.told());
+        assert!(!good.idle(Duration::from_millis(3)));
+        assert_eq!(good.get("/").text(), "Hello\n");
+        for client in &mut clients {
+            let _may_be_over = client.try_send("x");
+        }
+    }
+    for mut client in clients {
+        let (rest, _) = client.rest();
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
+    }
+}
+
+fn clients_whose_bodies_stop_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |_| {});
+    for (request, status) in [
+        ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf", 408),
+        ("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhal", 408),
+        // Nobody wants this one: it was answered, and then its body does not come.
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf", 200),
+    ] {
+        let before = rig.closes(CloseReason::BodyRate) as usize;
+        let clients = slow(&rig, request);
+        serve_on_until_closed(&rig, CloseReason::BodyRate, before + SLOW);
+        for mut client in clients {
+            assert_eq!(client.answer().status, status, "{request:?}");
+        }
+    }
+}
+
+fn clients_that_do_not_read_a_file_are_ended(stand: Stand) {
+    let folder = large();
+    let rig = serve(stand, &folder, |_| {});
+    let clients = slow(&rig, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    serve_on_until_closed(&rig, CloseReason::WriteRate, SLOW);
+    for mut client in clients {
+        let (rest, end) = client.rest();
+        assert!(rest.len() < 32 << 20 && end == End::Reset, "{} bytes, {end:?}", rest.len());
+    }
+}
+
+fn clients_that_do_not_read_a_stream_are_ended(stand: Stand) {
+    let feed = Feed::default();
+    let rig = stand.serve_by(
+        |policy| {
+            policy.rate_window_ns = ms(100);
+            policy.write_rate = 10_000;
+        },
+        |server| server.mount("/", hello).mount("/feed", feed.clone()),
+    );
+    let mut client = rig.narrow_client();
+    client.send("GET /feed HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    feed.wait_until_starved(&rig, 1);
+    for _ in 0..2_000 {
+        feed.push(Step::Bytes(vec![b'x'; 16 * 1024]));
+    }
+    serve_on_until_closed(&rig, CloseReason::WriteRate, 1);
+    let (_, end) = client.rest();
+    assert_eq!(end, End::Reset);
+    assert!(feed.dropped());
+}
+
+fn clients_that_end_their_side_and_do_not_read_are_ended(stand: Stand) {
+    let folder = large();
+    let rig = serve(stand, &folder, |_| {});
+    let mut clients = slow(&rig, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    clients.iter_mut().for_each(Client::finish);
+    serve_on_until_closed(&rig, CloseReason::WriteRate, SLOW);
+}
+
+fn clients_that_end_their_side_within_a_request_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |policy| policy.head_time_ns = ms(60_000));
+    let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
+    clients.extend(slow(&rig, "GET / HTTP/1.1\r\nHo"));
+    clients.iter_mut().for_each(Client::finish);
+    serve_on_until_closed(&rig, CloseReason::PeerAborted, 2 * SLOW);
+    for mut client in clients {
+        assert_eq!(client.end(), End::Finished);
+    }
+}
+
+fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |_| {});
+    // More follows than the last request, so that the server reads on for a moment.
+    let last = GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let clients = slow(&rig, &format!("{last}{GET}"));
+    serve_on_until_closed(&rig, CloseReason::LingerTime, SLOW);
+    for mut client in clients {
+        assert!(client.answer().closes());
+        client.rest();
+    }
+}
+
+fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
+    let rig = serve(stand, &Folder::new(), |policy| policy.idle_time_ns = ms(200));
+    let mut clients = slow(&rig, GET);
+    for client in &mut clients {
+        assert_eq!(client.answer().text(), "Hello\n");
+    }
+    serve_on_until_closed(&rig, CloseReason::IdleTime, SLOW);
+    for mut client in clients {
+        assert_eq!(client.end(), End::Finished);
+    }
+}
+
+fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
+    // The other times are the defaults: 10 s and more.
+    let rig = stand.serve_by(|policy| policy.idle_time_ns = ms(100), |server| server.mount("/", hello));
+    let mut client = rig.client();
+    let begun = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "Hello\n");
+    }
+    assert_eq!(client.end(), End::Finished);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    rig.wait_for_closes(CloseReason::IdleTime, 1);
+}
+
+fn a_head_that_begins_behind_another_request_has_its_time(stand: Stand) {
+    // Idle time is long: a head that has begun may not have it.
+    let rig = stand.serve_by(|policy| policy.head_time_ns = ms(200), |server| server.mount("/", hello));
+    for beginning in ["G", "GET / HTTP/1.1\r\nHost"] {
+        let mut client = rig.client();
+        client.send(format!("{GET}{beginning}"));
+        assert_eq!(client.answer().text(), "Hello\n");
+        let answer = client.answer();
+        assert!(answer.status == 408 && answer.closes(), "{beginning:?}: {answer:?}");
+        client.finish();
+        assert_eq!(client.end(), End::Finished);
+    }
+    rig.wait_for_closes(CloseReason::HeadTime, 2);
+}
+
+fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve_by(
+        |policy| {
+            policy.rate_window_ns = ms(50);
+            policy.body_rate = 1_000;
+        },
+        |server| server.mount("/", valve.clone()).mount("/hello", hello),
+    );
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf");
+    valve.wait(&rig);
+    valve.pass(&rig);
+    // Many windows long the handler does not ask: that is no fault of the client's.
+    let mut other = rig.client();
+    assert!(!other.idle(Duration::from_millis(400)), "nothing was asked");
+    assert_eq!(other.get("/hello").status, 200);
+    assert!(!client.has_news(), "the client has done nothing wrong");
+    client.send("half");
+    valve.pass(&rig);
+    if !valve.flow().whole {
+        valve.open_once();
+    }
+    assert_eq!(client.answer().text(), "8 bytes");
+}
+
+fn a_slow_but_steady_body_arrives(stand: Stand) {
+    // Forty times the rate that is asked for, in small pieces, through several windows.
+    let rig = stand.serve_by(
+        |policy| {
+            policy.rate_window_ns = ms(800);
+            policy.body_rate = 100;
+        },
+        |server| server.mount("/", Echo),
+    );
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000\r\n\r\n");
+    for _ in 0..80 {
+        client.send([b'x'; 100]);
+        if client.idle(Duration::from_millis(25)) {
+            break;
+        }
+    }
+    assert_eq!(client.answer().body.len(), 8_000, "{}", rig.told());
+}
+
+/// What the kernel holds for a client is not yet with it: its buffers are larger than what a slow client takes in
+/// a window, and may not make it look as if it took nothing.
+fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
+    const LEN: usize = 4 << 20;
+    let folder = Folder::new().with("large", vec![b'x'; LEN]);
+    let rig = serve(stand, &folder, |policy| {
+        policy.rate_window_ns = ms(500);
+        policy.write_rate = 20_000;
+    });
+    let mut client = rig.narrow_client();
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    let begun = Instant::now();
+    let mut read = 0;
+    while read < LEN {
+        read += client.read_exact((LEN - read).min(16 * 1024)).len();
+        // A megabyte a second: fifty times as fast as it must be.
+        let due = Duration::from_micros(read as u64).saturating_sub(begun.elapsed());
+        std::thread::park_timeout(due);
+    }
+    assert_eq!(client.get("/").text(), "Hello\n");
+}
+
+fn a_stream_that_has_nothing_to_say_is_not_the_clients_fault(stand: Stand) {
+    let feed = Feed::default();
+    let rig = stand.serve_by(
+        |policy| {
+            policy.rate_window_ns = ms(50);
+            policy.idle_time_ns = ms(50);
+            policy.head_time_ns = ms(50);
+        },
+        |server| server.mount("/", feed.clone()),
+    );
+    let mut client = rig.client();
+    client.send(GET);
+    assert_eq!(client.head().status, 200);
+    feed.wait_until_starved(&rig, 1);
+    assert!(!client.idle(Duration::from_millis(400)), "many times every limit");
+    feed.push(Step::Bytes(b"late".to_vec()));
+    feed.push(Step::End);
+    assert_eq!(client.read_exact(15), b"0004\r\nlate\r\n0\r\n");
+}
+
+fn a_connection_has_so_many_requests(stand: Stand) {
+    let rig =
+        stand.serve_by(|policy| policy.requests_per_connection = Some(3), |server| server.mount("/", hello));
+    let mut client = rig.client();
+    client.send(GET.repeat(5));
+    let closes: Vec<bool> = client.answers(3).iter().map(|answer| answer.closes()).collect();
+    assert_eq!(closes, [false, false, true]);
+    client.finish();
+    assert_eq!(client.end(), End::Finished);
+}
+
+fn an_address_has_so_many_connections(stand: Stand) {
+    let rig =
+        stand.serve_by(|policy| policy.connections_per_address = Some(3), |server| server.mount("/", hello));
+    for _ in 0..3 {
+        let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/").status, 200);
+        }
+        let before = rig.closes(CloseReason::AddressLimit);
+        assert_eq!(rig.client().end(), End::Reset, "the fourth");
+        rig.wait_for_closes(CloseReason::AddressLimit, before + 1);
+        let mut other = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), rig.address());
+        assert_eq!(other.get("/").status, 200, "another address has its own");
+        drop((clients, other));
+        rig.wait(|| rig.connections() == 0, "all have gone");
+    }
+}
+
+fn whoever_waits_for_a_place_is_served_when_one_is_free(stand: Stand) {
+    const MOST: usize = 8;
+    let held = Held::default();
+    let rig = stand.serve_by(
+        |policy| policy.connections = MOST,
+        |server| server.mount("/", hello).mount("/held", held.clone()),
+    );
+    // All places are taken, none of them idle.
+    let mut inside: Vec<Client> = Vec::new();
+    let mut exchanges = Vec::new();
+    for _ in 0..MOST {
+        let mut client = rig.client();
+        client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+        exchanges.push(held.take(&rig));
+        inside.push(client);
+    }
+    let mut waiting: Vec<Client> = (0..10)
+        .map(|_| {
+            let mut client = rig.client();
+            client.send(GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+            client
+        })
+        .collect();
+    rig.wait(|| rig.count("encke_accept_pauses_total") >= 1, "accepting pauses");
+    for exchange in exchanges {
+        exchange.answer(Reply::text(200, "done").and_close());
+    }
+    for client in &mut inside {
+        assert_eq!(client.answer().text(), "done");
+    }
+    drop(inside);
+    for client in &mut waiting {
+        assert_eq!(client.answer().text(), "Hello\n");
+    }
+    drop(waiting);
+    assert_eq!(rig.client().get("/").text(), "Hello\n");
+}
+
+fn idle_connections_make_room(stand: Stand) {
+    const MOST: usize = 100;
+    let rig = stand.serve_by(|policy| policy.connections = MOST, |server| server.mount("/", hello));
+    let mut clients = Vec::new();
+    // Twice as many as there may be: whoever comes is served, whoever is idle may have to go.
+    for number in 0..2 * MOST {
+        let mut client = rig.client();
+        assert_eq!(client.get("/").text(), "Hello\n", "client {number}");
+        clients.push(client);
+        assert!(rig.connections() <= MOST as u64 + 1, "{}", rig.told());
+    }
+    rig.wait(|| rig.closes(CloseReason::Shed) >= MOST as u64, "those who were idle have gone");
+    let ended = clients.iter_mut().filter(|client| client.has_news()).count();
+    assert!(ended >= MOST, "{ended} were told by an end, in order");
+}

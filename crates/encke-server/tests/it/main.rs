@@ -1,0 +1,64 @@
+//! The server seen from outside: real sockets, every back end, one worker and four.
+//!
+//! A case is a function over a [`rig::Stand`]; each file's table says which cases there are. A back end that this
+//! machine lacks fails its cases: a suite that skips proves nothing.
+
+#![cfg(unix)]
+#![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
+
+#[path = "../rig/mod.rs"]
+mod rig;
+
+/// Makes a module of tests: each of the cases on one stand.
+macro_rules! play {
+    ($room:ident, $backend:ident, $workers:literal, $($case:ident)*) => {
+        mod $room {
+            $(
+                #[test]
+                fn $case() {
+                    super::$case(crate::rig::Stand {
+                        backend: encke_io::Backend::$backend,
+                        workers: $workers,
+                    });
+                }
+            )*
+        }
+    };
+}
+
+/// Plays each case on every back end with one worker.
+macro_rules! on_every_back_end {
+    ($($case:ident),* $(,)?) => {
+        play! { poll, Poll, 1, $($case)* }
+        play! { epoll_level, EpollLevel, 1, $($case)* }
+        play! { epoll_edge, EpollEdge, 1, $($case)* }
+        play! { uring, Uring, 1, $($case)* }
+    };
+}
+
+/// Plays each case on every back end, with one worker and with four.
+macro_rules! on_every_stand {
+    ($($case:ident),* $(,)?) => {
+        play! { poll_by_one, Poll, 1, $($case)* }
+        play! { poll_by_four, Poll, 4, $($case)* }
+        play! { epoll_level_by_one, EpollLevel, 1, $($case)* }
+        play! { epoll_level_by_four, EpollLevel, 4, $($case)* }
+        play! { epoll_edge_by_one, EpollEdge, 1, $($case)* }
+        play! { epoll_edge_by_four, EpollEdge, 4, $($case)* }
+        play! { uring_by_one, Uring, 1, $($case)* }
+        play! { uring_by_four, Uring, 4, $($case)* }
+    };
+}
+
+mod answers;
+mod bodies;
+mod cuts;
+mod defects;
+mod delays;
+mod drain;
+mod files;
+mod http1;
+mod limits;
+mod listeners;
+mod peers;
+mod reload;

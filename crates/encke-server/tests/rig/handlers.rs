@@ -1,0 +1,292 @@
+//! Handlers for cases: what they do when they are called, and how a case steers them from outside.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use encke_server::{
+    Body, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Pull, Pulled, Reply, Request,
+    WakeStream,
+};
+
+use super::{Rig, wait_for};
+
+/// Says hello.
+pub fn hello(_: &Request<'_>, _: Exchange) -> Outcome {
+    Outcome::Now(Reply::text(200, "Hello\n"))
+}
+
+/// Says who asks, as far as the server knows.
+pub fn who(request: &Request<'_>, _: Exchange) -> Outcome {
+    let origin = request.origin();
+    let client = origin.client.map_or("nobody".to_owned(), |address| address.to_string());
+    Outcome::Now(Reply::text(200, format!("{client} {}", if origin.secure { "secure" } else { "clear" })))
+}
+
+/// Says what was asked for.
+pub fn mirror(request: &Request<'_>, _: Exchange) -> Outcome {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said =
+        format!("{} {} {}", text(request.method_text()), text(request.authority()), text(request.path()));
+    Outcome::Now(Reply::text(200, said))
+}
+
+/// A reply whose content is pulled from `pull`.
+pub fn streamed(pull: impl Pull + 'static) -> Reply {
+    Reply::new(200).body(Body::Stream(Box::new(pull)))
+}
+
+/// Answers with the request's body.
+#[derive(Clone, Copy)]
+pub struct Echo;
+
+/// The bodies that are on their way.
+#[derive(Default)]
+struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
+
+impl Mount for Echo {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(Echoes::default())
+    }
+}
+
+impl Handler for Echoes {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        exchange.read_more();
+        self.0.insert(exchange.key(), (exchange, Vec::new()));
+        Outcome::Later
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some((exchange, mut bytes)) = self.0.remove(&key) else { return };
+        match piece {
+            Piece::Data(data) => {
+                bytes.extend_from_slice(data);
+                exchange.read_more();
+                self.0.insert(key, (exchange, bytes));
+            }
+            Piece::End => exchange.answer(Reply::new(200).body(Body::Bytes(bytes))),
+            Piece::Broken => {}
+        }
+    }
+}
+
+/// Keeps exchanges for the case to answer.
+#[derive(Clone, Default)]
+pub struct Held(Arc<Mutex<VecDeque<Exchange>>>);
+
+impl Held {
+    /// The exchange that has been held longest; waits for one.
+    pub fn take(&self, rig: &Rig) -> Exchange {
+        let mut taken = None;
+        let look = || {
+            taken = lock(&self.0).pop_front();
+            taken.is_some()
+        };
+        wait_for(look, "a request is held", || rig.told());
+        taken.expect("waited for")
+    }
+}
+
+impl Mount for Held {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(self.clone())
+    }
+}
+
+impl Handler for Held {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        lock(&self.0).push_back(exchange);
+        Outcome::Later
+    }
+}
+
+/// Reads a body only when the case says so, and answers with its length once it is whole.
+#[derive(Clone, Default)]
+pub struct Valve(Arc<Mutex<Flow>>);
+
+/// What has gone through a [`Valve`].
+#[derive(Default)]
+pub struct Flow {
+    exchange: Option<Exchange>,
+    pub bytes: u64,
+    pub pieces: u64,
+    pub whole: bool,
+    pub broken: bool,
+}
+
+impl Valve {
+    /// What has gone through.
+    pub fn flow(&self) -> MutexGuard<'_, Flow> {
+        lock(&self.0)
+    }
+
+    /// Waits until a request is there.
+    pub fn wait(&self, rig: &Rig) {
+        rig.wait(|| self.flow().exchange.is_some(), "a request is at the valve");
+    }
+
+    /// Lets one piece through; does not wait for it.
+    pub fn open_once(&self) {
+        self.flow().exchange.as_ref().expect("a request is there").read_more();
+    }
+
+    /// Lets one piece through, or the end, and waits for it.
+    pub fn pass(&self, rig: &Rig) {
+        let before = self.flow().pieces;
+        self.open_once();
+        rig.wait(|| self.flow().pieces > before, "a piece of a body has gone through");
+    }
+
+    /// Answers without reading further.
+    pub fn answer(&self, reply: Reply) {
+        self.flow().exchange.take().expect("a request is there").answer(reply);
+    }
+}
+
+impl Mount for Valve {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(self.clone())
+    }
+}
+
+impl Handler for Valve {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        self.flow().exchange = Some(exchange);
+        Outcome::Later
+    }
+
+    fn body(&mut self, _: ExchangeKey, piece: Piece<'_>) {
+        let mut flow = self.flow();
+        flow.pieces += 1;
+        match piece {
+            Piece::Data(data) => flow.bytes += data.len() as u64,
+            Piece::End => {
+                flow.whole = true;
+                let said = Reply::text(200, format!("{} bytes", flow.bytes));
+                if let Some(exchange) = flow.exchange.take() {
+                    exchange.answer(said);
+                }
+            }
+            Piece::Broken => {
+                flow.broken = true;
+                flow.exchange = None;
+            }
+        }
+    }
+}
+
+/// Streams what the case feeds it.
+#[derive(Clone, Default)]
+pub struct Feed(Arc<Mutex<Script>>);
+
+#[derive(Default)]
+struct Script {
+    steps: VecDeque<Step>,
+    wake: Option<WakeStream>,
+    starved: u64,
+    dropped: bool,
+}
+
+/// What a fed stream does next.
+pub enum Step {
+    Bytes(Vec<u8>),
+    End,
+    Fail,
+    Panic,
+}
+
+impl Feed {
+    /// Puts a step down without a word to the server.
+    pub fn lay(&self, step: Step) {
+        lock(&self.0).steps.push_back(step);
+    }
+
+    /// Puts a step down and wakes the stream, from this thread.
+    pub fn push(&self, step: Step) {
+        let mut script = lock(&self.0);
+        script.steps.push_back(step);
+        script.wake.as_ref().expect("a request is there").wake();
+    }
+
+    /// Waits until the stream has asked `count` times and found nothing.
+    pub fn wait_until_starved(&self, rig: &Rig, count: u64) {
+        rig.wait(|| lock(&self.0).starved >= count, "the stream has nothing more to say");
+    }
+
+    /// Whether the server has let go of the stream.
+    pub fn dropped(&self) -> bool {
+        lock(&self.0).dropped
+    }
+}
+
+impl Mount for Feed {
+    fn open(&self, _: Desk) -> Box<dyn Handler> {
+        Box::new(self.clone())
+    }
+}
+
+impl Handler for Feed {
+    fn call(&mut self, _: &Request<'_>, exchange: Exchange) -> Outcome {
+        lock(&self.0).wake = Some(exchange.wake_handle());
+        Outcome::Now(streamed(Fed(self.clone())))
+    }
+}
+
+struct Fed(Feed);
+
+impl Pull for Fed {
+    fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
+        let step = {
+            let mut script = lock(&self.0.0);
+            let step = script.steps.pop_front();
+            script.starved += u64::from(step.is_none());
+            step
+        };
+        match step {
+            Some(Step::Bytes(bytes)) => {
+                assert!(bytes.len() <= max, "the case feeds too much at a time");
+                out.extend_from_slice(&bytes);
+                Pulled::More
+            }
+            Some(Step::End) => Pulled::End,
+            Some(Step::Fail) => Pulled::Failed,
+            Some(Step::Panic) => panic!("the case asked for it"),
+            None => Pulled::Pending,
+        }
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        lock(&self.0.0).dropped = true;
+    }
+}
+
+/// Content of any length whose every byte depends on where it stands.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len.div_ceil(8) as u64)
+        .flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
+        .take(len)
+        .collect()
+}
+
+/// Streams a pattern of some length, and counts how far it was pulled.
+pub struct Pattern {
+    pub bytes: Arc<Vec<u8>>,
+    pub pulled: Arc<Mutex<usize>>,
+}
+
+impl Pull for Pattern {
+    fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
+        let mut pulled = lock(&self.pulled);
+        let end = self.bytes.len().min(*pulled + max);
+        out.extend_from_slice(&self.bytes[*pulled..end]);
+        *pulled = end;
+        if end == self.bytes.len() { Pulled::End } else { Pulled::More }
+    }
+}
+
+/// What these locks guard is whole wherever a thread may panic.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

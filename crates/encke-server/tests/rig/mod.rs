@@ -1,0 +1,217 @@
+//! What the cases have in common: a server in this process, strict clients of it, handlers, folders.
+//!
+//! ```text
+//! Stand (back end, workers) ─► Rig: a running server ─► Client ─► Answer
+//!                               └─ counts: what the server says of itself, as in /metrics
+//! ```
+//! Nothing here waits for time to pass. A case waits for an answer, for an end, or for a count ([`Rig::wait`]);
+//! what must come and does not fails the case after [`PATIENCE`].
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+pub mod client;
+pub mod folder;
+pub mod handlers;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use encke_io::{Address, Backend};
+use encke_server::site::{Site, SiteSettings};
+use encke_server::{CloseReason, Options, Policy, Running, Server};
+use encke_stats::Value;
+
+pub use client::{Answer, Client, Cut, End};
+pub use folder::Folder;
+
+/// How long a case waits for what must come. Only a failing case ever waits that long.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// On what a case plays.
+#[derive(Clone, Copy, Debug)]
+pub struct Stand {
+    pub backend: Backend,
+    pub workers: usize,
+}
+
+/// A server in this process. It ends with the rig, at once.
+pub struct Rig {
+    running: Option<Running>,
+    addresses: Vec<Address>,
+}
+
+impl Stand {
+    /// Starts a server with the default limits.
+    pub fn serve(self, assemble: impl FnOnce(Server) -> Server) -> Rig {
+        self.serve_by(|_| {}, assemble)
+    }
+
+    /// Starts a server with limits of the case's own.
+    pub fn serve_by(self, limit: impl FnOnce(&mut Policy), assemble: impl FnOnce(Server) -> Server) -> Rig {
+        let server = Server::new(self.options(limit)).listen(any_port());
+        Rig::of(assemble(server).start().expect("a free port, and the back end is there"))
+    }
+
+    /// A server of nothing but a folder.
+    pub fn serve_folder(self, folder: &Folder) -> Rig {
+        let site = site(folder);
+        self.serve(|server| server.mount("/", site))
+    }
+
+    /// How such a server runs.
+    pub fn options(self, limit: impl FnOnce(&mut Policy)) -> Options {
+        let mut options =
+            Options { workers: Some(self.workers), backend: Some(self.backend), ..Options::default() };
+        limit(&mut options.policy);
+        options
+    }
+}
+
+/// Loopback, and the system chooses the port.
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+/// A site of a folder.
+pub fn site(folder: &Folder) -> Site {
+    let settings = SiteSettings { root: folder.path().to_owned(), ..SiteSettings::default() };
+    Site::new(&[settings], Vec::new()).expect("a folder that can be read")
+}
+
+/// Milliseconds in the unit of a [`Policy`].
+pub const fn ms(milliseconds: u64) -> u64 {
+    milliseconds * 1_000_000
+}
+
+impl Rig {
+    /// Takes over a server that runs.
+    pub fn of(running: Running) -> Self {
+        Self { addresses: running.addresses(), running: Some(running) }
+    }
+
+    /// The server.
+    pub fn running(&self) -> &Running {
+        self.running.as_ref().expect("it is taken only when the rig ends")
+    }
+
+    /// Where it listens first.
+    pub fn address(&self) -> &Address {
+        &self.addresses[0]
+    }
+
+    /// Everywhere it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Connects a client.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// Connects a client that has little room to receive.
+    pub fn narrow_client(&self) -> Client {
+        Client::connect_narrow(self.address())
+    }
+
+    /// What it has counted: the sum of a family's samples.
+    pub fn count(&self, family: &str) -> u64 {
+        self.sum(family, |_| true)
+    }
+
+    /// One sample of a family.
+    pub fn count_of(&self, family: &str, label: &str) -> u64 {
+        self.sum(family, |other| other == label)
+    }
+
+    /// Connections that ended for a reason.
+    pub fn closes(&self, reason: CloseReason) -> u64 {
+        self.count_of("encke_closes_total", reason.name())
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> u64 {
+        self.count("encke_connections")
+    }
+
+    /// Bytes it has received.
+    pub fn received(&self) -> u64 {
+        self.count("encke_received_bytes_total")
+    }
+
+    /// Waits until so many connections have ended for a reason.
+    pub fn wait_for_closes(&self, reason: CloseReason, count: u64) {
+        self.wait(|| self.closes(reason) >= count, &format!("{count} connections closed: {}", reason.name()));
+        assert_eq!(self.closes(reason), count, "connections closed: {}", reason.name());
+    }
+
+    /// Waits until the server says so.
+    pub fn wait(&self, happened: impl FnMut() -> bool, what: &str) {
+        let told = || self.told();
+        wait_for(happened, what, told);
+    }
+
+    /// Ends the server and waits for its threads.
+    pub fn end(mut self) {
+        self.halt();
+    }
+
+    /// Everything it counts that is not 0, for a case that fails.
+    pub fn told(&self) -> String {
+        let mut text = String::new();
+        for family in self.running().families() {
+            for sample in family.samples {
+                let labels: Vec<&str> = sample.labels.iter().map(|(_, value)| value.as_ref()).collect();
+                match sample.value {
+                    Value::Count(0) | Value::Distribution(_) => {}
+                    value => text.push_str(&format!("\n  {} {labels:?} {value:?}", family.name)),
+                }
+            }
+        }
+        text
+    }
+
+    fn sum(&self, name: &str, chosen: impl Fn(&str) -> bool) -> u64 {
+        let families = self.running().families();
+        let family = families.iter().find(|family| family.name == name);
+        let samples = &family.unwrap_or_else(|| panic!("no family is called {name}")).samples;
+        let of = |value: &Value| match value {
+            Value::Count(count) => *count,
+            Value::Number(number) => *number as u64,
+            Value::Distribution(_) => panic!("{name} is a distribution"),
+        };
+        samples
+            .iter()
+            .filter(|sample| sample.labels.is_empty() || sample.labels.iter().any(|(_, value)| chosen(value)))
+            .map(|sample| of(&sample.value))
+            .sum()
+    }
+
+    fn halt(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.drain(Duration::ZERO, Duration::ZERO);
+            running.join();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Looks again and again until something has happened; between two looks others have the processor.
+pub fn wait_for(mut happened: impl FnMut() -> bool, what: &str, told: impl Fn() -> String) {
+    let begun = Instant::now();
+    let mut looks = 0_u32;
+    while !happened() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for this: {what}{}", told());
+        looks += 1;
+        if looks < 200 {
+            std::thread::yield_now();
+        } else {
+            std::thread::park_timeout(Duration::from_micros(500));
+        }
+    }
+}
