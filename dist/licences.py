@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""licences.py TARGET: prints the licences of every crate that is linked into the program for TARGET.
+
+Each package is named once, with the files in which its authors keep its licences. A package that has none of
+them, nor says which licence it has, is an error: the archive would not be allowed to leave.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+NAMES = ("licen", "copying", "notice", "copyright", "unlicense")
+
+
+def main(target: str) -> int:
+    cargo = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
+    metadata = json.loads(subprocess.run(cargo, check=True, capture_output=True).stdout)
+    packages = {package["id"]: package for package in metadata["packages"]}
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    root = next(package["id"] for package in metadata["packages"] if package["name"] == "encke")
+
+    print("Encke contains these packages, under these licences; and, linked statically, the Rust standard library")
+    print("(MIT or Apache-2.0, https://www.rust-lang.org) and musl (MIT, https://musl.libc.org).\n")
+    missing = []
+    for package in sorted(linked(root, nodes), key=lambda linked: packages[linked]["name"]):
+        package = packages[package]
+        if package["source"] is None:
+            continue
+        files = licence_files(pathlib.Path(package["manifest_path"]).parent)
+        terms = package["license"]
+        if not terms and not files:
+            missing.append(package["name"])
+        print(f"{'=' * 80}\n{package['name']} {package['version']}: {terms or 'see below'}")
+        print("".join(f"by {author}\n" for author in package["authors"]))
+        for file in files:
+            print(f"--- {file.name}\n\n{file.read_text(encoding='utf-8', errors='replace').strip()}\n")
+    if missing:
+        print(f"licences.py: no licence is known of: {', '.join(missing)}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def linked(root: str, nodes: dict) -> set:
+    """What is reached from `root` by ordinary dependencies: neither build scripts' nor tests' own."""
+    found, open_ends = set(), [root]
+    while open_ends:
+        name = open_ends.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for dependency in nodes[name]["deps"]:
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
+                open_ends.append(dependency["pkg"])
+    return found
+
+
+def licence_files(folder: pathlib.Path) -> list:
+    files = (file for file in folder.iterdir() if file.is_file() and file.name.lower().startswith(NAMES))
+    return sorted(files)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("licences.py TARGET")
+    sys.exit(main(sys.argv[1]))

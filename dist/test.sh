@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Unpacks what dist/build.sh has packed somewhere else, and uses it: checksums, papers, and a server that answers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+archives=(dist/out/encke-*.tar.gz)
+archive=${1:-${archives[-1]}}
+[ -f "$archive" ] || { echo "test.sh: there is no $archive; run dist/build.sh" >&2; exit 1; }
+here=$(mktemp -d)
+server=
+finish() {
+    [ -z "$server" ] || kill "$server" 2>/dev/null || true
+    rm -rf "$here"
+}
+trap finish EXIT
+
+fail() { echo "test.sh: $*" >&2; exit 1; }
+
+(cd "$(dirname "$archive")" && sha256sum --check --quiet "$(basename "$archive").sha256") || fail "the archive's checksum"
+tar --extract --gzip --file "$archive" --directory "$here"
+name=$(basename "$archive" .tar.gz)
+cd "$here/$name"
+sha256sum --check --quiet SHA256SUMS || fail "the files' checksums"
+
+# A static program asks for no interpreter.
+if readelf --program-headers encke | grep -q INTERP; then fail "encke is not static"; fi
+./encke --version | grep -q 'x86_64-unknown-linux-musl)$' || fail "the version does not name the target"
+
+for paper in README.md CHANGELOG.md encke.toml encke.schema.json licences/LICENSE-MIT licences/LICENSE-APACHE \
+    licences/THIRD-PARTY.txt man/man1/encke.1 man/man1/encke-serve.1 completions/encke.bash completions/_encke \
+    completions/encke.fish systemd/encke.service systemd/encke.sysusers logrotate/encke doc/settings.md; do
+    [ -s "$paper" ] || fail "$paper is missing or empty"
+done
+bash -n completions/encke.bash
+if command -v systemd-analyze >/dev/null; then
+    # Only what the unit says is looked at, not whether this machine has the program and its user.
+    said=$(systemd-analyze verify --man=no ./systemd/encke.service 2>&1 | grep encke.service | grep -v 'not executable' || true)
+    [ -z "$said" ] || fail "the unit: $said"
+fi
+
+mkdir site
+echo 'hello from the archive' >site/index.html
+sed 's|^root = .*|root = "site"|' encke.toml >mine.toml
+./encke check mine.toml >/dev/null || fail "the example settings"
+# The server says on standard error when it serves, and where.
+mkfifo said
+env -u ENCKE_CONFIG ./encke serve -c mine.toml -l 127.0.0.1:0 --admin off >access.log 2>said &
+server=$!
+url=
+while read -r word rest; do
+    [ "$word" != site ] || url=$rest
+    [ "$word" != room ] || break
+done <said
+[ -n "$url" ] || fail "it did not start"
+answer=$(curl --silent --show-error --fail "$url")
+[ "$answer" = 'hello from the archive' ] || fail "it answered: $answer"
+kill -TERM "$server"
+wait "$server" || fail "it ended with status $?"
+server=
+grep -q '"GET / HTTP/1.1" 200' access.log || fail "the request is not in the log"
+echo "test.sh: $name works"
