@@ -105,10 +105,12 @@ impl Site {
                 hosts.add(name, site).map_err(|text| wrong(("host", text)))?;
             }
             let sizes = &settings.open_files;
-            limit.names += sizes.names as usize;
-            limit.descriptors += sizes.count as usize;
-            limit.memory += usize::try_from(sizes.memory.bytes()).unwrap_or(usize::MAX / 2);
-            limit.made += usize::try_from(settings.compression.memory.bytes()).unwrap_or(usize::MAX / 2);
+            limit = limit.plus(Load {
+                names: sizes.names as usize,
+                descriptors: sizes.count as usize,
+                memory: usize::try_from(sizes.memory.bytes()).unwrap_or(usize::MAX),
+                made: usize::try_from(settings.compression.memory.bytes()).unwrap_or(usize::MAX),
+            });
         }
         limit.descriptors = limit.descriptors.min(OPEN_FILES_MAX as usize);
         let secret = std::hash::RandomState::new();

@@ -132,7 +132,7 @@ const fn moved_permanently() -> u16 {
 pub struct Alias {
     /// The path: `/docs/` for a folder, `/favicon.ico` for a file.
     pub path: String,
-    /// The folder or file.
+    /// The folder or file, relative to the folder of the settings file.
     pub to: PathBuf,
 }
 

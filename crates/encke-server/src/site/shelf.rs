@@ -267,6 +267,16 @@ impl Load {
         self.names > limit.names || self.descriptors > limit.descriptors || self.memory > limit.memory
     }
 
+    /// Both together, or as much as there can be.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            names: self.names.saturating_add(other.names),
+            descriptors: self.descriptors.saturating_add(other.descriptors),
+            memory: self.memory.saturating_add(other.memory),
+            made: self.made.saturating_add(other.made),
+        }
+    }
+
     /// An even share of this for each of `count`.
     pub(super) fn shared_by(self, count: usize) -> Self {
         let count = count.max(1);
