@@ -460,8 +460,8 @@ impl UringReactor {
         let lease = cqueue::buffer_select(completion.flags)
             .map(|id| self.buffers.take(id, u32::try_from(completion.result).unwrap_or(0)));
         if purpose == Purpose::Cancel {
-            // It found nothing, or not at the right moment: what it was for may be on its way back into the
-            // kernel's queue and has to be given up again.
+            // It has found nothing: mostly because what it was for had just ended. If that has not, it was
+            // where cancels do not look, and has to be given up again.
             let place = self.places.at(index);
             if place.is_some_and(|place| place.has(CLOSING | CANCELING | CANCELED) && place.inflight > 0) {
                 self.insist(index);
@@ -1106,6 +1106,11 @@ impl Reactor for UringReactor {
     fn unsent(&self, token: Token) -> u64 {
         let place = self.places.get(token).filter(|place| !place.has(CONNECTING));
         place.and_then(|place| self.sends.get(place.link)).map_or(0, |outgoing| outgoing.sending.unsent())
+    }
+
+    fn unacknowledged(&self, token: Token) -> u64 {
+        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream);
+        place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
     }
 
     fn listen_drops(&self, listener: Token) -> Option<u32> {

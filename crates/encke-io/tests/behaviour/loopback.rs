@@ -496,6 +496,40 @@ pub fn a_flooded_connection_can_be_closed<B: BackEnd>(stage: &mut Stage<Loopback
     }
 }
 
+pub fn a_paused_connection_holds_no_more_than_its_socket<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    // What the kernel takes for one who never reads.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = Address::Inet(listener.local_addr().expect("bound"));
+    let mut ignored = stage.scene.peer(&address, None);
+    let ignorant = listener.accept().expect("a connection");
+    let taken = fill(stage, &mut ignored);
+    drop(ignorant);
+
+    let (token, mut peer) = stage.connection();
+    stage.submit(token, Op::Recv);
+    stage.settle();
+    stage.submit(token, Op::Pause);
+    stage.settle();
+    let sent = fill(stage, &mut peer);
+    assert!(sent <= 2 * taken, "{sent} bytes were taken, where a socket takes {taken}");
+    stage.silent_about(token);
+    stage.submit(token, Op::Recv);
+    assert_eq!(stage.received(token, sent).len(), sent);
+}
+
+/// Has a peer send until nobody takes any more.
+fn fill<B: BackEnd>(stage: &mut Stage<Loopback<B>>, peer: &mut Client) -> usize {
+    let chunk = pattern(100_000);
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 3 {
+        let count = peer.send(&chunk);
+        sent += count;
+        refused = if count == 0 { refused + 1 } else { 0 };
+        stage.settle();
+    }
+    sent
+}
+
 pub fn a_reactor_that_is_dropped_lets_go_of_everything<B: BackEnd>(_: &mut Stage<Loopback<B>>) {
     let mut stage = Stage::<Loopback<B>>::open();
     let (receiving, mut first) = stage.connection();

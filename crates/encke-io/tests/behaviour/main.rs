@@ -93,6 +93,7 @@ macro_rules! on_the_system {
                 what_was_not_fetched_comes_first,
                 a_flooded_connection_can_be_paused_at_every_event,
                 a_flooded_connection_can_be_closed,
+                a_paused_connection_holds_no_more_than_its_socket,
                 a_reactor_that_is_dropped_lets_go_of_everything,
             }
         }
