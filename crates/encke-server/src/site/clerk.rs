@@ -54,8 +54,10 @@ pub(super) struct Clerk {
     /// Requests that wait for the pool.
     waiting: HashMap<Task, Wait>,
     errands: HashMap<JobId, Errand>,
-    /// When to look whether a root was replaced, in monotonic ns.
+    /// When to look whether a root was replaced, in monotonic ns: with the next request that is cold anyway.
     roots_due_ns: u64,
+    /// A root is reached by a link: then every request may find that due, since nobody tells of another target.
+    linked_roots: bool,
     /// Boundaries made so far.
     boundaries: u64,
 }
@@ -147,6 +149,7 @@ impl Clerk {
         Self {
             shelf: Shelf::new(shared.hash_key, shared.share()),
             roots_due_ns: desk.now().mono_ns + ROOTS_EVERY_NS,
+            linked_roots: grounds.iter().any(Ground::is_linked),
             desk,
             shared,
             grounds,
@@ -168,7 +171,7 @@ impl Drop for Clerk {
 impl Handler for Clerk {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         let now = request.now();
-        if now.mono_ns >= self.roots_due_ns {
+        if self.linked_roots && now.mono_ns >= self.roots_due_ns {
             self.check_roots(now);
         }
         let Some(site) = self.shared.hosts.only().or_else(|| self.shared.hosts.site(request.authority()))
@@ -203,6 +206,9 @@ impl Handler for Clerk {
 
     fn watched(&mut self) {
         let news = self.watch.read();
+        if news.top_gone {
+            self.check_roots(self.desk.now());
+        }
         let mut removed = Vec::new();
         if news.all {
             self.shelf.clear(&mut removed);
@@ -301,6 +307,9 @@ impl Clerk {
         let name = self.shelf.name(site, raw);
         if let Some(resource) = self.shelf.find(&name, now.mono_ns) {
             return Some(Rc::clone(resource));
+        }
+        if now.mono_ns >= self.roots_due_ns {
+            self.check_roots(now);
         }
         let mut path = String::new();
         if decode_path(raw, &mut path).is_err() {

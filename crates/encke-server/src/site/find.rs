@@ -124,6 +124,14 @@ impl Ground {
         is_new.then(|| Self { bases, ..self.clone() })
     }
 
+    /// Whether a link leads to one of the roots.
+    pub(super) fn is_linked(&self) -> bool {
+        let is_straight = |(place, base): (&Place, &Arc<Base>)| {
+            std::path::absolute(&place.folder).is_ok_and(|path| path == base.root.path())
+        };
+        !self.rules.places.iter().zip(&*self.bases).all(is_straight)
+    }
+
     /// Whether a worker may look for this path itself.
     pub(super) fn is_near(&self, path: &str) -> bool {
         self.rules.place(path).is_none_or(|(number, _)| self.bases[number].near)

@@ -15,17 +15,20 @@
 //! folders on the way are watched. What the kernel does not tell of is looked at again after a minute: writes
 //! through a shared mapping (mmap(2)) or through a hard link in a folder that is not watched, and mounts over a
 //! folder. Where notices are not to be had (network file systems, FUSE, other systems than Linux, the user's
-//! limit of watches), every file is looked at again after `open_files.revalidate`, 1 s. A root that was replaced
-//! (by a link that now leads elsewhere, or a folder renamed into its place) is noticed within a second. An answer
-//! that has begun is finished from the file that it began with; if that is cut meanwhile, the connection is
-//! reset.
+//! limit of watches), every file is looked at again after `open_files.revalidate`, 1 s. A root that is replaced is
+//! noticed within a second if it is itself renamed or removed, or if a link leads to it that now leads elsewhere;
+//! if a folder above it is renamed, with the next cold request. An answer that has begun is finished from the file
+//! that it began with; if that is cut meanwhile, the connection is reset.
 //!
 //! **What is never served:** anything outside of the root (by dots, escapes or links that the policy does not
 //! allow), names that begin with a dot but for `/.well-known/`, devices, pipes and sockets, and the files and
 //! folders given as forbidden (settings, state, logs), whatever name they are reached by. Names on disk that are
 //! not UTF-8 cannot be asked for.
 //!
-//! Out of scope: uploads, directory protection by password, server-side includes.
+//! Known gaps: sendfile(2) of a file that is not in the page cache waits for the disk, on the worker; listings and
+//! error pages are not compressed; brotli is sent only where a sibling `FILE.br` was made in advance.
+//!
+//! Out of scope: uploads, protection by password, server-side includes.
 
 mod clerk;
 mod fault;

@@ -63,6 +63,8 @@ pub(super) struct News {
     pub(super) stale: Vec<SlotKey>,
     /// Notices were lost: everything may be stale.
     pub(super) all: bool,
+    /// A folder at the top was moved or removed: a root, most likely.
+    pub(super) top_gone: bool,
 }
 
 impl Watch {
@@ -144,6 +146,7 @@ impl Watch {
                 Change::Overflow => news.all = true,
                 Change::Gone(folder) => {
                     if let Some(&node) = self.by_id.get(&folder) {
+                        news.top_gone |= self.nodes[node].as_ref().is_some_and(|gone| gone.parent.is_none());
                         self.collect(node, &mut news.stale);
                     }
                 }

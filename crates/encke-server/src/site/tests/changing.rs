@@ -202,7 +202,7 @@ fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
     assert_eq!(stage.jobs, 1, "it is kept for a second");
     stage.pass(Duration::from_secs(1));
     assert_eq!(stage.get("/ostype").status, 200);
-    // One look at the file, one at the root.
+    // One more look at the file, and one at the root.
     assert_eq!(stage.jobs, 3);
 }
 
@@ -245,6 +245,38 @@ fn a_root_that_was_replaced_is_noticed_within_a_second() {
     stage.pass(Duration::from_secs(1));
     stage.get("/a.txt");
     assert_eq!(stage.get("/a.txt").text(), "two", "while it is being replaced, the old one serves");
+}
+
+#[test]
+fn a_root_that_was_renamed_is_noticed_at_once() {
+    let scene = Scene::new("root-renamed");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/a.txt").text(), "one");
+    std::fs::rename(scene.path(""), scene.0.join("old")).expect("renamed");
+    scene.write("a.txt", "two");
+    stage.get("/a.txt");
+    assert_eq!(stage.get("/a.txt").text(), "two");
+    std::fs::remove_dir_all(scene.path("")).expect("removed");
+    assert_eq!(stage.get("/a.txt").status, 404);
+    scene.write("a.txt", "three");
+    stage.pass(Duration::from_secs(1));
+    stage.get("/a.txt");
+    assert_eq!(stage.get("/a.txt").text(), "three");
+}
+
+#[test]
+fn warm_requests_need_the_pool_for_nothing() {
+    let scene = Scene::new("warm");
+    scene.write("a.txt", "one");
+    let mut stage = Stage::new(&scene, "");
+    stage.get("/a.txt");
+    let jobs = stage.jobs;
+    for _ in 0..59 {
+        stage.pass(Duration::from_secs(1));
+        stage.get("/a.txt");
+    }
+    assert_eq!(stage.jobs, jobs);
 }
 
 #[test]
