@@ -582,7 +582,11 @@ impl<P: Poller> Reactor for Readiness<P> {
             let work = Self::note_ready(place, ready) || place.kind == Kind::Bell;
             if work && place.flags & QUEUED == 0 {
                 place.flags |= QUEUED;
-                queue.push_back(token);
+                // Notices go first: whoever changed a file before sending a request is answered with the change.
+                match place.kind {
+                    Kind::Watched => queue.push_front(token),
+                    _ => queue.push_back(token),
+                }
             }
         })?;
         self.now = self.clock.now();
