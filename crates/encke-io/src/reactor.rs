@@ -79,6 +79,12 @@ pub trait Reactor {
     /// Bytes of the token's send in flight that the kernel has not taken; 0 if none is in flight.
     fn unsent(&self, token: Token) -> u64;
 
+    /// Bytes of a stream that the kernel has taken and its peer has not acknowledged, as far as the system tells
+    /// (SIOCOUTQ, tcp(7)); else 0. A send buffer may hold more than a slow client reads in minutes.
+    fn unacknowledged(&self, _token: Token) -> u64 {
+        0
+    }
+
     /// Connections that the kernel has dropped because the listener's queue was full (SO_MEMINFO), as far as
     /// the system counts them.
     fn listen_drops(&self, listener: Token) -> Option<u32>;

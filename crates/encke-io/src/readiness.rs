@@ -630,6 +630,12 @@ impl<P: Poller> Reactor for Readiness<P> {
         place.and_then(|place| self.sends.get(place.link)).map_or(0, Sending::unsent)
     }
 
+    #[cfg(target_os = "linux")]
+    fn unacknowledged(&self, token: Token) -> u64 {
+        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream);
+        place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
+    }
+
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         #[cfg(target_os = "linux")]
         {

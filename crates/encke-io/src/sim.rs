@@ -472,6 +472,13 @@ impl Reactor for SimReactor {
         sending.map_or(0, Sending::unsent)
     }
 
+    fn unacknowledged(&self, token: Token) -> u64 {
+        let state = self.world.0.borrow();
+        let link = state.stations[self.number].places.get(token).and_then(|place| place.link);
+        let found = link.and_then(|(link, at)| Some((state.links.get(link)?, at)));
+        found.map_or(0, |(link, at)| link.ends[1 - at].transit as u64)
+    }
+
     fn listen_drops(&self, _: Token) -> Option<u32> {
         None
     }

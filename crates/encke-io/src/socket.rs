@@ -343,6 +343,17 @@ pub(crate) fn drops(listener: BorrowedFd<'_>) -> Option<u32> {
     (result == 0 && len as usize == size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
 }
 
+/// Bytes in a stream's send queue: SIOCOUTQ (tcp(7), unix(7)), which has the number of TIOCOUTQ.
+#[cfg(target_os = "linux")]
+pub(crate) fn unacknowledged(stream: BorrowedFd<'_>) -> u64 {
+    use std::os::fd::AsRawFd;
+    let mut queued: libc::c_int = 0;
+    // SAFETY: the request writes one int to where its argument points.
+    // WHY: rustix has no wrapper for it.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+    if result == 0 { u64::try_from(queued).unwrap_or(0) } else { 0 }
+}
+
 #[cfg(target_os = "linux")]
 fn last_errno() -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)

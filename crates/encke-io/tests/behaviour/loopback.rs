@@ -281,6 +281,39 @@ pub fn a_watched_descriptor_tells_when_it_is_readable<B: BackEnd>(stage: &mut St
     assert!(now.mono_ns >= until, "what is closed wakes nobody");
 }
 
+pub fn a_notice_comes_before_what_was_sent_after_it<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("a descriptor");
+    let (token, mut peer) = stage.connection();
+    let watched = Watched::new(bell.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let notices = stage.adopt(Source::Watched(watched));
+    stage.submit(token, Op::Recv);
+    stage.submit(notices, Op::Watch);
+    stage.settle();
+    for _ in 0..20 {
+        rustix::io::write(&bell, &1_u64.to_ne_bytes()).expect("room for one");
+        assert_eq!(peer.send(b"request"), 7);
+        stage.turn(PATIENCE);
+        let first = stage.notes.pop_front();
+        assert!(matches!(first, Some(Note::Watched(of)) if of == notices), "first was {first:?}");
+        rustix::io::read(&bell, &mut [0_u8; 8]).expect("it was rung");
+        stage.received(token, 7);
+        stage.settle();
+        stage.notes.clear();
+    }
+}
+
+pub fn what_the_peer_has_not_got_is_unacknowledged<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (token, mut peer) = stage.connection_with(Some(4 * 1024));
+    let message = pattern(64 * 1024);
+    stage.send(token, vec![encke_io::Segment::Bytes(message.clone())]);
+    assert_eq!(stage.sent(token), message.len() as u64);
+    stage.settle();
+    let before = stage.reactor().unacknowledged(token);
+    assert!(before > 0 && before <= message.len() as u64, "{before} bytes for one who reads nothing");
+    assert!(stage.peer_receives(&mut peer, message.len()) == message);
+    stage.until("the last acknowledgement", |stage| stage.reactor().unacknowledged(token) == 0);
+}
+
 fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {
     stage.expect("news of the descriptor", |note| {
         matches!(note, Note::Watched(token) if *token == of).then_some(())

@@ -83,6 +83,8 @@ macro_rules! on_the_system {
                 a_connect_under_way_can_be_given_up,
                 a_retired_listener_serves_those_under_way_and_no_others,
                 a_watched_descriptor_tells_when_it_is_readable,
+                a_notice_comes_before_what_was_sent_after_it,
+                what_the_peer_has_not_got_is_unacknowledged,
                 a_changed_folder_is_news,
                 many_wakes_are_one_event,
                 a_wake_ends_the_wait,
