@@ -11,8 +11,8 @@
 //!                └─► else on the pool, once for all who ask; answered Later ─────────┴─► shelf ─► answer
 //! ```
 //!
-//! **Staleness.** A change is seen with the worker's next turn, microseconds after it is made, because the
-//! folders on the way are watched. What the kernel does not tell of is looked at again after a minute: writes
+//! **Staleness.** A change is seen by every request sent after it: the folders on the way are watched, and a worker
+//! reads notices before requests. What the kernel does not tell of is looked at again after a minute: writes
 //! through a shared mapping (mmap(2)) or through a hard link in a folder that is not watched, and mounts over a
 //! folder. Where notices are not to be had (network file systems, FUSE, other systems than Linux, the user's
 //! limit of watches), every file is looked at again after `open_files.revalidate`, 1 s. A root that is replaced is
