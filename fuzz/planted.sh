@@ -17,7 +17,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$copy/tree/crates" "$copy/corpus-$target"
     cp "$root/Cargo.toml" "$copy/tree/"
     cp -r "$root/xtask" "$copy/tree/"
-    cp -r "$root/crates/encke-wire" "$copy/tree/crates/"
+    cp -r "$root/crates/." "$copy/tree/crates/"
     (cd "$root/fuzz" && tar --exclude=./target --exclude=./corpus --exclude=./artifacts -cf - .) |
         (mkdir "$copy/tree/fuzz" && tar -xf - -C "$copy/tree/fuzz")
     patch --quiet -p1 -d "$copy/tree" <"$root/fuzz/faults/$target.patch"

@@ -1,0 +1,37 @@
+//! A settings file of any content is taken or refused with places that are in it, and never anything else; what is
+//! taken can be obeyed, and every quantity reads back as it is shown.
+
+#![no_main]
+
+use encke_server::settings::{ByteSize, ListenAddress, Period, Rate, Settings};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match Settings::parse("fuzz.toml", text) {
+        Ok(settings) => {
+            let policy = settings.policy(1_000);
+            assert!(policy.head.uri_bytes <= policy.head.head_bytes);
+            assert!(!settings.server.listen.is_empty());
+        }
+        Err(problems) => {
+            let (lines, told) = (text.split('\n').count(), problems.to_string());
+            assert!(problems.iter().count() > 0);
+            for problem in problems.iter() {
+                let (line, column) = problems.place(problem);
+                assert!((1..=lines).contains(&line) && column >= 1, "{told}");
+                assert!(!problem.message.is_empty(), "{told}");
+            }
+        }
+    }
+    reads_back::<Period>(text);
+    reads_back::<ByteSize>(text);
+    reads_back::<Rate>(text);
+    reads_back::<ListenAddress>(text);
+});
+
+fn reads_back<T: std::str::FromStr + std::fmt::Display + PartialEq>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        let shown = value.to_string();
+        assert!(shown.parse::<T>().is_ok_and(|again| again == value), "{text:?} is shown as {shown:?}");
+    }
+}
