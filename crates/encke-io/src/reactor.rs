@@ -27,6 +27,8 @@
 //! # What differs
 //! - `uring` tells of a `Send` at the earliest in the turn after, and of a `Close` when the kernel has let go of
 //!   everything, mostly a turn later; the others tell of both within the turn.
+//! - A process that is killed under `uring` leaves its ports taken for some 50 ms more: the kernel ends its ring
+//!   after it. One that closes its listeners, or drops its reactor, leaves nothing.
 //! - `poll` costs O(sources) a turn: that is its nature (report 002 of the lab), and it is plain POSIX.
 //! - `sim` does not wait in `wait`: [`crate::sim::World::step`] brings the time.
 

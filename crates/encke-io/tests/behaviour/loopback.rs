@@ -563,6 +563,27 @@ fn fill<B: BackEnd>(stage: &mut Stage<Loopback<B>>, peer: &mut Client) -> usize 
     sent
 }
 
+pub fn a_port_is_free_as_soon_as_its_listener_is_gone<B: BackEnd>(_: &mut Stage<Loopback<B>>) {
+    // An address of the case's own, so that no other case is given the port meanwhile.
+    let mut address = Address::Inet(SocketAddr::from(([127, 0, 0, 9], 0)));
+    let options = ListenOptions { backlog: 8, shared: false, mode: None };
+    for round in 0..10 {
+        let listener = Listener::bind(&address, options)
+            .unwrap_or_else(|error| panic!("the port is still taken in round {round}: {error}"));
+        address = listener.address().clone();
+        let mut stage = Stage::<Loopback<B>>::open();
+        let token = stage.adopt(Source::Listener(listener));
+        stage.submit(token, Op::Accept);
+        let _peer = stage.scene.peer(&address, None);
+        stage.accepted(token);
+        if round % 2 == 0 {
+            stage.close(token, Op::Close);
+            drop(Listener::bind(&address, options).expect("it was closed"));
+        }
+        drop(stage);
+    }
+}
+
 pub fn a_reactor_that_is_dropped_lets_go_of_everything<B: BackEnd>(_: &mut Stage<Loopback<B>>) {
     let mut stage = Stage::<Loopback<B>>::open();
     let (receiving, mut first) = stage.connection();

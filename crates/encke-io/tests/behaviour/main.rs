@@ -96,6 +96,7 @@ macro_rules! on_the_system {
                 a_flooded_connection_can_be_paused_at_every_event,
                 a_flooded_connection_can_be_closed,
                 a_paused_connection_holds_no_more_than_its_socket,
+                a_port_is_free_as_soon_as_its_listener_is_gone,
                 a_reactor_that_is_dropped_lets_go_of_everything,
             }
         }
