@@ -82,6 +82,14 @@ enum Message {
     End,
 }
 
+/// Where a log goes next.
+pub(crate) struct Turn {
+    target: LogTarget,
+    format: LogFormat,
+    /// `None` if the place stays the same, or is nowhere.
+    output: Option<Output>,
+}
+
 /// How long the end of the process waits for the last lines: their reader may have stopped for good.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -99,8 +107,9 @@ impl AccessLog {
         let (queue, messages) = sync_channel(BATCHES_MAX);
         let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
         let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
-        control.turn_to(settings)?;
-        Ok(Self(Some(Arc::new(control))))
+        let log = Self(Some(Arc::new(control)));
+        log.turn(log.prepare(settings)?);
+        Ok(log)
     }
 
     /// A worker's end of it.
@@ -119,12 +128,40 @@ impl AccessLog {
         })))
     }
 
-    /// Goes on in another place or format.
+    /// Makes ready to go on in another place or format: the file is opened, and so is there to be known.
     ///
     /// # Errors
     /// As [`AccessLog::start`]; the log then goes on as before.
-    pub(crate) fn reload(&self, settings: &LogSettings) -> io::Result<()> {
-        self.0.as_ref().map_or(Ok(()), |control| control.turn_to(settings))
+    pub(crate) fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
+        let mut turn = Turn { target: settings.access.clone(), format: settings.format, output: None };
+        let Some(control) = &self.0 else { return Ok(turn) };
+        let mut state = lock(&control.state);
+        if settings.access != state.target {
+            turn.output = match &settings.access {
+                LogTarget::Off => None,
+                LogTarget::Stdout => Some(Output::stdout()),
+                LogTarget::File(path) => Some(Output::file(path)?),
+            };
+        }
+        if turn.output.is_some() {
+            control.start_writer(&mut state)?;
+        }
+        Ok(turn)
+    }
+
+    /// Goes on as prepared.
+    pub(crate) fn turn(&self, turn: Turn) {
+        let Some(control) = &self.0 else { return };
+        let mode = match (&turn.target, turn.format) {
+            (LogTarget::Off, _) => OFF,
+            (_, LogFormat::Combined) => COMBINED,
+            (_, LogFormat::Json) => JSON,
+        };
+        lock(&control.state).target = turn.target;
+        if let Some(output) = turn.output {
+            control.switch(output);
+        }
+        control.shared.mode.store(mode, Ordering::Relaxed);
     }
 
     /// Opens the file again, which somebody has moved away (logrotate(8)). Standard output stays what it is.
@@ -170,31 +207,7 @@ impl AccessLog {
 }
 
 impl Control {
-    fn turn_to(&self, settings: &LogSettings) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        if settings.access != state.target {
-            let output = match &settings.access {
-                LogTarget::Off => None,
-                LogTarget::Stdout => Some(Output::stdout()),
-                LogTarget::File(path) => Some(Output::file(path)?),
-            };
-            if let Some(output) = output {
-                self.write_to(&mut state, output)?;
-            }
-            state.target = settings.access.clone();
-        }
-        let mode = match (&settings.access, settings.format) {
-            (LogTarget::Off, _) => OFF,
-            (_, LogFormat::Combined) => COMBINED,
-            (_, LogFormat::Json) => JSON,
-        };
-        self.shared.mode.store(mode, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Has the writer go on with `output`, and starts it if there is none yet.
-    fn write_to(&self, state: &mut State, output: Output) -> io::Result<()> {
-        self.switch(output);
+    fn start_writer(&self, state: &mut State) -> io::Result<()> {
         if let Some(messages) = state.messages.take() {
             let shared = Arc::clone(&self.shared);
             let writer = thread::Builder::new().name("access-log".into()).stack_size(128 * 1024);
@@ -485,7 +498,8 @@ mod tests {
         let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
         let control = log.0.as_ref().expect("may be turned on");
         let output = Output::new(path, Box::new(Script { answers, wrote }));
-        control.write_to(&mut lock(&control.state), output).expect("a thread");
+        control.start_writer(&mut lock(&control.state)).expect("a thread");
+        control.switch(output);
         control.shared.mode.store(COMBINED, Ordering::Relaxed);
         (log, answer, written)
     }
@@ -574,18 +588,18 @@ mod tests {
         let (one, two) = (folder.join("one.log"), folder.join("two.log"));
         let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
         let mut access = log.access();
-        log.reload(&settings(LogTarget::File(one.clone()))).expect("opened");
+        log.turn(log.prepare(&settings(LogTarget::File(one.clone()))).expect("opened"));
         log_line(&mut access, 200);
         access.flush();
         let json = LogSettings { format: LogFormat::Json, ..settings(LogTarget::File(two.clone())) };
-        log.reload(&json).expect("opened");
+        log.turn(log.prepare(&json).expect("opened"));
         log_line(&mut access, 201);
         access.flush();
         let nowhere = settings(LogTarget::File("/nonexistent-folder/access.log".into()));
-        assert!(log.reload(&nowhere).is_err());
+        assert!(log.prepare(&nowhere).is_err());
         log_line(&mut access, 202);
         access.flush();
-        log.reload(&settings(LogTarget::Off)).expect("nothing to open");
+        log.turn(log.prepare(&settings(LogTarget::Off)).expect("nothing to open"));
         log_line(&mut access, 203);
         drop(access);
         log.finish_within(Duration::from_secs(60));

@@ -47,10 +47,10 @@ impl Service {
         let doors = doors(settings)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
+        // Before the sites, which never serve it: a file that is not there yet could not be known to them.
+        let log = AccessLog::start(&settings.log)?;
         let site = site(settings)?;
         note_backlog(settings, &mut notes);
-        let log = AccessLog::start(&settings.log)
-            .map_err(|error| io::Error::new(error.kind(), format!("access log: {error}")))?;
 
         let mut server = Server::new(Options {
             workers: match settings.server.workers {
@@ -157,13 +157,14 @@ impl Service {
         }
         let doors = doors(settings)?;
         let connections = connections(settings, doors.len());
+        let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
         // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
         // the service manager gave.
         let moved = settings.server.listen != self.settings.server.listen;
         let bound = if moved { self.running.bind_new(&doors)? } else { Vec::new() };
-        self.log.reload(&settings.log)?;
         // All that could fail has succeeded.
+        self.log.turn(log);
         if moved {
             self.running.listen_only(&doors, bound);
         }
@@ -178,7 +179,14 @@ impl Service {
     /// # Errors
     /// The file cannot be opened; lines go on to the old one.
     pub fn reopen_logs(&self) -> io::Result<()> {
-        self.log.reopen()
+        self.log.reopen()?;
+        if matches!(self.settings.log.access, LogTarget::File(_)) {
+            // The file is another one now, and that one, too, is never served.
+            let site: Arc<dyn Mount> = Arc::new(site(&self.settings)?);
+            let policy = self.settings.policy(self.connections);
+            self.running.reload(policy, Some(vec![("/".into(), site)]));
+        }
+        Ok(())
     }
 
     /// Begins to stop: as `server.drain_delay` and `server.drain_time` say.

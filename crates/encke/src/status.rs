@@ -171,7 +171,8 @@ fn told(status: &Value, before: Option<&Value>) -> String {
     };
     line("encke", format!("{}, {}, pid {}", text("version"), text("state"), or_unknown(number("pid"))));
     line("listening", list("listen"));
-    line("events", format!("{}, {} workers", text("backend"), or_unknown(number("workers"))));
+    line("events", text("backend"));
+    line("workers", or_unknown(number("workers")));
     let (open, limit) = (or_unknown(number("connections")), or_unknown(number("connections_limit")));
     line("connections", format!("{open} of {limit}"));
     let requests = number("requests");
@@ -252,7 +253,7 @@ mod tests {
         for part in [
             "0.1.0, serving, pid 7",
             "127.0.0.1:8080, [::1]:8080",
-            "poll, 2 workers",
+            "workers      2\n",
             "3 of 100",
             "50, 30 since the last look",
             "p50 900 ns, p99 2.5 ms, max 3.0 s",

@@ -277,3 +277,50 @@ fn the_service_manager_hears_when_it_serves_and_when_it_stops() {
     assert!(hear().starts_with("STOPPING=1\n"));
     assert_eq!(server.end().0, Some(0));
 }
+
+#[test]
+fn a_socket_of_the_service_manager_is_served_and_kept_at_a_reload() {
+    let folder = site("activated");
+    let file = folder.write("encke.toml", "[[site]]\nroot = \"public\"\n");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    // The shell moves the socket to the number that sd_listen_fds(3) names, and becomes the program.
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_encke"), "serve", "-c", &file]);
+    command.args(["-l", "127.0.0.1:1", "--admin", "off", "-w", "2"]);
+    let mut server = Running::start_command(
+        command.env_remove("ENCKE_CONFIG").stdin(std::os::fd::OwnedFd::from(listener)).stdout(Stdio::piped()),
+    );
+    assert_eq!(server.site, address);
+    assert!(server.get("/").ends_with("hello"));
+    server.signal(Signal::HangUp);
+    server.error_with("settings read again");
+    for _ in 0..8 {
+        assert!(server.get("/").ends_with("hello"));
+    }
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn settings_and_logs_are_not_served_though_they_lie_in_the_folder() {
+    let folder = site("forbidden");
+    let file = folder.write("public/encke.toml", "[log]\naccess = \"access.log\"\n[[site]]\nroot = \".\"\n");
+    folder.write("public/plain.toml", "for all");
+    let mut server = Running::start(&["-c", &file]);
+    assert!(server.get("/plain.toml").ends_with("for all"));
+    let refused = |server: &Running, name: &str| {
+        let answer = server.get(&format!("/{name}"));
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{name}: {answer}");
+    };
+    refused(&server, "encke.toml");
+    refused(&server, "access.log");
+    fs::remove_file(folder.path("public/access.log")).expect("there");
+    server.signal(Signal::User1);
+    server.error_with("logs opened again");
+    // Workers obey as soon as their letters come, which is within a turn.
+    let obeyed = (0..10_000).any(|_| server.get("/access.log").starts_with("HTTP/1.1 404 "));
+    assert!(obeyed, "the new log file is served");
+    refused(&server, "encke.toml");
+}
