@@ -163,7 +163,11 @@ impl Link {
         let mut inbox = lock(&self.inbox);
         let count = most.min(inbox.len());
         into.extend(inbox.drain(..count));
-        !inbox.is_empty()
+        let left = !inbox.is_empty();
+        if left {
+            self.letters.store(true, Ordering::SeqCst);
+        }
+        left
     }
 
     /// The worker is about to call a handler with this exchange.
@@ -190,4 +194,27 @@ impl Link {
 /// A letter box is whole at every point where a thread could panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use encke_io::Reactor as _;
+
+    #[test]
+    fn what_a_turn_leaves_in_the_inbox_is_there_in_the_next() {
+        let world = encke_io::sim::World::new(1);
+        let link = Link::new(world.reactor().waker());
+        let key = ExchangeKey { slot: 0, generation: 0, stream: 0 };
+        for _ in 0..5 {
+            link.send(Message::Wake(key));
+        }
+        let mut taken = Vec::new();
+        assert!(link.take(2, &mut taken));
+        assert!(!link.sleep(), "there is a message to look at before sleeping");
+        assert!(link.take(2, &mut taken));
+        assert!(!link.take(2, &mut taken));
+        assert_eq!(taken.len(), 5);
+        assert!(link.sleep());
+    }
 }
