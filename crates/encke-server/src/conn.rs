@@ -65,7 +65,8 @@ pub(crate) const COUNTED: u8 = 1 << 7;
 pub(crate) struct Conn {
     /// The moment that the present phase must not outlast; `u64::MAX`: none. The timer may be armed earlier.
     pub(crate) deadline_ns: u64,
-    /// Progress of body or send when the present rate window began, in bytes.
+    /// While sending: what the peer did not have when the present rate window began, [`UNMEASURED`] before the
+    /// first look. While lingering: what has been dropped. In bytes.
     pub(crate) window_bytes: u64,
     /// Bytes that wait to be looked at, and the head they are part of.
     pub(crate) input: Option<Box<Input>>,
@@ -86,6 +87,9 @@ pub(crate) struct Conn {
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
+
+/// Of a send nobody has looked yet how much of it is left.
+pub(crate) const UNMEASURED: u64 = u64::MAX;
 
 /// What has arrived of requests and is not dealt with.
 pub(crate) struct Input {

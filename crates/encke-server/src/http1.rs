@@ -18,7 +18,9 @@ use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING};
+use crate::conn::{
+    ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, UNMEASURED,
+};
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Outcome, Piece};
 use crate::policy::{
@@ -172,11 +174,15 @@ impl Core {
                 }
                 Phase::Proxy => match proxy::read(rest) {
                     ProxyHeader::NeedMore => break,
-                    ProxyHeader::Done { bytes, source, .. } => {
-                        at += bytes;
+                    ProxyHeader::Done { bytes: header, source, .. } => {
+                        at += header;
                         conn.phase = Phase::Idle;
                         if let Some(source) = source {
                             conn.peer = PackedPeer::new(Peer::Inet(source));
+                        }
+                        if !self.count_address(token) {
+                            self.close(token, CloseReason::AddressLimit, true);
+                            return (bytes.len(), false);
                         }
                     }
                     ProxyHeader::Bad(_) => {
@@ -241,6 +247,8 @@ impl Core {
                     intake,
                     end_told: false,
                     body_seen: 0,
+                    rate_left_ns: self.policy.rate_window_ns,
+                    rate_seen: 0,
                     answered: false,
                     reply: None,
                     stream: None,
@@ -315,6 +323,8 @@ impl Core {
             intake,
             end_told: false,
             body_seen: 0,
+            rate_left_ns: self.policy.rate_window_ns,
+            rate_seen: 0,
             answered: false,
             reply: None,
             stream: None,
@@ -328,6 +338,7 @@ impl Core {
 
     /// Puts down the answer of an open exchange.
     fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
+        let draining = self.draining();
         let record = self.records.get_mut(place).expect("the caller has looked it up");
         record.answered = true;
         let mut asked = record.asked;
@@ -347,7 +358,7 @@ impl Core {
             // From here on it counts what is dropped.
             record.body_seen = 0;
         }
-        asked.keep &= !unsafe_to_go_on;
+        asked.keep &= !unsafe_to_go_on && !draining;
         record.asked = asked;
         let body_done = record.intake.is_done();
         let status = reply.status;
@@ -362,7 +373,7 @@ impl Core {
             record.intake = Intake::Done;
             self.conns[token.index as usize].flags |= LINGER;
         } else if !body_done {
-            self.set_rate_window(token, 0);
+            self.begin_rate_window(token, place);
         }
         if self.records.get(place).is_some_and(|record| record.stream.is_some()) {
             self.pull(token, place);
@@ -505,7 +516,7 @@ impl Core {
     /// The exchange that was open is over: the connection is between requests.
     #[inline]
     fn next_request(&mut self, token: Token) {
-        let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
+        let idle = self.now.mono_ns.saturating_add(self.rest_ns);
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Idle;
         conn.deadline_ns = idle;
@@ -582,7 +593,11 @@ impl Core {
         let handler = record.handler;
         record.end_told = done;
         if done || !data.is_empty() {
-            self.conns[token.index as usize].deadline_ns = u64::MAX;
+            let conn = &mut self.conns[token.index as usize];
+            // The window goes on when the handler asks again: asking may not begin it anew, or a byte now and
+            // then would hold the connection for ever.
+            record.rate_left_ns = conn.deadline_ns.saturating_sub(self.now.mono_ns).min(record.rate_left_ns);
+            conn.deadline_ns = u64::MAX;
         }
         if !data.is_empty() {
             self.call_body(handler, key, Piece::Data(data));
@@ -593,7 +608,7 @@ impl Core {
         used
     }
 
-    fn call_body(&mut self, handler: u16, key: ExchangeKey, piece: Piece<'_>) {
+    pub(crate) fn call_body(&mut self, handler: u16, key: ExchangeKey, piece: Piece<'_>) {
         let Some(Some(mounted)) = self.handlers.get_mut(handler as usize) else { return };
         let called = catch_unwind(AssertUnwindSafe(|| mounted.handler.body(key, piece)));
         if called.is_err() {
@@ -725,15 +740,24 @@ impl Core {
             _ => return,
         };
         record.intake = Intake::Wanted(decoder);
-        let token = record.token;
-        let asks = std::mem::replace(&mut record.asked.awaits_continue, false) && record.body_seen == 0;
-        let seen = record.body_seen;
-        self.set_rate_window(token, seen);
+        let (token, left_ns) = (record.token, record.rate_left_ns);
+        self.set_deadline(token, left_ns);
+        self.invite(token, key.slot);
+        self.go_on(token);
+    }
+
+    /// Sends `100 Continue` to a client that waits for it, once a handler wants the body and no answer to an
+    /// earlier request is on its way.
+    fn invite(&mut self, token: Token, place: u32) {
+        let Some(record) = self.records.get_mut(place) else { return };
         let conn = &self.conns[token.index as usize];
-        if asks && conn.input.is_none() && !conn.has(SENDING) {
+        if !record.asked.awaits_continue || !matches!(record.intake, Intake::Wanted(_)) || conn.has(SENDING) {
+            return;
+        }
+        record.asked.awaits_continue = false;
+        if record.body_seen == 0 && conn.input.is_none() {
             self.out.tail(&mut self.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
-        self.go_on(token);
     }
 
     /// A handler's stream has more.
@@ -756,7 +780,7 @@ impl Core {
     pub(crate) fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>) {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(bytes);
-        let idle = self.now.mono_ns.saturating_add(self.policy.idle_time_ns);
+        let idle = self.now.mono_ns.saturating_add(self.rest_ns);
         let Some(conn) = self.conn(token) else { return };
         conn.flags &= !SENDING;
         if conn.is_at_rest() {
@@ -764,8 +788,12 @@ impl Core {
             conn.deadline_ns = idle;
             return;
         }
-        let place = conn.record;
-        conn.deadline_ns = if conn.phase == Phase::Open { u64::MAX } else { idle };
+        let (place, phase) = (conn.record, conn.phase);
+        conn.deadline_ns = if phase == Phase::Open { u64::MAX } else { idle };
+        if phase == Phase::Head {
+            // It began behind a request that is now answered.
+            self.set_deadline(token, self.policy.head_time_ns);
+        }
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
         self.end_flight(flight, None);
         if let Some(record) = self.records.get_mut(place) {
@@ -774,8 +802,9 @@ impl Core {
             } else if record.stream.is_some() {
                 self.pull(token, place);
             } else if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {
-                let seen = record.body_seen;
-                self.set_rate_window(token, seen);
+                let left_ns = record.rate_left_ns;
+                self.set_deadline(token, left_ns);
+                self.invite(token, place);
             }
         }
         self.go_on(token);
@@ -868,7 +897,6 @@ impl Core {
         }
         let spare = self.spare_segments.pop().unwrap_or_default();
         let segments = std::mem::replace(&mut self.segments, spare);
-        let total: u64 = segments.iter().map(Segment::len).sum();
         let flight = self.begin_flight();
         let deadline = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
         let conn = &mut self.conns[token.index as usize];
@@ -876,9 +904,11 @@ impl Core {
         conn.flight = flight;
         conn.flags |= SENDING;
         conn.deadline_ns = deadline;
-        conn.window_bytes = total;
+        conn.window_bytes = UNMEASURED;
         let segments = conn.transport.seal(segments);
-        self.wheel.arm_earlier(token.index, deadline);
+        // Once it is sent the connection may be at rest, which touches no wheel.
+        let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
+        self.wheel.arm_earlier(token.index, armed);
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
     }
 
@@ -940,12 +970,13 @@ impl Core {
         self.close(token, reason, fault == Fault::FileShrunk);
     }
 
-    /// A connection's deadline has passed. `unsent` are the bytes of its send that the kernel has not taken.
+    /// A connection's deadline has passed. `unsent` are the bytes that its peer does not have yet.
     pub(crate) fn overdue(&mut self, token: Token, unsent: u64) {
         let Some(conn) = self.conn(token) else { return };
         if conn.has(SENDING) {
+            let measured = conn.window_bytes != UNMEASURED;
             let taken = conn.window_bytes.saturating_sub(unsent);
-            if taken < self.policy.window_bytes(self.policy.write_rate) {
+            if measured && taken < self.policy.window_bytes(self.policy.write_rate) {
                 self.close(token, CloseReason::WriteRate, true);
             } else {
                 self.conns[token.index as usize].window_bytes = unsent;
@@ -954,9 +985,15 @@ impl Core {
             return;
         }
         match conn.phase {
-            Phase::Idle if conn.requests == 0 => self.close(token, CloseReason::HeadTime, false),
             Phase::Idle => {
-                let reason = if self.draining() { CloseReason::Drain } else { CloseReason::IdleTime };
+                let fresh = conn.requests == 0;
+                let reason = if self.draining() {
+                    CloseReason::Drain
+                } else if fresh {
+                    CloseReason::HeadTime
+                } else {
+                    CloseReason::IdleTime
+                };
                 self.close(token, reason, false);
             }
             Phase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
@@ -968,12 +1005,11 @@ impl Core {
                 self.time_out(token, CloseReason::HeadTime);
             }
             Phase::Open => {
-                let (place, window) = (conn.record, conn.window_bytes);
+                let place = conn.record;
                 let Some(record) = self.records.get(place) else { return };
-                let taken = record.body_seen.saturating_sub(window);
+                let taken = record.body_seen - record.rate_seen;
                 if taken >= self.policy.window_bytes(self.policy.body_rate) {
-                    let seen = record.body_seen;
-                    self.set_rate_window(token, seen);
+                    self.begin_rate_window(token, place);
                 } else {
                     self.break_body(token, CloseReason::BodyRate, Some(408));
                     self.settle(token);
@@ -1004,9 +1040,11 @@ impl Core {
         self.settle(token);
     }
 
-    /// Judges the rate of a body from now on; `seen` bytes of it have arrived.
-    fn set_rate_window(&mut self, token: Token, seen: u64) {
-        self.conns[token.index as usize].window_bytes = seen;
+    /// Judges the rate of a body from now on.
+    fn begin_rate_window(&mut self, token: Token, place: u32) {
+        let Some(record) = self.records.get_mut(place) else { return };
+        record.rate_seen = record.body_seen;
+        record.rate_left_ns = self.policy.rate_window_ns;
         self.set_deadline(token, self.policy.rate_window_ns);
     }
 }

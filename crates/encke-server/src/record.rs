@@ -26,6 +26,10 @@ pub(crate) struct Record {
     pub(crate) end_told: bool,
     /// Bytes of the request's body so far.
     pub(crate) body_seen: u64,
+    /// What of the present rate window is left, in ns; it passes only while the body is read.
+    pub(crate) rate_left_ns: u64,
+    /// `body_seen` when that window began.
+    pub(crate) rate_seen: u64,
     pub(crate) answered: bool,
     /// An answer that came while a send was in flight.
     pub(crate) reply: Option<Box<Reply>>,

@@ -116,6 +116,8 @@ pub(crate) struct Core {
     pub(crate) now: Now,
     pub(crate) date: DateCache,
     pub(crate) policy: Rc<Policy>,
+    /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
+    pub(crate) rest_ns: u64,
     pub(crate) conns: Vec<Conn>,
     pub(crate) wheel: Wheel,
     pub(crate) records: Slab<Record>,
@@ -183,6 +185,7 @@ impl<R: Reactor> Worker<R> {
             now,
             date: DateCache::new(now.unix_s()),
             policy: Rc::new(plan.policy.clone()),
+            rest_ns: plan.policy.idle_time_ns,
             conns: Vec::new(),
             wheel: Wheel::new(now.mono_ns),
             records: Slab::new(),
@@ -284,11 +287,13 @@ impl<R: Reactor> Worker<R> {
             if conn.deadline_ns > self.core.now.mono_ns {
                 // Postponed since the timer was armed.
                 if conn.deadline_ns != u64::MAX {
-                    self.core.wheel.arm(index, conn.deadline_ns);
+                    // A connection that is busy now may come to rest before that.
+                    let rest = self.core.now.mono_ns.saturating_add(self.core.rest_ns);
+                    self.core.wheel.arm(index, conn.deadline_ns.min(rest));
                 }
                 continue;
             }
-            let unsent = self.reactor.unsent(token);
+            let unsent = self.reactor.unsent(token) + self.reactor.unacknowledged(token);
             self.core.overdue(token, unsent);
             self.submit();
         }
@@ -336,6 +341,9 @@ impl<R: Reactor> Worker<R> {
             }
             Command::Reload(plan) => {
                 self.core.policy = Rc::new(plan.policy.clone());
+                if !self.core.draining() {
+                    self.core.rest_ns = plan.policy.idle_time_ns;
+                }
                 self.core.mount(&plan);
             }
             Command::Drain { delay, time } => {
@@ -540,18 +548,28 @@ impl Core {
             // Whoever comes now waits in the kernel's queue; whoever runs the server is still let in.
             self.pause_accept(false);
         }
-        if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, peer) {
-            if !self.census.enter_address(address.ip(), most) {
-                self.close(token, CloseReason::AddressLimit, true);
-                return;
-            }
-            self.conns[index].flags |= COUNTED;
+        // Behind a PROXY header the client is known only when that is read.
+        if !kind.proxy_protocol && !self.count_address(token) {
+            self.close(token, CloseReason::AddressLimit, true);
+            return;
         }
         if open.saturating_mul(100) >= most.saturating_mul(SHED_PERCENT) {
             self.shed_one();
         }
         self.wheel.arm(token.index, deadline_ns);
         self.ops.push((token, Op::Recv));
+    }
+
+    /// Counts a connection against its address; false if that has as many as it may have.
+    pub(crate) fn count_address(&mut self, token: Token) -> bool {
+        let conn = &mut self.conns[token.index as usize];
+        if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, conn.peer.unpack()) {
+            if !self.census.enter_address(address.ip(), most) {
+                return false;
+            }
+            conn.flags |= COUNTED;
+        }
+        true
     }
 
     /// Closes an idle connection: of those that the clock's hand passes, the one that would time out first.
@@ -654,10 +672,9 @@ impl Core {
         use crate::record::Intake;
         if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
             && !record.answered
-            && let Some(Some(mounted)) = self.handlers.get_mut(usize::from(record.handler))
         {
             let key = ExchangeKey { slot, generation: record.generation, stream: 0 };
-            mounted.handler.body(key, crate::handler::Piece::Broken);
+            self.call_body(record.handler, key, crate::handler::Piece::Broken);
         }
         if let Some(entry) = record.entry {
             self.finish_entry(entry, record.sent_bytes, record.started_ns);
@@ -683,14 +700,17 @@ impl Core {
         }
     }
 
-    /// Idle connections of a server that stops get a moment to send what they have on the way.
+    /// Idle connections of a server that stops get a moment to send what they have on the way; those that are
+    /// busy get it when they come to rest.
     fn release_idle(&mut self) {
-        for index in 0..self.conns.len() as u32 {
-            let conn = &self.conns[index as usize];
+        self.rest_ns = RETIRE_NS;
+        let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
+        let connected = |(_, conn): &(usize, &mut Conn)| conn.phase != Phase::Vacant;
+        for (index, conn) in self.conns.iter_mut().enumerate().filter(connected) {
             if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
-                let token = Token { index, generation: conn.generation };
-                self.set_deadline(token, RETIRE_NS);
+                conn.deadline_ns = rest;
             }
+            self.wheel.arm_earlier(index as u32, rest);
         }
     }
 

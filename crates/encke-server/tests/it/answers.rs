@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use encke_server::{Body, CloseReason, Exchange, Fields, Outcome, Prepared, Reply, Request};
 
-use crate::rig::handlers::{Echo, Feed, Held, Pattern, Step, hello, lock, pattern, streamed};
+use crate::rig::handlers::{
+    Echo, Feed, Held, PATTERN_BYTES_MAX, Pattern, Step, hello, lock, pattern, streamed,
+};
 use crate::rig::{End, Stand};
 
 on_every_stand! {
@@ -159,7 +161,7 @@ fn every_kind_of_body_arrives_whole(stand: Stand) {
             Reply::new(200).body(Body::Bytes(content.to_vec())),
             Reply::new(200).body(Body::Shared(Arc::clone(content))),
             Reply::prepared(Arc::clone(prepared)),
-            streamed(Pattern { bytes: Arc::new(content.to_vec()), pulled: Arc::default() }),
+            streamed(Pattern { bytes: pattern(content.len()), pulled: Arc::default() }),
         ];
         // All in one pipeline, so that they stand next to each other in what is sent.
         client.send(GET.repeat(bodies.len()));
@@ -188,34 +190,27 @@ fn no_answer_can_be_split_by_its_values(stand: Stand) {
     assert_eq!(client.get("/?fine").status, 200);
 }
 
-/// Mounts a stream of a pattern.
-fn patterned(
-    bytes: &Arc<Vec<u8>>,
-) -> impl Fn(&Request<'_>, Exchange) -> Outcome + Clone + Send + Sync + 'static {
-    let bytes = Arc::clone(bytes);
-    move |_: &Request<'_>, _: Exchange| {
-        Outcome::Now(streamed(Pattern { bytes: Arc::clone(&bytes), pulled: Arc::default() }))
-    }
+/// A stream of a megabyte.
+fn million(_: &Request<'_>, _: Exchange) -> Outcome {
+    Outcome::Now(streamed(Pattern { bytes: pattern(1_000_000), pulled: Arc::default() }))
 }
 
 fn a_stream_arrives_whole_in_chunks(stand: Stand) {
-    let bytes = Arc::new(pattern(1_000_000));
-    let rig = stand.serve(|server| server.mount("/", patterned(&bytes)));
+    let rig = stand.serve(|server| server.mount("/", million));
     let mut client = rig.client();
     for _ in 0..3 {
         let answer = client.get("/");
         assert_eq!(answer.field("Transfer-Encoding"), Some("chunked"));
-        assert!(answer.body == *bytes);
+        assert!(answer.body == pattern(1_000_000));
     }
 }
 
 fn a_stream_to_an_http_1_0_client_ends_with_the_connection(stand: Stand) {
-    let bytes = Arc::new(pattern(1_000_000));
-    let rig = stand.serve(|server| server.mount("/", patterned(&bytes)));
+    let rig = stand.serve(|server| server.mount("/", million));
     for connection in ["", "Connection: keep-alive\r\n"] {
         let answer = rig.client().ask(format!("GET / HTTP/1.0\r\n{connection}\r\n"));
         assert_eq!(answer.field("Transfer-Encoding"), None);
-        assert!(answer.closes() && answer.body == *bytes);
+        assert!(answer.closes() && answer.body == pattern(1_000_000));
     }
 }
 
@@ -250,12 +245,12 @@ fn a_stream_that_has_nothing_is_woken_from_another_thread(stand: Stand) {
 }
 
 fn a_stream_is_pulled_only_as_fast_as_it_is_read(stand: Stand) {
-    let bytes = Arc::new(pattern(64 << 20));
+    let bytes = pattern(PATTERN_BYTES_MAX);
     let pulled: Arc<Mutex<usize>> = Arc::default();
-    let (all, count) = (Arc::clone(&bytes), Arc::clone(&pulled));
-    let rig = stand.serve(move |server| {
+    let count = Arc::clone(&pulled);
+    let rig = stand.serve(|server| {
         server.mount("/", move |_: &Request<'_>, _: Exchange| {
-            Outcome::Now(streamed(Pattern { bytes: Arc::clone(&all), pulled: Arc::clone(&count) }))
+            Outcome::Now(streamed(Pattern { bytes, pulled: Arc::clone(&count) }))
         })
     });
     let mut client = rig.narrow_client();

@@ -34,7 +34,7 @@ fn a_body_is_echoed_in_both_framings(stand: Stand) {
     for len in [0, 1, 100, 4096, 65_536, 65_537, 1_000_000] {
         let body = pattern(len);
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n"));
-        client.send(&body);
+        client.send(body);
         assert!(client.answer().body == body, "{len} bytes with a length");
 
         client.send("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -242,7 +242,7 @@ fn a_handler_that_reads_slowly_holds_up_the_client(stand: Stand) {
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n"));
     valve.wait(&rig);
     let body = pattern(LEN);
-    let mut sent = client.send_what_fits(&body);
+    let mut sent = client.send_what_fits(body);
     assert!(sent < LEN, "the client was never held up");
     for _ in 0..20 {
         valve.pass(&rig);

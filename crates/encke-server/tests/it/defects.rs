@@ -404,7 +404,6 @@ fn a_head_that_drips_has_its_time(stand: Stand) {
     }
     let answer = client.answer();
     assert!(answer.status == 408 && answer.closes(), "{answer:?}");
-    client.finish();
     rig.wait_for_closes(CloseReason::HeadTime, 1);
 }
 

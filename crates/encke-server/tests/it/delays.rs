@@ -4,7 +4,10 @@
 //! A busy machine delays some answers by as much, a fault of ours delays every one of a kind: so the middle one is
 //! judged.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use encke_server::{Outcome, Request};
 
 use crate::rig::handlers::{Pattern, hello, pattern, streamed};
 use crate::rig::{Client, Folder, Stand, site};
@@ -19,15 +22,12 @@ const ROUNDS: usize = 200;
 
 fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
     let sixteen = pattern(16 * 1024);
-    let folder = Folder::new()
-        .with("small", "13 bytes here")
-        .with("sixteen", &sixteen)
-        .with("large", pattern(300_000));
+    let folder =
+        Folder::new().with("small", "13 bytes here").with("sixteen", sixteen).with("large", pattern(300_000));
     let site = site(&folder);
     let rig = stand.serve(|server| {
-        server.mount("/", site).mount("/hello", hello).mount("/stream", |_: &encke_server::Request<'_>, _| {
-            let bytes = std::sync::Arc::new(pattern(20_000));
-            encke_server::Outcome::Now(streamed(Pattern { bytes, pulled: Default::default() }))
+        server.mount("/", site).mount("/hello", hello).mount("/stream", |_: &Request<'_>, _| {
+            Outcome::Now(streamed(Pattern { bytes: pattern(20_000), pulled: Arc::default() }))
         })
     });
     let get = |name: &str| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -2,7 +2,7 @@
 
 use encke_server::CloseReason;
 
-use crate::rig::handlers::pattern;
+use crate::rig::handlers::{PATTERN_BYTES_MAX, pattern};
 use crate::rig::{End, Folder, Stand};
 
 on_every_back_end! {
@@ -13,11 +13,11 @@ on_every_back_end! {
     a_part_of_a_large_file_is_that_part,
 }
 
-const LEN: usize = 64 << 20;
+const LEN: usize = PATTERN_BYTES_MAX;
 
 fn a_large_file_arrives_whole_at_several_readers_at_once(stand: Stand) {
     let content = pattern(LEN);
-    let folder = Folder::new().with("large", &content).with("small", "small");
+    let folder = Folder::new().with("large", content).with("small", "small");
     let rig = stand.serve_folder(&folder);
     let mut readers = [rig.client(), rig.client(), rig.client()];
     for reader in &mut readers {
@@ -77,7 +77,7 @@ fn a_file_that_is_replaced_is_the_new_one_from_then_on(stand: Stand) {
 
 fn a_file_that_is_replaced_on_its_way_is_finished_as_it_began(stand: Stand) {
     let content = pattern(16 << 20);
-    let folder = Folder::new().with("large", &content);
+    let folder = Folder::new().with("large", content);
     let rig = stand.serve_folder(&folder);
     let mut client = rig.narrow_client();
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -89,7 +89,7 @@ fn a_file_that_is_replaced_on_its_way_is_finished_as_it_began(stand: Stand) {
 
 fn a_part_of_a_large_file_is_that_part(stand: Stand) {
     let content = pattern(LEN);
-    let folder = Folder::new().with("large", &content);
+    let folder = Folder::new().with("large", content);
     let rig = stand.serve_folder(&folder);
     let mut client = rig.client();
     for (first, last) in [(0, 0), (1, 1_000_000), (LEN - 1, LEN - 1), (12_345_678, 45_678_901)] {

@@ -231,8 +231,7 @@ impl Client {
         if self.arrived.is_empty() {
             self.fill(most);
         }
-        let count = most.min(self.arrived.len());
-        self.arrived.drain(..count).collect()
+        self.take(most.min(self.arrived.len()))
     }
 
     /// Reads exactly so many bytes.
@@ -240,7 +239,7 @@ impl Client {
         while self.arrived.len() < count {
             assert_eq!(self.fill(count), None, "the end, {} bytes too early", count - self.arrived.len());
         }
-        self.arrived.drain(..count).collect()
+        self.take(count)
     }
 
     /// Reads only a head: the status, fields, and nothing of the body.
@@ -303,7 +302,7 @@ impl Client {
     fn read_head(&mut self) -> Vec<u8> {
         loop {
             if let Some(end) = self.arrived.windows(4).position(|four| four == b"\r\n\r\n") {
-                return self.arrived.drain(..end + 4).collect();
+                return self.take(end + 4);
             }
             if let Some(end) = self.fill(usize::MAX) {
                 let arrived = String::from_utf8_lossy(&self.arrived).into_owned();
@@ -330,12 +329,19 @@ impl Client {
     fn read_line(&mut self) -> Vec<u8> {
         loop {
             if let Some(end) = self.arrived.windows(2).position(|two| two == b"\r\n") {
-                let line = self.arrived.drain(..end + 2).collect::<Vec<_>>();
-                return line[..end].to_vec();
+                let mut line = self.take(end + 2);
+                line.truncate(end);
+                return line;
             }
             let ended = self.fill(usize::MAX);
             assert_eq!(ended, None, "in the middle of a line");
         }
+    }
+
+    /// The first bytes of what has arrived.
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let rest = self.arrived.split_off(count);
+        std::mem::replace(&mut self.arrived, rest)
     }
 
     fn read_to_end(&mut self) -> End {

@@ -1,7 +1,7 @@
 //! Handlers for cases: what they do when they are called, and how a case steers them from outside.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use encke_server::{
     Body, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Pull, Pulled, Reply, Request,
@@ -262,17 +262,24 @@ impl Drop for Fed {
     }
 }
 
-/// Content of any length whose every byte depends on where it stands.
-pub fn pattern(len: usize) -> Vec<u8> {
-    (0..len.div_ceil(8) as u64)
-        .flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
-        .take(len)
-        .collect()
+/// The longest [`pattern`].
+pub const PATTERN_BYTES_MAX: usize = 64 << 20;
+
+/// Content whose every byte depends on where it stands. All of them begin alike.
+pub fn pattern(len: usize) -> &'static [u8] {
+    static WHOLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut bytes = Vec::with_capacity(PATTERN_BYTES_MAX);
+        for word in 0..PATTERN_BYTES_MAX as u64 / 8 {
+            bytes.extend_from_slice(&word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+        }
+        bytes
+    });
+    &WHOLE[..len]
 }
 
 /// Streams a pattern of some length, and counts how far it was pulled.
 pub struct Pattern {
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: &'static [u8],
     pub pulled: Arc<Mutex<usize>>,
 }
 
