@@ -49,9 +49,9 @@ impl FromStr for Listen {
 /// An address to listen at, as it is written.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ListenAddress {
-    /// `8080`: 127.0.0.1 and [::1].
+    /// `8080`: 127.0.0.1 and `[::1]`.
     Loopback(u16),
-    /// `:8080`: 0.0.0.0 and [::].
+    /// `:8080`: 0.0.0.0 and `[::]`.
     Everywhere(u16),
     /// `127.0.0.1:8080`.
     Inet(SocketAddr),
