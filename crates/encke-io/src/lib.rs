@@ -61,3 +61,29 @@ pub type EpollEdgeReactor = readiness::Readiness<poller::epoll::EpollEdge>;
 /// The reactor over io_uring(7).
 #[cfg(target_os = "linux")]
 pub use uring::{UringReactor, UringSettings};
+
+/// Something that runs on a reactor, of whichever kind it turns out to be.
+pub trait Run {
+    /// Runs on it, or hears why it is not to be had.
+    fn run<R: Reactor>(self, reactor: Result<R, Unavailable>);
+}
+
+/// Makes the reactor of a back end, on this thread, and runs something on it: the one place where a value chooses
+/// the code.
+pub fn run_on(backend: Backend, pool: offload::Pool, run: impl Run) {
+    match backend {
+        #[cfg(unix)]
+        Backend::Poll => run.run(PollReactor::new(pool)),
+        #[cfg(target_os = "linux")]
+        Backend::EpollLevel => run.run(EpollLevelReactor::new(pool)),
+        #[cfg(target_os = "linux")]
+        Backend::EpollEdge => run.run(EpollEdgeReactor::new(pool)),
+        #[cfg(target_os = "linux")]
+        Backend::Uring => run.run(UringReactor::new(pool)),
+        other => {
+            drop(pool);
+            let reason = "this program was built without it".into();
+            run.run::<SimReactor>(Err(Unavailable { backend: Some(other), reason }));
+        }
+    }
+}

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{self as sys, RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{self as sys, RecvFlags, Shutdown, sockopt};
 
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
@@ -30,7 +30,7 @@ use crate::op::{Done, Event, Op, OpKind, Segment, Send, Token};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
-use crate::sending::{Sending, Step};
+use crate::sending::{QUIET, Sending, Step};
 use crate::slab::Slab;
 use crate::socket;
 use crate::wake::{self, Waker};
@@ -394,7 +394,7 @@ impl<P: Poller> Readiness<P> {
         let mut taken = 0;
         if let [Segment::Bytes(bytes)] = &send.segments[..]
             && !send.more
-            && let Ok(sent) = sys::send(place.descriptor(), bytes, SendFlags::NOSIGNAL)
+            && let Ok(sent) = sys::send(place.descriptor(), bytes, QUIET)
         {
             taken = sent as u64;
             if sent == bytes.len() {

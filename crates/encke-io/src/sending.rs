@@ -108,6 +108,8 @@ impl Sending {
     }
 }
 
+#[cfg(unix)]
+pub(crate) use system::QUIET;
 #[cfg(target_os = "linux")]
 pub(crate) use system::SLICES;
 
@@ -188,9 +190,9 @@ mod system {
     /// A peer that is gone is an error, not a signal. Systems without the flag rely on Rust's runtime, which
     /// ignores SIGPIPE from the start.
     #[cfg(not(target_vendor = "apple"))]
-    const QUIET: SendFlags = SendFlags::NOSIGNAL;
+    pub(crate) const QUIET: SendFlags = SendFlags::NOSIGNAL;
     #[cfg(target_vendor = "apple")]
-    const QUIET: SendFlags = SendFlags::empty();
+    pub(crate) const QUIET: SendFlags = SendFlags::empty();
 
     enum SendFault {
         Errno(Errno),

@@ -14,7 +14,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_stats::{Family, json, prometheus};
 use encke_wire::field::Known;
@@ -109,7 +108,7 @@ impl Admin {
                 "Open descriptors.",
                 encke_io::host::open_descriptors().map(|count| count as u64),
             ),
-            ("process_start_time_seconds", "Start, since 1970.", unix_seconds(self.board.started)),
+            ("process_start_time_seconds", "Start, since 1970.", Some(self.board.started_s)),
         ];
         for (name, help, value) in process {
             if let Some(value) = value {
@@ -137,7 +136,7 @@ impl Admin {
             "backend_reason": board.backend_reason,
             "workers": board.metrics.len(),
             "pid": std::process::id(),
-            "started_s": unix_seconds(board.started),
+            "started_s": board.started_s,
             "listen": text(&crate::server::lock(&board.addresses)),
             "admin": text(&board.admin_addresses),
             "connections_limit": board.connections,
@@ -164,10 +163,6 @@ fn host_is_safe(authority: &[u8]) -> bool {
     authority.is_loopback()
         || host.parse::<Ipv4Addr>().is_ok()
         || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
-}
-
-fn unix_seconds(time: SystemTime) -> Option<u64> {
-    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ pub(crate) struct Board {
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
     pub(crate) log: AccessLog,
-    pub(crate) started: std::time::SystemTime,
+    /// Start, in seconds since 1970.
+    pub(crate) started_s: u64,
 }
 
 impl Server {
@@ -217,7 +218,7 @@ impl Server {
             admin_addresses,
             connections: options.policy.connections,
             log: log.clone(),
-            started: std::time::SystemTime::now(),
+            started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
         mounts.extend(admin(&board));
         let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
@@ -368,27 +369,23 @@ struct Seat {
 
 type Report = std::sync::mpsc::Sender<io::Result<Arc<Link>>>;
 
+/// A worker's seat on its way to a reactor.
+struct Taken<'a> {
+    seat: Seat,
+    report: &'a Report,
+}
+
 impl Seat {
     /// Runs a worker on the chosen back end until it is over.
     fn take(self, backend: Backend, report: &Report) {
         let pool = self.pool.clone();
-        match backend {
-            #[cfg(unix)]
-            Backend::Poll => self.run(encke_io::PollReactor::new(pool), report),
-            #[cfg(target_os = "linux")]
-            Backend::EpollLevel => self.run(encke_io::EpollLevelReactor::new(pool), report),
-            #[cfg(target_os = "linux")]
-            Backend::EpollEdge => self.run(encke_io::EpollEdgeReactor::new(pool), report),
-            #[cfg(target_os = "linux")]
-            Backend::Uring => self.run(encke_io::UringReactor::new(pool), report),
-            other => {
-                let reason = format!("this program was built without the back end {other}");
-                let _gone = report.send(Err(io::Error::new(io::ErrorKind::Unsupported, reason)));
-            }
-        }
+        encke_io::run_on(backend, pool, Taken { seat: self, report });
     }
+}
 
-    fn run<R: Reactor>(self, reactor: Result<R, encke_io::Unavailable>, report: &Report) {
+impl encke_io::Run for Taken<'_> {
+    fn run<R: Reactor>(self, reactor: Result<R, encke_io::Unavailable>) {
+        let Self { seat, report } = self;
         let reactor = match reactor {
             Ok(reactor) => reactor,
             Err(error) => {
@@ -397,8 +394,8 @@ impl Seat {
             }
         };
         let link = Link::new(reactor.waker());
-        let mut worker = Worker::new(reactor, Arc::clone(&link), &self.plan, self.shared);
-        for (listener, kind) in self.queue {
+        let mut worker = Worker::new(reactor, Arc::clone(&link), &seat.plan, seat.shared);
+        for (listener, kind) in seat.queue {
             if let Err(fault) = worker.listen(listener, kind) {
                 let _gone = report.send(Err(io::Error::other(fault)));
                 return;

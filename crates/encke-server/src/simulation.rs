@@ -305,7 +305,7 @@ struct Run {
 }
 
 fn run(seed: u64) -> Run {
-    let fouls = seed % 3 != 0;
+    let fouls = !seed.is_multiple_of(3);
     let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
     let count = 1 + (seed % 4) as usize;
     let plan = Plan {

@@ -73,7 +73,7 @@ impl Handler for Echoes {
         let Some((exchange, mut bytes)) = self.0.remove(&key) else { return };
         match piece {
             Piece::Data(data) if bytes.len() + data.len() > ECHO_BYTES_MAX => {
-                exchange.answer(Reply::error(413))
+                exchange.answer(Reply::error(413));
             }
             Piece::Data(data) => {
                 bytes.extend_from_slice(data);

@@ -4,6 +4,7 @@
 
 use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -14,7 +15,7 @@ use encke_server::settings::{ListenAddress, OrAuto, OrOff};
 #[derive(Parser, Debug)]
 #[command(
     name = "encke",
-    version = VERSION,
+    version = VERSION.as_str(),
     max_term_width = 100,
     disable_help_subcommand = true,
     arg_required_else_help = true,
@@ -30,22 +31,11 @@ pub(crate) struct Arguments {
 }
 
 /// Version, back ends compiled in, target.
-const VERSION: &str = version();
-
-#[cfg(target_os = "linux")]
-const fn version() -> &'static str {
-    concat!(
-        env!("CARGO_PKG_VERSION"),
-        " (back ends: uring, epoll-edge, epoll-level, poll; ",
-        env!("ENCKE_TARGET"),
-        ")"
-    )
-}
-
-#[cfg(not(target_os = "linux"))]
-const fn version() -> &'static str {
-    concat!(env!("CARGO_PKG_VERSION"), " (back ends: poll; ", env!("ENCKE_TARGET"), ")")
-}
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let names = Backend::NAMED.into_iter().filter(|backend| backend.compiled()).map(Backend::name);
+    let names = names.collect::<Vec<_>>().join(", ");
+    format!("{} (back ends: {names}; {})", env!("CARGO_PKG_VERSION"), env!("ENCKE_TARGET"))
+});
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -183,7 +173,7 @@ mod tests {
     #[test]
     fn the_version_names_exactly_the_back_ends_that_are_compiled_in() {
         for backend in Backend::NAMED {
-            assert_eq!(VERSION.contains(backend.name()), backend.compiled(), "{backend} in {VERSION}");
+            assert_eq!(VERSION.contains(backend.name()), backend.compiled(), "{backend} in {}", *VERSION);
         }
     }
 }

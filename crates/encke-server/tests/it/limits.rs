@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use encke_server::{CloseReason, Policy, Reply};
 
+use crate::rig::client::Answer;
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
 use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, ms, site};
 
@@ -344,7 +345,7 @@ fn a_connection_has_so_many_requests(stand: Stand) {
         stand.serve_by(|policy| policy.requests_per_connection = Some(3), |server| server.mount("/", hello));
     let mut client = rig.client();
     client.send(GET.repeat(5));
-    let closes: Vec<bool> = client.answers(3).iter().map(|answer| answer.closes()).collect();
+    let closes: Vec<bool> = client.answers(3).iter().map(Answer::closes).collect();
     assert_eq!(closes, [false, false, true]);
     client.finish();
     assert_eq!(client.end(), End::Finished);
