@@ -7,10 +7,8 @@ use encke_io::{Fault, LEASE_BYTES_MAX, Op, OpKind, Peer as Origin, Reactor, Segm
 use crate::stage::{End, Note, Peer, Random, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
-/// Far more than a connection's buffers hold, so that a send that nobody reads must block.
-const TOO_MUCH: usize = 16 << 20;
-/// A window so small that little is under way.
-const NARROW: Option<usize> = Some(4 * 1024);
+/// A window so small that a connection is soon full, and large enough to be emptied soon.
+const NARROW: Option<usize> = Some(32 * 1024);
 
 fn bytes(bytes: &[u8]) -> Segment {
     Segment::Bytes(bytes.to_vec())
@@ -18,10 +16,10 @@ fn bytes(bytes: &[u8]) -> Segment {
 
 /// Starts a send that blocks, and waits until it does; the number of bytes that the system has not taken.
 fn blocked_send<S: Scene>(stage: &mut Stage<S>, token: Token) -> u64 {
-    stage.send(token, vec![Segment::Bytes(pattern(TOO_MUCH))]);
+    stage.send(token, vec![Segment::Bytes(pattern(S::TOO_MUCH))]);
     stage.settle();
     let unsent = stage.reactor().unsent(token);
-    assert!(unsent > 0, "{TOO_MUCH} bytes were taken although nobody reads");
+    assert!(unsent > 0, "{} bytes were taken although nobody reads", S::TOO_MUCH);
     unsent
 }
 
@@ -168,8 +166,8 @@ pub fn an_end_is_hinted_beside_a_blocked_send<S: Scene>(stage: &mut Stage<S>) {
     peer.shutdown();
     assert!(stage.peer_closed(token));
     stage.silent_about(token);
-    assert!(stage.peer_receives(&mut peer, TOO_MUCH) == pattern(TOO_MUCH));
-    assert_eq!(stage.sent(token), TOO_MUCH as u64);
+    assert!(stage.peer_receives(&mut peer, S::TOO_MUCH) == pattern(S::TOO_MUCH));
+    assert_eq!(stage.sent(token), S::TOO_MUCH as u64);
 }
 
 pub fn a_paused_connection_keeps_what_arrives<S: Scene>(stage: &mut Stage<S>) {
@@ -258,16 +256,16 @@ pub fn a_send_to_a_slow_reader_goes_on_as_it_reads<S: Scene>(stage: &mut Stage<S
     let mut unsent = blocked_send(stage, token);
     assert_eq!(stage.reactor().occupancy().sends, 1);
     let mut arrived = Vec::new();
-    while arrived.len() < TOO_MUCH {
+    while arrived.len() < S::TOO_MUCH {
         // The kernel goes on when a good part of its buffer is free, not at each byte.
-        let share = (TOO_MUCH / 4).min(TOO_MUCH - arrived.len());
+        let share = (S::TOO_MUCH / 4).min(S::TOO_MUCH - arrived.len());
         arrived.extend(stage.peer_receives(&mut peer, share));
         let now = stage.reactor().unsent(token);
         assert!(now < unsent || unsent == 0, "{share} bytes were read, and {now} of {unsent} are unsent");
         unsent = now;
     }
-    assert!(arrived == pattern(TOO_MUCH));
-    assert_eq!(stage.sent(token), TOO_MUCH as u64);
+    assert!(arrived == pattern(S::TOO_MUCH));
+    assert_eq!(stage.sent(token), S::TOO_MUCH as u64);
     assert_eq!((stage.reactor().unsent(token), stage.reactor().occupancy().sends), (0, 0));
 }
 
@@ -316,7 +314,7 @@ pub fn a_busy_connection_does_not_starve_a_quiet_one<S: Scene>(stage: &mut Stage
 
 pub fn a_file_that_shrinks_while_it_is_sent_fails_the_send<S: Scene>(stage: &mut Stage<S>) {
     let (token, mut peer) = stage.connection_with(NARROW);
-    let content = pattern(TOO_MUCH);
+    let content = pattern(S::TOO_MUCH);
     let file = TemporaryFile::new("shrinks", &content);
     let whole = Segment::File { file: file.open(), offset: 0, len: content.len() as u64 };
     stage.send(token, vec![bytes(b"head"), whole, bytes(b"never")]);
@@ -367,7 +365,7 @@ pub fn a_reset_fails_a_blocked_send<S: Scene>(stage: &mut Stage<S>) {
     let (token, peer) = stage.connection_with(NARROW);
     let unsent = blocked_send(stage, token);
     peer.reset();
-    assert_eq!(stage.failed(token, OpKind::Send), (Fault::Reset, TOO_MUCH as u64 - unsent));
+    assert_eq!(stage.failed(token, OpKind::Send), (Fault::Reset, S::TOO_MUCH as u64 - unsent));
     assert_eq!(stage.reactor().occupancy().sends, 0);
 }
 
@@ -381,15 +379,15 @@ pub fn a_blocked_send_can_be_given_up<S: Scene>(stage: &mut Stage<S>) {
         }
         _ => None,
     });
-    assert_eq!((sent, segments), (TOO_MUCH as u64 - unsent, 1));
+    assert_eq!((sent, segments), (S::TOO_MUCH as u64 - unsent, 1));
     stage.submit(token, Op::Cancel);
     stage.silent_about(token);
     let arrived = stage.peer_receives(&mut peer, sent as usize);
-    assert!(arrived == pattern(TOO_MUCH)[..sent as usize]);
+    assert!(arrived == pattern(S::TOO_MUCH)[..sent as usize]);
     // The connection goes on where the send stopped, and nothing of the wish to give up is left.
     blocked_send(stage, token);
-    assert!(stage.peer_receives(&mut peer, TOO_MUCH) == pattern(TOO_MUCH));
-    assert_eq!(stage.sent(token), TOO_MUCH as u64);
+    assert!(stage.peer_receives(&mut peer, S::TOO_MUCH) == pattern(S::TOO_MUCH));
+    assert_eq!(stage.sent(token), S::TOO_MUCH as u64);
 }
 
 pub fn a_shutdown_waits_for_the_send_in_flight<S: Scene>(stage: &mut Stage<S>) {
@@ -397,9 +395,9 @@ pub fn a_shutdown_waits_for_the_send_in_flight<S: Scene>(stage: &mut Stage<S>) {
     blocked_send(stage, token);
     stage.submit(token, Op::Shutdown);
     let (arrived, end) = stage.peer_ends(&mut peer);
-    assert!(arrived == pattern(TOO_MUCH), "{} bytes arrived", arrived.len());
+    assert!(arrived == pattern(S::TOO_MUCH), "{} bytes arrived", arrived.len());
     assert_eq!(end, End::Finished);
-    assert_eq!(stage.sent(token), TOO_MUCH as u64);
+    assert_eq!(stage.sent(token), S::TOO_MUCH as u64);
 }
 
 pub fn closing_delivers_what_was_sent<S: Scene>(stage: &mut Stage<S>) {
@@ -429,7 +427,7 @@ pub fn closing_gives_back_an_unfinished_send<S: Scene>(stage: &mut Stage<S>) {
         blocked_send(stage, token);
         let segments = stage.close(token, op);
         assert_eq!(segments.len(), 1);
-        assert!(segments[0].memory() == Some(&pattern(TOO_MUCH)), "the very bytes");
+        assert!(segments[0].memory() == Some(&pattern(S::TOO_MUCH)), "the very bytes");
         assert_eq!(stage.reactor().occupancy().sends, 0);
     }
 }

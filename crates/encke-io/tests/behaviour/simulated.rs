@@ -20,6 +20,7 @@ impl Scene for Simulated {
     type Peer = Client;
     // What is on the way arrives when it arrives.
     const BURST: usize = 200;
+    const TOO_MUCH: usize = 1 << 20;
 
     fn open() -> Self {
         let world = World::new(5);

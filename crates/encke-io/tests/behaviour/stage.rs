@@ -16,7 +16,7 @@ use encke_io::{
 };
 
 /// How long a case may wait for what must come. Only a failing case ever waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a case plays.
 pub trait Scene: Sized {
@@ -24,6 +24,8 @@ pub trait Scene: Sized {
     type Peer: Peer;
     /// Events of one busy connection that may come before the next connection has its turn.
     const BURST: usize;
+    /// Far more bytes than a connection's buffers hold, so that a send that nobody reads must block.
+    const TOO_MUCH: usize;
 
     fn open() -> Self;
     fn reactor(&mut self) -> &mut Self::Reactor;
