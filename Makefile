@@ -59,7 +59,7 @@ fuzz:
 
 soak: build
 	.ci/need python3
-	tests/soak --minutes $(SOAK_MINUTES)
+	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 
 dist:
 	.ci/need python3 cc musl-gcc curl readelf
