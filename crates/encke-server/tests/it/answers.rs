@@ -12,6 +12,7 @@ use crate::rig::{End, Stand};
 on_every_stand! {
     an_answer_may_come_from_another_thread,
     answers_that_come_in_any_order_reach_their_clients,
+    an_answer_behind_a_thousand_messages_is_not_forgotten,
     an_answer_to_a_client_that_has_gone_goes_nowhere,
     an_exchange_that_is_dropped_is_a_500,
     a_handler_that_panics_is_a_500_and_the_worker_lives,
@@ -64,6 +65,23 @@ fn answers_that_come_in_any_order_reach_their_clients(stand: Stand) {
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.answer().text(), number.to_string());
     }
+}
+
+/// A worker takes only so many messages a turn: what is left may not wait for the next one to come.
+fn an_answer_behind_a_thousand_messages_is_not_forgotten(stand: Stand) {
+    let (feed, held) = (Feed::default(), Held::default());
+    let rig = stand.serve(|server| server.mount("/", feed.clone()).mount("/held", held.clone()));
+    let mut client = rig.client();
+    client.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    let exchange = held.take(&rig);
+    let mut stream = rig.client();
+    stream.send(GET);
+    assert_eq!(stream.head().status, 200);
+    for _ in 0..1_000 {
+        feed.wake();
+    }
+    exchange.answer(Reply::text(200, "not forgotten"));
+    assert_eq!(client.answer().text(), "not forgotten");
 }
 
 fn an_answer_to_a_client_that_has_gone_goes_nowhere(stand: Stand) {

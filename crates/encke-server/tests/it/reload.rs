@@ -1,9 +1,9 @@
 //! New settings for a server that runs: they apply whole or not at all, and nobody notices but by their effect.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -20,9 +20,17 @@ on_every_stand! {
     nobody_under_load_notices_a_reload,
 }
 
-/// A free port: asked for and given back, because settings name ports.
+/// A port that nobody listens at, and that no other case gets meanwhile: below those that the system gives to
+/// port 0, and counted.
 fn free_port() -> u16 {
-    TcpListener::bind(any_port()).and_then(|listener| listener.local_addr()).expect("a free port").port()
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + (std::process::id() as u16 % 100 * 97 + count) % 10_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn at(port: u16) -> Address {

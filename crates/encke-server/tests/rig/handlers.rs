@@ -208,6 +208,11 @@ impl Feed {
         script.wake.as_ref().expect("a request is there").wake();
     }
 
+    /// Wakes the stream though nothing has changed.
+    pub fn wake(&self) {
+        lock(&self.0).wake.as_ref().expect("a request is there").wake();
+    }
+
     /// Waits until the stream has asked `count` times and found nothing.
     pub fn wait_until_starved(&self, rig: &Rig, count: u64) {
         rig.wait(|| lock(&self.0).starved >= count, "the stream has nothing more to say");
