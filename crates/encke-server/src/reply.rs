@@ -49,7 +49,7 @@ pub trait Pull: Send {
 pub enum Pulled {
     /// There may be more now.
     More,
-    /// Nothing more until [`crate::Exchange::wake`].
+    /// Nothing more until [`crate::WakeStream::wake`].
     Pending,
     /// That was all.
     End,

@@ -1,6 +1,6 @@
 //! The settings of a site: what stands in one `[[site]]` table.
 //!
-//! These are values as people write them; [`super::rules`] checks and compiles them, once.
+//! These are values as people write them; `rules` checks and compiles them, once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
