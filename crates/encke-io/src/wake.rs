@@ -108,3 +108,36 @@ impl Listener {
         &self.reader
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    const WAKES: usize = 100_000;
+
+    fn is_readable(listener: &Listener) -> bool {
+        let mut entries = [PollFd::new(listener.descriptor(), PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut entries, Some(&at_once)).expect("a descriptor of ours") > 0
+    }
+
+    #[test]
+    fn a_bell_that_is_rung_can_be_heard_whenever_it_was_silenced() {
+        let listener = Listener::new().expect("a descriptor");
+        let ringers: Vec<_> = (0..2)
+            .map(|_| {
+                let waker = listener.waker();
+                std::thread::spawn(move || (0..WAKES).for_each(|_| waker.wake()))
+            })
+            .collect();
+        // As a reactor: it listens only to what wakes it.
+        while ringers.iter().any(|ringer| !ringer.is_finished()) {
+            if is_readable(&listener) {
+                listener.silence();
+            }
+        }
+        ringers.into_iter().for_each(|ringer| ringer.join().expect("no panic"));
+        assert!(!listener.bell.is_rung() || is_readable(&listener), "rung, and nobody will ever hear it");
+    }
+}
