@@ -374,7 +374,7 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
             0 => broken.reset(),
             1 => drop(broken),
             2 => {
-                broken.finish_if_open();
+                broken.finish();
                 waiting.push(broken);
             }
             _ => waiting.push(broken),

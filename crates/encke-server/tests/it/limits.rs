@@ -224,7 +224,7 @@ fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
 }
 
 fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
-    // The other times are the defaults: 10 s and more.
+    // The other times are ample.
     let rig = stand.serve_by(|policy| policy.idle_time_ns = ms(100), |server| server.mount("/", hello));
     let mut client = rig.client();
     let begun = Instant::now();

@@ -4,7 +4,6 @@
 //! machine lacks fails its cases: a suite that skips proves nothing.
 
 #![cfg(unix)]
-#![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
 
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -96,7 +96,7 @@ fn a_connection_without_its_proxy_header_is_closed_without_an_answer(stand: Stan
     for bytes in garbage {
         let mut client = rig.client();
         client.send(&bytes);
-        client.finish_if_open();
+        client.finish();
         let (rest, _) = client.rest();
         assert!(rest.is_empty(), "{bytes:?} was answered with {rest:?}");
     }

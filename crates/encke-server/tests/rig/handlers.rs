@@ -85,6 +85,11 @@ impl Held {
         wait_for(look, "a request is held", || rig.told());
         taken.expect("waited for")
     }
+
+    /// All that are held now.
+    pub fn take_all(&self) -> Vec<Exchange> {
+        lock(&self.0).drain(..).collect()
+    }
 }
 
 impl Mount for Held {

@@ -7,7 +7,8 @@
 //! Nothing here waits for time to pass. A case waits for an answer, for an end, or for a count ([`Rig::wait`]);
 //! what must come and does not fails the case after [`PATIENCE`].
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
+#![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
 
 pub mod client;
 pub mod folder;
@@ -26,6 +27,9 @@ pub use folder::Folder;
 
 /// How long a case waits for what must come. Only a failing case ever waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The times of a server whose case is not about them.
+const AMPLE_MS: u64 = 60_000;
 
 /// On what a case plays.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +62,21 @@ impl Stand {
         self.serve(|server| server.mount("/", site))
     }
 
-    /// How such a server runs.
+    /// How such a server runs: with so much time that a client here meets a limit only where its case sets one,
+    /// however busy the machine is.
     pub fn options(self, limit: impl FnOnce(&mut Policy)) -> Options {
         let mut options =
             Options { workers: Some(self.workers), backend: Some(self.backend), ..Options::default() };
-        limit(&mut options.policy);
+        let policy = &mut options.policy;
+        for time in [
+            &mut policy.head_time_ns,
+            &mut policy.idle_time_ns,
+            &mut policy.linger_time_ns,
+            &mut policy.rate_window_ns,
+        ] {
+            *time = ms(AMPLE_MS);
+        }
+        limit(policy);
         options
     }
 }

@@ -1,0 +1,139 @@
+//! Nothing is left behind: after a thousand connections of every bad kind the process holds what it held before.
+//!
+//! A test program of its own, and one test, because descriptors are the process's. They are counted in
+//! /proc/self/fd, so that a leak cannot hide from our own counters; those must agree.
+#![cfg(unix)]
+
+#[path = "rig/mod.rs"]
+mod rig;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::{Backend, host};
+use encke_server::{Exchange, Outcome, Reply, Request};
+
+use rig::handlers::{Echo, Held, PATTERN_BYTES_MAX, Pattern, hello, pattern, streamed};
+use rig::{Client, Folder, Rig, Stand, ms, site};
+
+const CONNECTIONS: usize = 1_000;
+/// Clients at a time.
+const CROWD: usize = 32;
+/// Resident memory may differ by what allocators keep: buffers of a crowd, tables that have grown.
+const MEMORY_BYTES_MAX: u64 = 8 << 20;
+
+#[test]
+fn nothing_is_left_of_clients_that_misbehave() {
+    for backend in Backend::NAMED {
+        for workers in [1, 4] {
+            println!("{backend}, {workers} workers");
+            leaves_nothing(Stand { backend, workers });
+        }
+    }
+}
+
+fn leaves_nothing(stand: Stand) {
+    let folder = Folder::new().with("large", pattern(4 << 20));
+    let site = site(&folder);
+    let held = Held::default();
+    let rig = stand.serve_by(
+        |policy| {
+            policy.head_time_ns = ms(100);
+            policy.linger_time_ns = ms(100);
+            policy.rate_window_ns = ms(100);
+            policy.body_rate = 10_000;
+            policy.write_rate = 10_000;
+        },
+        |server| {
+            server
+                .mount("/", hello)
+                .mount("/large", site)
+                .mount("/echo", Echo)
+                .mount("/held", held.clone())
+                .mount("/stream", |_: &Request<'_>, _: Exchange| {
+                    let bytes = pattern(PATTERN_BYTES_MAX);
+                    Outcome::Now(streamed(Pattern { bytes, pulled: Arc::default() }))
+                })
+        },
+    );
+    // What is made once and kept: file caches, tables, buffers.
+    misbehave(&rig, &held, CONNECTIONS / 4);
+    let before = state(&rig, &held);
+    misbehave(&rig, &held, CONNECTIONS);
+    let after = state(&rig, &held);
+    assert_eq!(before.descriptors, after.descriptors, "descriptors{}", rig.told());
+    let grown = after.memory.saturating_sub(before.memory);
+    assert!(grown <= MEMORY_BYTES_MAX, "memory has grown by {grown} bytes");
+}
+
+struct State {
+    descriptors: Option<usize>,
+    memory: u64,
+}
+
+/// The state once everybody has gone.
+fn state(rig: &Rig, held: &Held) -> State {
+    for gauge in ["encke_connections", "encke_exchanges_open", "encke_sends_in_flight", "encke_offload_jobs"]
+    {
+        let empty = || {
+            // A request may have been held only after its client had gone.
+            drop(held.take_all());
+            rig.count(gauge) == 0
+        };
+        rig.wait(empty, &format!("{gauge} is 0 again"));
+    }
+    State { descriptors: host::open_descriptors(), memory: host::resident_bytes().unwrap_or(0) }
+}
+
+fn misbehave(rig: &Rig, held: &Held, connections: usize) {
+    // xorshift64 mixes well enough; the seed stands here, so that each run is the same.
+    let mut seed = 0x5EED_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed as usize % below
+    };
+    let mut crowd: Vec<Client> = Vec::new();
+    for number in 0..connections {
+        let mut client = if random(4) == 0 { rig.narrow_client() } else { rig.client() };
+        let request: &[u8] = match random(10) {
+            0 => b"",
+            1 => b"GET / HTTP/1.1\r\nHost: a\r\nX-Slo",
+            2 => b"nonsense \0\xff\r\n\r\n and more of it",
+            3 => b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nhalf",
+            4 => b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\nhalf",
+            5 => b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n",
+            6 => b"GET /large HTTP/1.1\r\nHost: a\r\n\r\nGET /large HTTP/1.1\r\nHost: a\r\n\r\n",
+            7 => b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n",
+            8 => b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n",
+            _ => b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+        };
+        client.send(&request[..request.len() - random(request.len().max(2) / 2)]);
+        if random(2) == 0 {
+            // So that some leave in the midst of their answer, and some before it has begun.
+            client.idle(Duration::from_millis(1));
+        }
+        match random(5) {
+            0 => client.reset(),
+            1 => drop(client),
+            2 => {
+                client.finish();
+                crowd.push(client);
+            }
+            _ => crowd.push(client),
+        }
+        if crowd.len() > CROWD {
+            crowd.swap_remove(random(CROWD)).reset();
+        }
+        // Some of those that are held are answered, some are dropped: most have gone by then.
+        if number % 10 == 9 {
+            for exchange in held.take_all() {
+                if random(2) == 0 {
+                    exchange.answer(Reply::text(200, "late"));
+                }
+            }
+        }
+        assert_eq!(rig.client().get("/").text(), "Hello\n", "a good client, after {number} others");
+    }
+}
