@@ -404,6 +404,8 @@ fn a_head_that_drips_has_its_time(stand: Stand) {
     }
     let answer = client.answer();
     assert!(answer.status == 408 && answer.closes(), "{answer:?}");
+    // Until the client leaves the server lingers, so that its answer is not lost.
+    drop(client);
     rig.wait_for_closes(CloseReason::HeadTime, 1);
 }
 
