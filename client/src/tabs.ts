@@ -1,0 +1,289 @@
+/**
+ * One line for all tabs of an origin.
+ *
+ *   page ─ Remote ─► pipe ─► Counter ─ Line ─► server
+ *                     │
+ *                     ├ a SharedWorker, where the browser has them and this script has a place of its own
+ *                     └ else the tab that holds a Web Lock, heard over a BroadcastChannel; when it goes, the lock passes
+ *                       to another tab, and every page asks again from where it is
+ *
+ * A page that vanishes without a word lets go of a lock of its own: so the counter learns of it.
+ */
+
+import { Line, type Condition, type Reader, type Settings, type TokenSource } from './line.js';
+import type { World } from './transports.js';
+import { isAfter, type Gap, type Message } from './wire.js';
+
+/** What carries messages to readers: a line, or somebody who knows one. */
+export interface Carrier {
+  add(reader: Reader): void;
+  remove(reader: Reader): void;
+  wake(why: 'online' | 'visible'): void;
+}
+
+/** What a page asks. */
+type Ask =
+  | { ask: 'join'; reader: number; channels: readonly string[]; since: string }
+  | { ask: 'leave'; reader: number }
+  | { ask: 'wake'; why: 'online' | 'visible' }
+  | { ask: 'token'; token: string | undefined }
+  | { ask: 'bye' };
+
+/** What a page is told. */
+type Tell =
+  | { tell: 'message'; reader: number; message: Message }
+  | { tell: 'gap'; reader: number; gap: Gap }
+  | { tell: 'begins'; reader: number; since: string }
+  | { tell: 'condition'; condition: Condition }
+  | { tell: 'token'; fresh: boolean };
+
+interface Pipe {
+  post(ask: Ask): void;
+}
+
+/** Makes a pipe. `again`: whoever listens at its other end has changed, and knows nothing. */
+export type PipeMaker = (tell: (tell: Tell) => void, again: () => void) => Pipe;
+
+/** How long a page may take to answer with a token. */
+const TOKEN_MS = 10_000;
+
+/** The line's end of the pipes. */
+export class Counter {
+  private readonly pages = new Map<string, { post: (tell: Tell) => void; readers: Map<number, Reader> }>();
+  private readonly line: Line;
+  private answerToken: ((token: string | undefined) => void) | undefined;
+
+  constructor(
+    private readonly world: World,
+    settings: Settings,
+    hasToken: boolean,
+  ) {
+    const token: TokenSource = (fresh) => (hasToken ? this.askToken(fresh) : Promise.resolve(undefined));
+    this.line = new Line(world, settings, token, (condition) => {
+      for (const page of this.pages.values()) page.post({ tell: 'condition', condition });
+    });
+  }
+
+  hear(from: string, ask: Ask, post: (tell: Tell) => void): void {
+    let page = this.pages.get(from);
+    if (!page) {
+      if (ask.ask === 'bye') return;
+      page = { post, readers: new Map() };
+      this.pages.set(from, page);
+      void whenGone(from, () => this.hear(from, { ask: 'bye' }, post));
+      post({ tell: 'condition', condition: this.line.state });
+    }
+    switch (ask.ask) {
+      case 'join':
+        if (!page.readers.has(ask.reader)) {
+          const reader = distant(ask.reader, ask.channels, ask.since, post);
+          page.readers.set(ask.reader, reader);
+          this.line.add(reader);
+        }
+        break;
+      case 'leave': {
+        const reader = page.readers.get(ask.reader);
+        page.readers.delete(ask.reader);
+        if (reader) this.line.remove(reader);
+        break;
+      }
+      case 'wake':
+        this.line.wake(ask.why);
+        break;
+      case 'token':
+        this.answerToken?.(ask.token);
+        break;
+      case 'bye':
+        this.pages.delete(from);
+        for (const reader of page.readers.values()) this.line.remove(reader);
+        break;
+    }
+  }
+
+  /** Asks the page that came last: it is the likeliest to be there. */
+  private askToken(fresh: boolean): Promise<string | undefined> {
+    return new Promise((resolve) => {
+      const forget = this.world.later(TOKEN_MS, () => resolve(undefined));
+      this.answerToken = (token) => {
+        forget();
+        resolve(token);
+      };
+      [...this.pages.values()].at(-1)?.post({ tell: 'token', fresh });
+    });
+  }
+}
+
+/** A reader at the other end of a pipe. */
+function distant(reader: number, channels: readonly string[], begin: string, post: (tell: Tell) => void): Reader {
+  let since = begin;
+  return {
+    channels,
+    get since() {
+      return since;
+    },
+    set since(id) {
+      // Told once, so that a page whose channel is silent can go on from here elsewhere.
+      if (since === begin) post({ tell: 'begins', reader, since: id });
+      since = id;
+    },
+    take: (message) => post({ tell: 'message', reader, message }),
+    gap: (gap) => post({ tell: 'gap', reader, gap }),
+  };
+}
+
+/** The page's end of a pipe. */
+export class Remote implements Carrier {
+  private readonly readers = new Map<number, Reader>();
+  private readonly pipe: Pipe;
+  private count = 0;
+
+  constructor(
+    make: PipeMaker,
+    private readonly token: TokenSource,
+    private readonly onCondition: (condition: Condition) => void,
+  ) {
+    this.pipe = make(
+      (tell) => this.hear(tell),
+      () => {
+        for (const [key, reader] of this.readers) this.join(key, reader);
+      },
+    );
+  }
+
+  add(reader: Reader): void {
+    const key = this.count++;
+    this.readers.set(key, reader);
+    this.join(key, reader);
+  }
+
+  remove(reader: Reader): void {
+    for (const [key, one] of this.readers) {
+      if (one !== reader) continue;
+      this.readers.delete(key);
+      this.pipe.post({ ask: 'leave', reader: key });
+    }
+  }
+
+  wake(why: 'online' | 'visible'): void {
+    this.pipe.post({ ask: 'wake', why });
+  }
+
+  private join(key: number, { channels, since }: Reader): void {
+    this.pipe.post({ ask: 'join', reader: key, channels, since });
+  }
+
+  private hear(tell: Tell): void {
+    if (tell.tell === 'condition') return this.onCondition(tell.condition);
+    if (tell.tell === 'token') {
+      void this.token(tell.fresh)
+        .catch(() => undefined)
+        .then((token) => this.pipe.post({ ask: 'token', token }));
+      return;
+    }
+    const reader = this.readers.get(tell.reader);
+    if (!reader) return;
+    if (tell.tell === 'begins') {
+      reader.since = tell.since;
+    } else if (tell.tell === 'gap') {
+      reader.since = tell.gap.to;
+      reader.gap(tell.gap);
+    } else if (!/-\d+$/.test(reader.since) || isAfter(tell.message.id, reader.since)) {
+      reader.since = tell.message.id;
+      reader.take(tell.message);
+    }
+  }
+}
+
+/** What identifies this page to others. */
+const PAGE = [...crypto.getRandomValues(new Uint32Array(3))].map((word) => word.toString(36)).join('');
+const forever = new Promise<never>(() => {});
+const lockOf = (page: string) => `encke:page:${page}`;
+let told: Promise<void> | undefined;
+
+/** Holds the lock by which others see that this page lives; done when it is held. */
+function alive(): Promise<void> {
+  return (told ??= new Promise((resolve) => {
+    if (!navigator.locks) return resolve();
+    void navigator.locks.request(lockOf(PAGE), () => (resolve(), forever));
+  }));
+}
+
+async function whenGone(page: string, run: () => void): Promise<void> {
+  if (navigator.locks && page !== PAGE) await navigator.locks.request(lockOf(page), run);
+}
+
+/** The first thing that a page says to the worker. */
+interface Hello {
+  page: string;
+  key: string;
+  settings: Settings;
+  hasToken: boolean;
+}
+
+const WORKER_NAME = 'encke.v1';
+
+/** A pipe to the worker that runs this script; `failed`: there cannot be one, and never was. */
+export function workerPipe(script: string, key: string, settings: Settings, hasToken: boolean, failed: () => void): PipeMaker {
+  return (tell, again) => {
+    const worker = new SharedWorker(script, { type: 'module', name: WORKER_NAME });
+    const { port } = worker;
+    worker.onerror = failed;
+    port.onmessage = ({ data }) => tell(data as Tell);
+    const hello: Hello = { page: PAGE, key, settings, hasToken };
+    const greeted = alive().then(() => port.postMessage(hello));
+    addEventListener('pagehide', () => port.postMessage({ ask: 'bye' } satisfies Ask));
+    addEventListener('pageshow', ({ persisted }) => persisted && again());
+    return { post: (ask) => void greeted.then(() => port.postMessage(ask)) };
+  };
+}
+
+/** The worker's part. */
+export function serveTabs(scope: EventTarget, world: World): void {
+  const counters = new Map<string, Counter>();
+  scope.addEventListener('connect', (event) => {
+    const port = (event as MessageEvent).ports[0];
+    if (!port) return;
+    let hello: Hello | undefined;
+    port.onmessage = ({ data }) => {
+      if (!hello) {
+        hello = data as Hello;
+        return;
+      }
+      let counter = counters.get(hello.key);
+      if (!counter) counters.set(hello.key, (counter = new Counter(world, hello.settings, hello.hasToken)));
+      counter.hear(hello.page, data as Ask, (tell) => port.postMessage(tell));
+    };
+  });
+}
+
+/** What goes over the BroadcastChannel. */
+type Broadcast = { from: string; ask: Ask } | { to: string; tell: Tell } | { leads: true };
+
+/** A pipe to whichever tab holds the lock: it may be this one. */
+export function electedPipe(key: string, make: () => Counter): PipeMaker {
+  return (tell, again) => {
+    const air = new BroadcastChannel(`encke:${key}`);
+    const send = (broadcast: Broadcast) => air.postMessage(broadcast);
+    let counter: Counter | undefined;
+    const post = (ask: Ask) => {
+      if (counter) counter.hear(PAGE, ask, tell);
+      else send({ from: PAGE, ask });
+    };
+    air.onmessage = ({ data }: MessageEvent<Broadcast>) => {
+      if ('leads' in data) again();
+      else if ('tell' in data) data.to === PAGE && tell(data.tell);
+      else counter?.hear(data.from, data.ask, (tell) => send({ to: data.from, tell }));
+    };
+    const ready = alive().then(() => {
+      void navigator.locks.request(`encke:${key}`, () => {
+        counter = make();
+        again();
+        send({ leads: true });
+        return forever;
+      });
+    });
+    addEventListener('pagehide', () => post({ ask: 'bye' }));
+    addEventListener('pageshow', ({ persisted }) => persisted && again());
+    return { post: (ask) => void ready.then(() => post(ask)) };
+  };
+}

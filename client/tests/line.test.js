@@ -1,0 +1,338 @@
+/** A line keeps its stream up: what it asks, what it tells, when it gives up. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { envelope, event, reader, settled, Stage } from './stage.js';
+
+/** A line with one reader whose stream is open at e-5. */
+async function opened(options = {}) {
+  const stage = new Stage();
+  const { line, states } = stage.line(options.settings, options.token);
+  const first = reader(['a'], options.since);
+  line.add(first);
+  await stage.pass(0);
+  const request = stage.next();
+  const stream = await stage.stream(request, ': hello\nid: e-5\n\n');
+  return { stage, line, states, first, request, stream };
+}
+
+const last = (states) => states.at(-1).state;
+
+test('it asks for an event stream of envelopes, from where its reader begins', async () => {
+  const { request, states } = await opened({ since: 'last:3', settings: { name: 'Ann & Bo' } });
+  assert.equal(request.url, 'http://test/push/a?since=last%3A3&name=Ann%20%26%20Bo&envelope=');
+  assert.equal(request.init.headers.accept, 'text/event-stream');
+  assert.deepEqual(states.map(({ state }) => state), ['connecting', 'open']);
+});
+
+test('it resumes after the last message, or where it began if there was none', async () => {
+  for (const [said, since] of [['', 'e-5'], [event('e-8', 'x'), 'e-8']]) {
+    const { stage, stream } = await opened();
+    if (said) await stream.write(said);
+    await stream.cut();
+    await stage.pass(2_000);
+    assert.match(stage.next().url, new RegExp(`since=${since}&`));
+  }
+});
+
+test('no message is given twice when a stream repeats itself', async () => {
+  const { stage, stream, first } = await opened();
+  await stream.write(event('e-6', 'x') + event('e-7', 'y'));
+  await stream.cut();
+  await stage.pass(2_000);
+  await stage.stream(stage.next(), event('e-7', 'y') + event('e-8', 'z'));
+  assert.deepEqual(first.read, ['e-6 x', 'e-7 y', 'e-8 z']);
+});
+
+test('a message that comes in pieces of one byte is one message', async () => {
+  const { stream, first } = await opened();
+  for (const char of event('e-6', 'x')) await stream.write(char);
+  assert.deepEqual(first.read, ['e-6 x']);
+});
+
+test('a gap is told, and what follows is read', async () => {
+  const { stream, first } = await opened();
+  await stream.write('event: encke.gap\ndata: {"from":"e-5","to":"e-90","reason":"evicted"}\n\n' + event('e-91', 'x'));
+  assert.deepEqual(first.gaps, [{ from: 'e-5', to: 'e-90', reason: 'evicted' }]);
+  assert.deepEqual(first.read, ['e-91 x']);
+});
+
+test('a gap is told, too, when the server says the position behind it first', async () => {
+  const { stage, stream, first } = await opened();
+  await stream.cut();
+  await stage.pass(2_000);
+  const gap = 'id: f-9\nevent: encke.gap\ndata: {"op":"gap","from":"e-5","to":"f-9","reason":"epoch"}\n\n';
+  await stage.stream(stage.next(), `: encke\nid: f-9\n\n${gap}${event('f-10', 'x')}`);
+  assert.deepEqual(first.gaps, [{ from: 'e-5', to: 'f-9', reason: 'epoch' }]);
+  assert.deepEqual(first.read, ['f-10 x']);
+});
+
+test('readers that come in one turn share one request', async () => {
+  const stage = new Stage();
+  const { line } = stage.line();
+  line.add(reader(['b']));
+  line.add(reader(['a', 'b']));
+  await stage.pass(0);
+  assert.match(stage.next().url, /push\/a,b\?since=now/);
+  assert.equal(stage.requests.length, 0);
+});
+
+test('a reader that comes later begins where it wants, and nobody misses or repeats a message', async () => {
+  const { stage, line, first, request } = await opened();
+  const second = reader(['b'], 'last:2');
+  line.add(second);
+  await stage.pass(0);
+  assert.ok(request.aborted, 'the old stream is given up');
+  // First the old part, from where it is; then the new one, from where it wants to be.
+  const old = stage.next();
+  assert.match(old.url, /push\/a\?since=e-5&wait=0/);
+  await stage.answer(old, 200, { messages: [envelope('e-6', 'x')], next: 'e-6' });
+  const history = stage.next();
+  assert.match(history.url, /push\/b\?since=last%3A2&wait=0/);
+  const messages = [envelope('e-2', 'p', 'b'), envelope('e-7', 'q', 'b')];
+  await stage.answer(history, 200, { messages, next: 'e-7' });
+  // Then both, from the older of the two places: what the second has read already does not reach it again.
+  const both = stage.next();
+  assert.match(both.url, /push\/a,b\?since=e-6&/);
+  await stage.stream(both, event('e-7', 'q', 'b') + event('e-8', 'y', 'a') + event('e-9', 'r', 'b'));
+  assert.deepEqual(first.read, ['e-6 x', 'e-8 y']);
+  assert.deepEqual(second.read, ['e-2 p', 'e-7 q', 'e-9 r']);
+});
+
+test('history that comes in several answers is read to its end', async () => {
+  const { stage, line } = await opened();
+  const second = reader(['b'], 'all');
+  line.add(second);
+  await stage.pass(0);
+  await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-6' });
+  await stage.answer(stage.next(), 200, { messages: [envelope('e-1', 'p', 'b')], next: 'e-1', more: 1 });
+  const rest = stage.next();
+  assert.match(rest.url, /push\/b\?since=e-1&wait=0/);
+  await stage.answer(rest, 200, { messages: [envelope('e-2', 'q', 'b')], next: 'e-6' });
+  assert.deepEqual(second.read, ['e-1 p', 'e-2 q']);
+  assert.match(stage.next().url, /push\/a,b\?since=e-6&/);
+});
+
+test('a reader of channels that the stream has already joins it without a new one', async () => {
+  const { stage, line, stream, first } = await opened();
+  const second = reader(['a']);
+  line.add(second);
+  await stage.pass(0);
+  await stream.write(event('e-6', 'x'));
+  assert.deepEqual(second.read, first.read);
+  assert.equal(stage.requests.length, 0);
+});
+
+test('a channel that nobody reads any more is not asked for; without readers the line closes', async () => {
+  const { stage, line, states, first, request } = await opened();
+  const second = reader(['a', 'b']);
+  line.add(second);
+  await stage.pass(0);
+  await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-6' });
+  await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-6' });
+  const both = stage.next();
+  await stage.stream(both, ':\n\n');
+  line.remove(second);
+  await stage.pass(0);
+  assert.ok(request.aborted && both.aborted);
+  const one = stage.next();
+  assert.match(one.url, /push\/a\?since=e-6&/);
+  await stage.stream(one, ':\n\n');
+  line.remove(first);
+  await stage.pass(0);
+  assert.ok(one.aborted);
+  assert.equal(last(states), 'closed');
+});
+
+test('without a first byte in 5 s it takes the next transport, and remembers what works', async () => {
+  const stage = new Stage();
+  const { line, states } = stage.line();
+  const first = reader(['a']);
+  line.add(first);
+  await stage.pass(0);
+  const silent = stage.next();
+  await stage.stream(silent);
+  await stage.pass(5_000);
+  assert.ok(silent.aborted);
+  const [socket] = stage.sockets;
+  assert.equal(socket.url, 'ws://test/push/a?since=now');
+  assert.equal(socket.protocol, 'encke.v1');
+  socket.onopen();
+  socket.onmessage({ data: '{"op":"ok","id":"e-5"}' });
+  socket.onmessage({ data: JSON.stringify(envelope('e-6', 'x')) });
+  await settled();
+  assert.deepEqual(first.read, ['e-6 x']);
+  assert.equal(stage.notes.get('http://test/push/'), 'ws');
+  assert.deepEqual(states.at(-1), { state: 'open', transport: 'ws' });
+
+  const again = stage.line();
+  again.line.add(reader(['a']));
+  await stage.pass(0);
+  assert.equal(stage.sockets.length, 2, 'another line of this tab begins with what has worked');
+});
+
+test('a WebSocket that is refused is followed by long polls, each from where the last one ended', async () => {
+  const stage = new Stage();
+  const { line, states } = stage.line();
+  const first = reader(['a']);
+  line.add(first);
+  await stage.pass(5_000);
+  stage.next();
+  stage.sockets[0].onclose({ code: 1006, reason: '' });
+  await settled();
+  const probe = stage.next();
+  assert.match(probe.url, /since=now&wait=0/);
+  await stage.answer(probe, 200, { messages: [], next: 'e-5' });
+  assert.deepEqual(states.at(-1), { state: 'open', transport: 'poll' });
+  const poll = stage.next();
+  assert.match(poll.url, /since=e-5&wait=25/);
+  await stage.answer(poll, 200, { messages: [envelope('e-6', 'x')], next: 'e-6' });
+  await stage.answer(stage.next(), 204, undefined, { 'encke-id': 'e-6' });
+  assert.match(stage.next().url, /since=e-6&wait=25/);
+  assert.deepEqual(first.read, ['e-6 x']);
+});
+
+test('a server that is down is no reason to change the transport', async () => {
+  const { stage, stream, states } = await opened();
+  await stream.cut();
+  for (let failure = 0; failure < 8; failure++) {
+    await stage.pass(states.at(-1).delayMs);
+    stage.next().reject(new TypeError('refused'));
+    await settled();
+    assert.equal(states.at(-1).transport, 'sse');
+  }
+  assert.equal(stage.sockets.length, 0);
+});
+
+test('a transport that has worked is given up only after three silent attempts', async () => {
+  const { stage, stream } = await opened();
+  await stream.cut();
+  while (stage.sockets.length === 0) await stage.pass(1_000);
+  assert.equal(stage.requests.length, 3);
+});
+
+test('it waits longer each time, and not for ever', async () => {
+  const { stage, stream, states } = await opened();
+  await stream.cut();
+  const delays = [];
+  for (let failure = 0; failure < 7; failure++) {
+    delays.push(states.at(-1).delayMs);
+    await stage.pass(states.at(-1).delayMs);
+    stage.next().reject(new TypeError('refused'));
+    await settled();
+  }
+  assert.deepEqual(delays, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+});
+
+test('it obeys the delay that a server wishes, on each transport', async () => {
+  const { states, stream } = await opened();
+  await stream.write('retry: 4000\n\n');
+  await stream.end();
+  assert.deepEqual(states.at(-1), { state: 'waiting', transport: 'sse', delayMs: 5_000 });
+
+  const other = new Stage();
+  const { line, states: waits } = other.line({ transport: 'ws' });
+  line.add(reader(['a']));
+  await other.pass(0);
+  other.sockets[0].onopen();
+  other.sockets[0].onmessage({ data: '{"op":"ok","id":"e-1"}' });
+  other.sockets[0].onclose({ code: 1012, reason: 'retry in 8000 ms' });
+  await settled();
+  assert.equal(waits.at(-1).delayMs, 10_000);
+  await other.pass(10_000);
+  assert.match(other.sockets[1].url, /since=e-1/);
+
+  const third = new Stage();
+  const polls = third.line({ transport: 'poll' });
+  polls.line.add(reader(['a']));
+  await third.pass(0);
+  await third.answer(third.next(), 503, undefined, { 'retry-after': '12' });
+  assert.equal(polls.states.at(-1).delayMs, 15_000);
+});
+
+test('a minute without a byte is the end of a stream; a heartbeat is a byte', async () => {
+  const { stage, stream, request } = await opened();
+  await stage.pass(59_000);
+  await stream.write(':\n\n');
+  await stage.pass(59_000);
+  assert.ok(!request.aborted);
+  await stage.pass(1_000);
+  assert.ok(request.aborted);
+});
+
+test('a silent WebSocket is asked whether it lives', async () => {
+  const stage = new Stage();
+  const { line } = stage.line({ transport: 'ws' });
+  line.add(reader(['a']));
+  await stage.pass(0);
+  const [socket] = stage.sockets;
+  socket.onopen();
+  socket.onmessage({ data: '{"op":"ok","id":"e-1"}' });
+  await stage.pass(25_000);
+  assert.deepEqual(socket.sent, ['{"op":"ping","ref":0}']);
+  socket.onmessage({ data: '{"op":"ok","ref":0}' });
+  await stage.pass(59_000);
+  assert.ok(!socket.closed);
+  await stage.pass(2_000);
+  assert.ok(socket.closed);
+});
+
+test('a page that comes to the front, or a network that is back, ends waiting', async () => {
+  for (const why of ['online', 'visible']) {
+    const { stage, line, stream } = await opened();
+    await stream.cut();
+    assert.equal(stage.requests.length, 0);
+    line.wake(why);
+    await stage.pass(0);
+    assert.match(stage.next().url, /since=e-5/);
+  }
+});
+
+test('another network replaces a stream at once; coming to the front only one that has been silent', async () => {
+  const { stage, line, request } = await opened();
+  line.wake('visible');
+  await stage.pass(0);
+  assert.ok(!request.aborted);
+  await stage.pass(31_000);
+  line.wake('visible');
+  await stage.pass(0);
+  assert.ok(request.aborted);
+  const second = stage.next();
+  await stage.stream(second, ':\n\n');
+  line.wake('online');
+  await stage.pass(0);
+  assert.ok(second.aborted);
+});
+
+test('after 401 it asks for another token, once', async () => {
+  const stage = new Stage();
+  const asked = [];
+  const { line, states } = stage.line({}, async (fresh) => (asked.push(fresh), `t${asked.length}`));
+  line.add(reader(['a']));
+  await stage.pass(0);
+  const first = stage.next();
+  assert.equal(first.init.headers.authorization, 'Bearer t1');
+  await stage.answer(first, 401);
+  const second = stage.next();
+  assert.equal(second.init.headers.authorization, 'Bearer t2');
+  assert.deepEqual(asked, [false, true]);
+  await stage.answer(second, 401);
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 401 });
+  await stage.pass(100_000);
+  assert.equal(stage.requests.length, 0);
+});
+
+test('403 is final, for this line; who subscribes again asks again', async () => {
+  const stage = new Stage();
+  const { line, states } = stage.line();
+  line.add(reader(['a']));
+  await stage.pass(0);
+  await stage.answer(stage.next(), 403);
+  await stage.pass(100_000);
+  assert.deepEqual(states.at(-1), { state: 'denied', transport: 'sse', status: 403 });
+  assert.equal(stage.requests.length, 0);
+  line.add(reader(['b']));
+  await stage.pass(0);
+  assert.match(stage.next().url, /push\/b\?/);
+});

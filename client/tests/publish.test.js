@@ -1,0 +1,105 @@
+/** An outbox: each message arrives, once, in order; what is refused is said. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Outbox, PublishError } from '../out/publish.js';
+import { settled, Stage } from './stage.js';
+
+function outbox(token = async () => undefined) {
+  const stage = new Stage();
+  return { stage, box: new Outbox(stage.world, 'http://test/push/', token) };
+}
+
+test('it posts the payload with its names', async () => {
+  const { stage, box } = outbox(async () => 't1');
+  const published = box.publish('a/b', 'hi', { event: 'greeting', key: 'k' });
+  await settled();
+  const { url, init, ...request } = stage.next();
+  assert.equal(url, 'http://test/push/a/b');
+  assert.equal(init.method, 'POST');
+  assert.equal(init.body, 'hi');
+  assert.deepEqual(init.headers, {
+    accept: 'application/json',
+    authorization: 'Bearer t1',
+    'content-type': 'text/plain;charset=utf-8',
+    'encke-event': 'greeting',
+    'idempotency-key': 'k',
+  });
+  await stage.answer(request, 201, { id: 'e-1', subscribers: 3 });
+  assert.deepEqual(await published, { id: 'e-1', subscribers: 3 });
+});
+
+test('a lost answer is asked for again under the same key', async () => {
+  const { stage, box } = outbox();
+  const published = box.publish('a', 'hi', {});
+  await settled();
+  const first = stage.next();
+  first.reject(new TypeError('reset'));
+  await stage.pass(1_000);
+  const second = stage.next();
+  assert.ok(first.init.headers['idempotency-key']);
+  assert.equal(second.init.headers['idempotency-key'], first.init.headers['idempotency-key']);
+  await stage.answer(second, 200, { id: 'e-1', subscribers: 1 });
+  assert.equal((await published).id, 'e-1');
+});
+
+test('two messages have two keys, and the second waits for the first', async () => {
+  const { stage, box } = outbox();
+  const both = [box.publish('a', '1', {}), box.publish('a', '2', {})];
+  await settled();
+  const first = stage.next();
+  assert.equal(stage.requests.length, 0);
+  await stage.answer(first, 201, { id: 'e-1', subscribers: 0 });
+  const second = stage.next();
+  assert.equal(second.init.body, '2');
+  assert.notEqual(second.init.headers['idempotency-key'], first.init.headers['idempotency-key']);
+  await stage.answer(second, 201, { id: 'e-2', subscribers: 0 });
+  assert.deepEqual((await Promise.all(both)).map(({ id }) => id), ['e-1', 'e-2']);
+});
+
+test('a refusal is an error with the words of the server, and the next message goes on', async () => {
+  const { stage, box } = outbox();
+  const refused = box.publish('a', 'x', {});
+  const next = box.publish('a', 'y', {});
+  await settled();
+  stage.next().resolve(new Response('too large\n', { status: 413 }));
+  await assert.rejects(refused, (error) => error instanceof PublishError && error.status === 413 && error.message === 'too large');
+  await settled();
+  await stage.answer(stage.next(), 201, { id: 'e-1', subscribers: 0 });
+  await next;
+});
+
+test('an overloaded server is asked again when it wishes, a network that is back at once', async () => {
+  const { stage, box } = outbox();
+  void box.publish('a', 'x', {});
+  await settled();
+  await stage.answer(stage.next(), 503, undefined, { 'retry-after': '7' });
+  await stage.pass(6_999);
+  assert.equal(stage.requests.length, 0);
+  await stage.pass(1);
+  stage.next().reject(new TypeError('reset'));
+  await settled();
+  box.wake();
+  await settled();
+  assert.equal(stage.requests.length, 1);
+});
+
+test('it gives up while the server still remembers the key', async () => {
+  const { stage, box } = outbox();
+  const published = box.publish('a', 'x', {});
+  const outcome = assert.rejects(published, (error) => error instanceof PublishError && error.status === 0);
+  await stage.pass(120_000);
+  await outcome;
+});
+
+test('after 401 it asks for another token, once', async () => {
+  const asked = [];
+  const { stage, box } = outbox(async (fresh) => (asked.push(fresh), 't'));
+  const published = box.publish('a', 'x', {});
+  await settled();
+  await stage.answer(stage.next(), 401);
+  await stage.answer(stage.next(), 401);
+  await assert.rejects(published, (error) => error.status === 401);
+  assert.deepEqual(asked, [false, true]);
+});
