@@ -1,0 +1,1196 @@
+//! The hub of one core: its subscribers, replicas of the channels they want, and who is told what next.
+//!
+//! ```text
+//!  subscribe ─► line ─┐                    ┌─ Started, Waiting
+//!  sent ──────► line ─┼─► slice ─► serve ──┼─ Bytes: the subscriber is busy until `sent`
+//!  feed ──────► pass ─┘                    └─ Last, Overrun: the subscriber is gone
+//! ```
+//! **The line** holds subscribers for whom something may be there: those who just came, and those who became writable
+//! again and are behind. **A pass** walks all subscribers of a channel to which something came. A slice serves the line
+//! first and then the channels in turn, at most so many deliveries together.
+//!
+//! Whoever is served gets everything up to the head in one delivery, as far as a run reaches. What is encoded for one
+//! serves all at the same place.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Now;
+use crate::channel::{Channel, Collector};
+use crate::encoding::{Encoded, Encoder, Encodings, Form, Gap, GapReason, Run};
+use crate::limits::{LINGER_NS, UNWANTED_NS};
+use crate::message::Message;
+use crate::name::Name;
+use crate::position::{Epoch, Position, Since};
+use crate::rules::{Overrun, Rules};
+use crate::slab::Slab;
+use crate::subscriber::{Link, Node, Once, Rest, State, Subscriber, SubscriberId};
+use crate::values::{Feed, Request};
+
+/// One core's part of the hub.
+///
+/// After each input (`subscribe`, `leave`, `change`, `sent`, `feed`) call [`slice`](Self::slice) until it has nothing
+/// left, then [`take_requests`](Self::take_requests), and carry these to the sequencer in their order.
+#[derive(Debug)]
+pub struct Hub {
+    core: usize,
+    epoch: Epoch,
+    rules: Arc<Rules>,
+    /// The newest moment that was told.
+    now: Now,
+    /// Everything of the open channels up to here was fed.
+    head: u64,
+    names: HashMap<Name, u32>,
+    channels: Slab<Channel>,
+    subscribers: Slab<Subscriber>,
+    /// Who is served next, and since when it waits.
+    line: VecDeque<(u32, u64)>,
+    /// Channels whose pass has not ended, in turn.
+    dirty: VecDeque<u32>,
+    /// Channels and moments from which on their subscribers wait, oldest first; outdated ones go when they come to
+    /// the front.
+    waits: VecDeque<(u32, u64)>,
+    /// Channels whose pass is half a ring behind.
+    pressed: usize,
+    requests: Vec<Request>,
+    /// Counts how often the requests were taken, so that a channel knows whether its count is still here.
+    batch: u64,
+    /// Channels to look at, and when: they had no subscriber.
+    idle: VecDeque<(u64, u32)>,
+    /// Members that polled, and when they are gone.
+    lingering: VecDeque<(u64, Name, Arc<str>)>,
+    encodings: Encodings,
+    /// Channels that keep encodings.
+    warm: Vec<u32>,
+    scratch: Scratch,
+}
+
+/// Memory that is used again from delivery to delivery.
+#[derive(Debug, Default)]
+struct Scratch {
+    messages: Vec<Arc<Message>>,
+    bytes: Vec<u8>,
+    /// The next message of each channel of a subscriber: offset, channel, index in its ring.
+    merge: BinaryHeap<Reverse<(u64, u32, usize)>>,
+}
+
+/// Who wants to hear what.
+#[derive(Clone, Debug)]
+pub struct Subscribe {
+    /// Its channels; the same twice counts once. None is possible: they may come by [`Hub::change`].
+    pub channels: Vec<Name>,
+    /// Where it begins.
+    pub since: Since,
+    /// How its messages are encoded.
+    pub form: Form,
+    /// Whether it stays.
+    pub once: Once,
+    /// Whatever the server knows it by; comes back with each delivery.
+    pub key: u64,
+    /// The name it is known by where presence is told.
+    pub member: Option<Arc<str>>,
+}
+
+/// Why a subscription is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// More channels than one stream may have.
+    TooManyOnStream {
+        /// How many it may have.
+        most: usize,
+    },
+    /// This core wants as many channels as it may.
+    TooManyChannels {
+        /// How many it may want.
+        most: usize,
+    },
+}
+
+/// Something for a connection.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// For whom.
+    pub subscriber: SubscriberId,
+    /// The server's name for it.
+    pub key: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What a connection is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A stream begins: all its channels are known here. The subscriber is busy until [`Hub::sent`].
+    Started {
+        /// Where it stands; resuming from here misses nothing.
+        position: Position,
+        /// What it has missed before that.
+        gap: Option<Gap>,
+    },
+    /// The next bytes of a stream. The subscriber is busy until [`Hub::sent`].
+    Bytes(Arc<[u8]>),
+    /// The answer of one who asked once, and is gone.
+    Last(Arc<[u8]>),
+    /// There is nothing to answer yet; the subscriber stays and waits. Nothing was sent, so it is not busy.
+    Waiting,
+    /// It was too slow for its channel, and is gone. What is in flight may be finished.
+    Overrun,
+}
+
+/// How far the fan-out to those who could take it is behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// For how long the one who waits longest has waited, in ns.
+    pub behind_ns: u64,
+    /// Whether publishers should wait: that is longer than [`Rules::publish_lag_ns`], or a channel's ring has half
+    /// gone by.
+    pub exceeded: bool,
+}
+
+/// Nodes looked at for each delivery that a slice may make: of 18,000 subscribers who all are busy, four slices of
+/// 256 find that out.
+const VISITS: usize = 16;
+
+impl Hub {
+    /// The hub of core `core`, with nobody there.
+    pub fn new(core: usize, epoch: Epoch, rules: Arc<Rules>) -> Self {
+        Self {
+            core,
+            epoch,
+            rules,
+            now: Now::default(),
+            head: 0,
+            names: HashMap::new(),
+            channels: Slab::new(),
+            subscribers: Slab::new(),
+            line: VecDeque::new(),
+            dirty: VecDeque::new(),
+            waits: VecDeque::new(),
+            pressed: 0,
+            requests: Vec::new(),
+            batch: 1,
+            idle: VecDeque::new(),
+            lingering: VecDeque::new(),
+            encodings: Encodings::default(),
+            warm: Vec::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Takes a subscriber. It is told something by the next [`slice`](Self::slice) if all its channels are known
+    /// here, else as soon as they are.
+    ///
+    /// # Errors
+    /// If it, or this core, would have too many channels.
+    pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+        self.now = now;
+        let Subscribe { mut channels, since, form, once, key, member } = subscribe;
+        if channels.len() > 1 {
+            channels = without_repeats(&channels, self.rules.channels_per_stream);
+        }
+        self.check_limits(&channels, 0)?;
+        let single = channels.len() == 1 && member.is_none();
+        let subscriber = Subscriber {
+            key,
+            position: self.head,
+            rest: None,
+            channel: 0,
+            place: 0,
+            form,
+            once,
+            state: State::Starting,
+            in_line: false,
+            late: false,
+        };
+        let id = self.subscribers.insert(subscriber);
+        let only = if single { channels.first() } else { None };
+        if let Some(name) = only {
+            let channel = self.wanted(name);
+            let place = self.join(channel, Node { subscriber: id, link: 0 });
+            let subscriber = &mut self.subscribers[id];
+            (subscriber.channel, subscriber.place) = (channel, place);
+            if self.channels[channel].open {
+                self.begins(id, since);
+                self.stand_in_line(id);
+                return Ok(SubscriberId(id));
+            }
+            let link = Link { channel, place, announced: false, floor: Link::PENDING };
+            let rest = Rest { links: vec![link], member: None, since: Some(since), gap: None };
+            self.subscribers[id].rest = Some(Box::new(rest));
+            return Ok(SubscriberId(id));
+        }
+        let rest = Rest { links: Vec::with_capacity(channels.len()), member, since: Some(since), gap: None };
+        self.subscribers[id].rest = Some(Box::new(rest));
+        for name in &channels {
+            self.link(id, name, 0);
+        }
+        if self.all_open(id) {
+            self.begins(id, since);
+            self.stand_in_line(id);
+        }
+        Ok(SubscriberId(id))
+    }
+
+    /// Forgets a subscriber, whatever it is doing. Not to be called for one that got `Last` or `Overrun`.
+    pub fn leave(&mut self, id: SubscriberId) {
+        if self.subscribers.get(id.0).is_some() {
+            self.remove(id.0);
+        }
+    }
+
+    /// Gives a running subscriber more channels, which begin for it now, and takes others away. A channel that is
+    /// in both lists is removed first, and begins anew.
+    ///
+    /// # Errors
+    /// If it, or this core, would have too many channels; then nothing has changed.
+    pub fn change(
+        &mut self,
+        now: Now,
+        id: SubscriberId,
+        add: &[Name],
+        remove: &[Name],
+    ) -> Result<(), Refused> {
+        self.now = now;
+        let SubscriberId(id) = id;
+        if self.subscribers.get(id).is_none() {
+            return Ok(());
+        }
+        let removed: Vec<u32> = remove.iter().filter_map(|name| self.names.get(name).copied()).collect();
+        let channels_of =
+            |hub: &Self| -> Vec<u32> { hub.channels_of(id).map(|(channel, _)| channel).collect() };
+        let stays: Vec<u32> = channels_of(self).into_iter().filter(|one| !removed.contains(one)).collect();
+        let mut added = without_repeats(add, self.rules.channels_per_stream);
+        added.retain(|name| !self.names.get(name).is_some_and(|channel| stays.contains(channel)));
+        self.check_limits(&added, stays.len())?;
+        self.spread(id);
+        for channel in removed {
+            self.unlink(id, channel);
+        }
+        for name in &added {
+            let floor = match self.names.get(name) {
+                Some(&channel) if self.channels[channel].open => {
+                    self.head.max(self.channels[channel].lost_to)
+                }
+                _ => Link::PENDING,
+            };
+            self.link(id, name, floor);
+        }
+        // It may have waited for a channel that it no longer wants.
+        if self.subscribers[id].state == State::Starting {
+            self.stand_in_line(id);
+        }
+        Ok(())
+    }
+
+    /// What a subscriber was told last has left its connection: it can take more, and does at once if there is more.
+    pub fn sent(&mut self, id: SubscriberId) {
+        let SubscriberId(id) = id;
+        let Some(subscriber) = self.subscribers.get_mut(id) else { return };
+        if subscriber.state != State::Busy {
+            return;
+        }
+        subscriber.state = State::Ready;
+        let position = subscriber.position;
+        if subscriber.rest.is_none() {
+            let channel = &self.channels[subscriber.channel];
+            if channel.edge <= position {
+                return;
+            }
+            subscriber.late = channel.lost_to > position;
+        } else {
+            let (behind, late) = self.is_behind(id);
+            if !behind {
+                return;
+            }
+            self.subscribers[id].late = late;
+        }
+        self.stand_in_line(id);
+    }
+
+    /// Takes what the sequencer tells.
+    pub fn feed(&mut self, now: Now, feed: Feed) {
+        self.now = now;
+        match feed {
+            Feed::Opened { channel, lost_to, head, messages } => {
+                self.head = self.head.max(head);
+                let Some(&at) = self.names.get(&channel) else { return };
+                let channel = &mut self.channels[at];
+                if !channel.open {
+                    channel.opens(lost_to, self.head, messages);
+                    let came = channel.came();
+                    self.touch(at, came);
+                }
+            }
+            Feed::Message { message, lost_to } => {
+                self.head = self.head.max(message.offset);
+                let Some(&at) = self.names.get(&message.channel) else { return };
+                let channel = &mut self.channels[at];
+                // A core that unwanted a channel and wants it again first hears what was on its way.
+                if channel.open {
+                    let came = channel.came();
+                    channel.comes(message, lost_to);
+                    self.touch(at, came);
+                }
+            }
+            Feed::Lost { channel, to } => {
+                self.head = self.head.max(to);
+                let Some(&at) = self.names.get(&channel) else { return };
+                let channel = &mut self.channels[at];
+                if channel.open {
+                    let (came, edge) = (channel.came(), channel.edge);
+                    channel.loses(to);
+                    // Else all of it was told here before: nobody but the busy has missed it.
+                    if channel.edge > edge {
+                        self.touch(at, came);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the sequencer is to be asked, in this order.
+    pub fn take_requests(&mut self, into: &mut Vec<Request>) {
+        into.append(&mut self.requests);
+        self.batch += 1;
+    }
+
+    /// Serves subscribers: at most `most` deliveries are appended to `out`. Returns whether work is left.
+    ///
+    /// It is to be called also when [`due_ns`](Self::due_ns) has come.
+    pub fn slice(
+        &mut self,
+        now: Now,
+        most: usize,
+        encoder: &mut impl Encoder,
+        out: &mut Vec<Delivery>,
+    ) -> bool {
+        self.now = now;
+        self.let_go();
+        let end = out.len() + most;
+        // A quarter is for the channels, so that those who write fast cannot keep all others waiting.
+        let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
+        let mut visits = most * VISITS;
+        while out.len() < line_end && visits > 0 {
+            let Some((id, _)) = self.line.pop_front() else { break };
+            visits -= 1;
+            if let Some(subscriber) = self.subscribers.get_mut(id)
+                && std::mem::take(&mut subscriber.in_line)
+            {
+                self.serve(id, encoder, out);
+            }
+        }
+        while out.len() < end && visits > 0 {
+            let Some(&at) = self.dirty.front() else { break };
+            if self.pass(at, end, &mut visits, encoder, out) {
+                self.dirty.pop_front();
+            } else {
+                self.dirty.rotate_left(1);
+            }
+        }
+        self.tidy();
+        !self.line.is_empty() || !self.dirty.is_empty()
+    }
+
+    /// When [`slice`](Self::slice) is to be called though nothing has happened, on the monotonic clock in ns.
+    pub fn due_ns(&self) -> Option<u64> {
+        let idle = self.idle.front().map(|(at, _)| *at);
+        let lingering = self.lingering.front().map(|(at, ..)| *at);
+        idle.into_iter().chain(lingering).min()
+    }
+
+    /// How far the fan-out is behind, counting only those who can take it.
+    pub fn lag(&self, now: Now) -> Lag {
+        let line = self.line.front().map(|(_, since)| *since);
+        let pass = self.waits.front().map(|(_, since)| *since);
+        let since = line.into_iter().chain(pass).min().unwrap_or(now.mono_ns);
+        let behind_ns = now.mono_ns.saturating_sub(since);
+        Lag { behind_ns, exceeded: behind_ns > self.rules.publish_lag_ns || self.pressed > 0 }
+    }
+
+    /// Takes new rules, for all who are there, too.
+    pub fn reload(&mut self, rules: Arc<Rules>) {
+        self.rules = rules;
+        for at in 0..self.channels.places() {
+            let Some(channel) = self.channels.get_mut(at) else { continue };
+            let before = std::mem::replace(&mut channel.rules, *self.rules.of(&channel.name));
+            let presence = channel.rules.presence;
+            self.press(at);
+            if before.presence != presence {
+                self.announce_all(at, presence);
+            }
+        }
+    }
+
+    /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. For one who knows all there
+    /// is, that is where the hub is. `None` if it is not there, or its channels are not known yet.
+    pub fn position_of(&self, id: SubscriberId) -> Option<Position> {
+        let subscriber = self.subscribers.get(id.0)?;
+        if subscriber.rest.as_ref().is_some_and(|rest| rest.since.is_some()) || !self.all_open(id.0) {
+            return None;
+        }
+        let behind = self.is_behind(id.0).0;
+        let offset = if behind { subscriber.position } else { subscriber.position.max(self.head) };
+        Some(self.at(offset))
+    }
+
+    /// Bytes of encodings that connections, or channels for the next connection, hold.
+    pub fn memory(&mut self) -> usize {
+        self.encodings.charge()
+    }
+
+    /// How many subscribers there are.
+    pub fn subscribers(&self) -> usize {
+        self.subscribers.len()
+    }
+
+    /// How many channels this core wants, or wanted a moment ago.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Which core this is the hub of.
+    pub fn core(&self) -> usize {
+        self.core
+    }
+
+    fn at(&self, offset: u64) -> Position {
+        Position { epoch: self.epoch, offset }
+    }
+
+    // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Visits nodes of a channel until the slice is full; says whether the channel has been done with.
+    fn pass(
+        &mut self,
+        at: u32,
+        end: usize,
+        visits: &mut usize,
+        encoder: &mut impl Encoder,
+        out: &mut Vec<Delivery>,
+    ) -> bool {
+        while out.len() < end && *visits > 0 {
+            *visits -= 1;
+            let channel = &mut self.channels[at];
+            let Some(node) = channel.visit() else {
+                let repeats = channel.pass_ends();
+                self.press(at);
+                if repeats {
+                    continue;
+                }
+                return true;
+            };
+            let subscriber = &self.subscribers[node.subscriber];
+            let due = match subscriber.state {
+                State::Busy => false,
+                State::Starting => true,
+                State::Ready => subscriber.position < channel.edge,
+            };
+            if due {
+                self.serve(node.subscriber, encoder, out);
+            }
+        }
+        false
+    }
+
+    /// Tells a subscriber what there is for it, if it can take something.
+    fn serve(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        match self.subscribers[id].state {
+            State::Busy => {}
+            State::Starting => self.start(id, encoder, out),
+            State::Ready if self.is_lost(id) => self.overrun(id, encoder, out),
+            State::Ready => self.deliver(id, None, encoder, out),
+        }
+    }
+
+    /// Tells a subscriber that it has begun, as soon as all its channels are known.
+    fn start(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        if !self.all_open(id) {
+            return;
+        }
+        if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
+            self.begins(id, since);
+        }
+        let mut gap = self.subscribers[id].rest.as_mut().and_then(|rest| rest.gap.take());
+        if self.is_lost(id) {
+            // It stood in line for longer than its first messages were kept.
+            gap = self.lose(id).gap.map(|lost| gap.map_or(lost, |gap| Gap { to: lost.to, ..gap })).or(gap);
+        }
+        self.compact(id);
+        let subscriber = &mut self.subscribers[id];
+        let (key, offset) = (subscriber.key, subscriber.position);
+        if subscriber.once == Once::Never {
+            subscriber.state = State::Busy;
+            let what = What::Started { position: self.at(offset), gap };
+            out.push(Delivery { subscriber: SubscriberId(id), key, what });
+            return;
+        }
+        subscriber.state = State::Ready;
+        let before = out.len();
+        self.deliver(id, gap, encoder, out);
+        if out.len() == before {
+            out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Waiting });
+        }
+    }
+
+    /// A ring has passed a subscriber that can take something: what the policy of that channel says.
+    fn overrun(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let Loss { gap, ends } = self.lose(id);
+        let Subscriber { key, once, form, position, .. } = self.subscribers[id];
+        if ends {
+            out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Overrun });
+            self.remove(id);
+            return;
+        }
+        if gap.is_none() || once != Once::Never {
+            self.deliver(id, gap, encoder, out);
+            return;
+        }
+        // Alone, so that the messages behind it are the same bytes for all.
+        let run = Run { messages: &[], position: self.at(position), gap, more: 0 };
+        let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
+        self.hand(id, bytes, out);
+    }
+
+    /// Moves a subscriber to where messages are kept.
+    fn lose(&mut self, id: u32) -> Loss {
+        let subscriber = &mut self.subscribers[id];
+        let from = subscriber.position;
+        // Only who was too slow is cut off. Whom we did not serve in time is told and goes on.
+        let may_end = std::mem::take(&mut subscriber.late) && subscriber.once == Once::Never;
+        let mut to = None;
+        let mut ends = false;
+        let mut moved = |channel: &Channel| match channel.rules.policy {
+            Overrun::Latest => channel.before_newest(),
+            policy => {
+                ends |= may_end && policy == Overrun::Disconnect;
+                to = to.max(Some(channel.lost_to));
+                channel.lost_to
+            }
+        };
+        match &mut subscriber.rest {
+            None => subscriber.position = moved(&self.channels[subscriber.channel]),
+            Some(rest) => {
+                for link in &mut rest.links {
+                    let channel = &self.channels[link.channel];
+                    if is_lost(channel, from, link.floor) {
+                        link.floor = moved(channel);
+                    }
+                }
+            }
+        }
+        let gap = to.map(|to| Gap { from: self.at(from), to: self.at(to), reason: GapReason::Late });
+        Loss { gap, ends }
+    }
+
+    /// Tells a subscriber everything that it has not seen, as far as a run reaches; nothing if there is nothing.
+    fn deliver(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let Subscriber { position, form, once, .. } = self.subscribers[id];
+        let oldest = once == Once::Oldest;
+        let news = self.news(id);
+        let (to, bytes) = match (news, gap) {
+            (News::None, None) => return,
+            (News::In { channel, after }, None) => self.shared(channel, after, form, oldest, encoder),
+            (news, gap) => {
+                let more = match news {
+                    News::None => {
+                        self.scratch.messages.clear();
+                        0
+                    }
+                    News::In { channel, after } => {
+                        collect(&self.channels[channel], after, oldest, &mut self.scratch.messages)
+                    }
+                    News::InSeveral => self.merge(id, oldest),
+                };
+                let to = self.scratch.messages.last().map_or(position, |last| last.offset);
+                let run = Run { messages: &self.scratch.messages, position: self.at(to), gap, more };
+                (to, encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings))
+            }
+        };
+        self.subscribers[id].position = to;
+        self.hand(id, bytes, out);
+    }
+
+    /// Gives a subscriber bytes.
+    fn hand(&mut self, id: u32, bytes: Arc<[u8]>, out: &mut Vec<Delivery>) {
+        let subscriber = &mut self.subscribers[id];
+        let key = subscriber.key;
+        let what = if subscriber.once == Once::Never {
+            subscriber.state = State::Busy;
+            What::Bytes(bytes)
+        } else {
+            self.remove(id);
+            What::Last(bytes)
+        };
+        out.push(Delivery { subscriber: SubscriberId(id), key, what });
+    }
+
+    /// The run of one channel behind `after`, encoded for all who stand there: its last offset, its bytes.
+    fn shared(
+        &mut self,
+        at: u32,
+        after: u64,
+        form: Form,
+        oldest: bool,
+        encoder: &mut impl Encoder,
+    ) -> (u64, Arc<[u8]>) {
+        let channel = &mut self.channels[at];
+        if let Some((to, bytes)) = channel.encoded(form, oldest, after) {
+            return (to, Arc::clone(bytes));
+        }
+        let messages = &mut self.scratch.messages;
+        let more = collect(channel, after, oldest, messages);
+        let to = messages.last().map_or(after, |last| last.offset);
+        let position = Position { epoch: self.epoch, offset: to };
+        let run = Run { messages, position, gap: None, more };
+        let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
+        let index = channel.index_after(after);
+        let before = index.checked_sub(1).and_then(|before| channel.message(before));
+        let encoded = Encoded {
+            form,
+            oldest,
+            after: before.map_or(channel.lost_to, |message| message.offset),
+            first: channel.message(index).map_or(0, |message| message.offset),
+            to,
+            edge: channel.edge,
+            full: more > 0,
+            bytes: Arc::clone(&bytes),
+        };
+        if channel.keep(encoded) {
+            self.warm.push(at);
+        }
+        (to, bytes)
+    }
+
+    /// Collects the messages of several channels in the order of their offsets; returns how many are left.
+    fn merge(&mut self, id: u32, oldest: bool) -> usize {
+        let Scratch { messages, merge, .. } = &mut self.scratch;
+        merge.clear();
+        let subscriber = &self.subscribers[id];
+        let mut kept = 0;
+        for link in subscriber.rest.iter().flat_map(|rest| &rest.links) {
+            let channel = &self.channels[link.channel];
+            let index = channel.index_after(subscriber.position.max(floor_in(channel, link.floor)));
+            if let Some(message) = channel.message(index) {
+                kept += channel.kept() - index;
+                merge.push(Reverse((message.offset, link.channel, index)));
+            }
+        }
+        let mut run = Collector::new(messages, oldest);
+        while let Some(Reverse((_, at, index))) = merge.pop() {
+            let channel = &self.channels[at];
+            if !channel.message(index).is_some_and(|message| run.take(message)) {
+                break;
+            }
+            if let Some(message) = channel.message(index + 1) {
+                merge.push(Reverse((message.offset, at, index + 1)));
+            }
+        }
+        kept - messages.len()
+    }
+
+    /// Where a subscriber's unseen messages are.
+    fn news(&self, id: u32) -> News {
+        let subscriber = &self.subscribers[id];
+        let Some(rest) = &subscriber.rest else {
+            let (channel, after) = (subscriber.channel, subscriber.position);
+            let any = self.channels[channel].has_after(after);
+            return if any { News::In { channel, after } } else { News::None };
+        };
+        let mut news = News::None;
+        for link in &rest.links {
+            let channel = &self.channels[link.channel];
+            let after = subscriber.position.max(floor_in(channel, link.floor));
+            if channel.has_after(after) {
+                match news {
+                    News::None => news = News::In { channel: link.channel, after },
+                    News::In { .. } | News::InSeveral => return News::InSeveral,
+                }
+            }
+        }
+        news
+    }
+
+    /// Whether something has happened that a subscriber does not know of, and whether a ring has passed it.
+    fn is_behind(&self, id: u32) -> (bool, bool) {
+        let subscriber = &self.subscribers[id];
+        let mut both = (false, false);
+        for (channel, floor) in self.channels_of(id) {
+            let channel = &self.channels[channel];
+            both.0 |= channel.edge > subscriber.position.max(floor_in(channel, floor));
+            both.1 |= is_lost(channel, subscriber.position, floor);
+        }
+        both
+    }
+
+    fn is_lost(&self, id: u32) -> bool {
+        let subscriber = &self.subscribers[id];
+        match &subscriber.rest {
+            None => self.channels[subscriber.channel].lost_to > subscriber.position,
+            Some(rest) => rest
+                .links
+                .iter()
+                .any(|link| is_lost(&self.channels[link.channel], subscriber.position, link.floor)),
+        }
+    }
+
+    // ── Beginning ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Finds out where a subscriber begins, now that all its channels are known here: its position, from where on
+    /// each channel counts, and what it has missed.
+    fn begins(&mut self, id: u32, since: Since) {
+        let subscriber = &mut self.subscribers[id];
+        let mut single = [Link { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
+        let links = match &mut subscriber.rest {
+            None => &mut single[..],
+            Some(rest) => {
+                rest.since = None;
+                &mut rest.links[..]
+            }
+        };
+        let mut gap = None;
+        let channels = &self.channels;
+        let position = match since {
+            Since::Now => {
+                for link in &mut *links {
+                    let channel = &channels[link.channel];
+                    link.floor = channel.lost_to.max(floor_in(channel, link.floor));
+                }
+                subscriber.position
+            }
+            Since::After(position) if position.epoch == self.epoch => {
+                let mut to = None;
+                for link in &mut *links {
+                    let channel = &channels[link.channel];
+                    link.floor = 0;
+                    if channel.lost_to > position.offset {
+                        link.floor = match channel.rules.policy {
+                            Overrun::Latest => channel.before_newest(),
+                            Overrun::Disconnect | Overrun::Skip => {
+                                to = to.max(Some(channel.lost_to));
+                                channel.lost_to
+                            }
+                        };
+                    }
+                }
+                gap = to.map(|to| (position, Some(to), GapReason::Away));
+                position.offset
+            }
+            Since::After(position) => {
+                gap = Some((position, None, GapReason::Epoch));
+                set_floors(channels, links, |channel| channel.lost_to);
+                before_first(channels, links, self.head)
+            }
+            Since::All => {
+                set_floors(channels, links, |channel| channel.lost_to);
+                before_first(channels, links, self.head)
+            }
+            Since::Last(count) => {
+                let cut = before_last(channels, links, count as usize);
+                set_floors(channels, links, |channel| channel.lost_to.max(cut));
+                before_first(channels, links, self.head)
+            }
+            Since::Age { ms } => {
+                let oldest_ms = self.now.unix_ms.saturating_sub(ms);
+                set_floors(channels, links, |channel| {
+                    let too_old = channel.index_since(oldest_ms).checked_sub(1);
+                    let last = too_old.and_then(|index| channel.message(index));
+                    last.map_or(channel.lost_to, |message| message.offset)
+                });
+                before_first(channels, links, self.head)
+            }
+        };
+        // What one channel does not count is simply behind its subscriber.
+        let only = if let [link] = links { link.floor } else { 0 };
+        subscriber.position = position.max(only);
+        let offset = subscriber.position;
+        if let Some((from, to, reason)) = gap {
+            let gap = Gap { from, to: self.at(to.unwrap_or(offset)), reason };
+            self.spread(id);
+            if let Some(rest) = &mut self.subscribers[id].rest {
+                rest.gap = Some(gap);
+            }
+        }
+    }
+
+    /// Whether a subscriber's channels are all known here.
+    fn all_open(&self, id: u32) -> bool {
+        self.channels_of(id).all(|(channel, _)| self.channels[channel].open)
+    }
+
+    /// The channels of a subscriber, and from where on each counts.
+    fn channels_of(&self, id: u32) -> impl Iterator<Item = (u32, u64)> {
+        let subscriber = &self.subscribers[id];
+        let only = if subscriber.rest.is_none() { Some((subscriber.channel, 0)) } else { None };
+        let links = subscriber.rest.iter().flat_map(|rest| &rest.links);
+        only.into_iter().chain(links.map(|link| (link.channel, link.floor)))
+    }
+
+    /// Gives a subscriber a rest.
+    fn spread(&mut self, id: u32) {
+        let subscriber = &mut self.subscribers[id];
+        if subscriber.rest.is_none() {
+            let (channel, place) = (subscriber.channel, subscriber.place);
+            let links = vec![Link { channel, place, announced: false, floor: 0 }];
+            subscriber.rest = Some(Box::new(Rest { links, member: None, since: None, gap: None }));
+        }
+    }
+
+    /// Takes the rest of a subscriber away if it says nothing that is not said without it.
+    fn compact(&mut self, id: u32) {
+        let subscriber = &mut self.subscribers[id];
+        let Some(rest) = &subscriber.rest else { return };
+        let plain = rest.member.is_none() && rest.since.is_none() && rest.gap.is_none();
+        if let [link] = rest.links[..]
+            && plain
+            && link.floor <= subscriber.position
+        {
+            (subscriber.channel, subscriber.place, subscriber.rest) = (link.channel, link.place, None);
+        }
+    }
+
+    // ── Coming and going ────────────────────────────────────────────────────────────────────────────────────────
+
+    fn check_limits(&self, added: &[Name], there: usize) -> Result<(), Refused> {
+        let most = self.rules.channels_per_stream;
+        if added.len() + there > most {
+            return Err(Refused::TooManyOnStream { most });
+        }
+        let most = self.rules.channels;
+        let unknown = added.iter().filter(|name| !self.names.contains_key(*name)).count();
+        if unknown > 0 && self.channels.len() + unknown > most {
+            return Err(Refused::TooManyChannels { most });
+        }
+        Ok(())
+    }
+
+    /// The replica of a channel; asks for it if there is none.
+    fn wanted(&mut self, name: &Name) -> u32 {
+        if let Some(&at) = self.names.get(name) {
+            return at;
+        }
+        let at = self.channels.insert(Channel::new(name.clone(), *self.rules.of(name)));
+        self.names.insert(name.clone(), at);
+        self.requests.push(Request::Want { channel: name.clone() });
+        at
+    }
+
+    /// Gives a subscriber with a rest one channel more.
+    fn link(&mut self, id: u32, name: &Name, floor: u64) {
+        let channel = self.wanted(name);
+        let floor = if self.channels[channel].open { floor } else { Link::PENDING };
+        let link = self.subscribers[id].rest.as_ref().map_or(0, |rest| rest.links.len());
+        let place = self.join(channel, Node { subscriber: id, link: link as u32 });
+        if let Some(rest) = &mut self.subscribers[id].rest {
+            rest.links.push(Link { channel, place, announced: false, floor });
+            if self.channels[channel].rules.presence {
+                self.announce(id, link, true);
+            }
+        }
+    }
+
+    /// Takes one channel from a subscriber with a rest.
+    fn unlink(&mut self, id: u32, channel: u32) {
+        let Some(rest) = &self.subscribers[id].rest else { return };
+        let Some(at) = rest.links.iter().rposition(|link| link.channel == channel) else { return };
+        self.announce(id, at, false);
+        let Some(rest) = &mut self.subscribers[id].rest else { return };
+        let gone = rest.links.swap_remove(at);
+        if let Some(moved) = rest.links.get(at) {
+            self.channels[moved.channel].nodes[moved.place as usize].link = at as u32;
+        }
+        self.part(gone.channel, gone.place);
+    }
+
+    fn remove(&mut self, id: u32) {
+        while let Some(rest) = &self.subscribers[id].rest {
+            match rest.links.last().map(|link| link.channel) {
+                Some(channel) => self.unlink(id, channel),
+                None => break,
+            }
+        }
+        if let Some(subscriber) = self.subscribers.remove(id)
+            && subscriber.rest.is_none()
+        {
+            self.part(subscriber.channel, subscriber.place);
+        }
+    }
+
+    fn join(&mut self, channel: u32, node: Node) -> u32 {
+        self.count(channel, 1, 0);
+        self.channels[channel].joins(node)
+    }
+
+    fn part(&mut self, at: u32, place: u32) {
+        self.count(at, 0, 1);
+        let subscribers = &mut self.subscribers;
+        let channel = &mut self.channels[at];
+        channel.leaves(place, |node, to| subscribers[node.subscriber].moved(node.link, to));
+        if channel.nodes.is_empty() {
+            channel.left_ns = self.now.mono_ns;
+            if !std::mem::replace(&mut channel.idle, true) {
+                self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));
+            }
+        }
+    }
+
+    /// Counts in the request that already counts for this channel, if it was not taken yet.
+    fn count(&mut self, at: u32, joins: u32, leaves: u32) {
+        let channel = &mut self.channels[at];
+        let (batch, index) = channel.counted;
+        if batch == self.batch
+            && let Some(Request::Count { joined, left, .. }) = self.requests.get_mut(index)
+        {
+            *joined += joins;
+            *left += leaves;
+            return;
+        }
+        channel.counted = (self.batch, self.requests.len());
+        let channel = channel.name.clone();
+        self.requests.push(Request::Count { channel, joined: joins, left: leaves });
+    }
+
+    fn stand_in_line(&mut self, id: u32) {
+        let subscriber = &mut self.subscribers[id];
+        if !subscriber.in_line {
+            subscriber.in_line = true;
+            self.line.push_back((id, self.now.mono_ns));
+        }
+    }
+
+    /// Something came to a channel; `came` is what had come before.
+    fn touch(&mut self, at: u32, came: (u64, u64)) {
+        let mono_ns = self.now.mono_ns;
+        let channel = &mut self.channels[at];
+        if channel.nodes.is_empty() && !channel.dirty {
+            return;
+        }
+        let (begins, waits) = channel.touch(mono_ns, came);
+        if begins {
+            self.dirty.push_back(at);
+        }
+        if waits {
+            self.waits.push_back((at, mono_ns));
+        }
+        self.press(at);
+    }
+
+    /// Brings the count of channels that are half a ring behind up to date.
+    fn press(&mut self, at: u32) {
+        let channel = &mut self.channels[at];
+        let pressed = channel.is_pressed();
+        if pressed != channel.pressed {
+            channel.pressed = pressed;
+            self.pressed = if pressed { self.pressed + 1 } else { self.pressed - 1 };
+        }
+    }
+
+    /// Tells, or takes back, the name of a subscriber in one of its channels.
+    fn announce(&mut self, id: u32, link: usize, here: bool) {
+        let Subscriber { rest: Some(rest), once, .. } = &mut self.subscribers[id] else { return };
+        let (Some(link), Some(member)) = (rest.links.get_mut(link), &rest.member) else { return };
+        if link.announced == here {
+            return;
+        }
+        link.announced = here;
+        let (channel, member) = (self.channels[link.channel].name.clone(), Arc::clone(member));
+        if here {
+            self.requests.push(Request::Joined { channel, member });
+        } else if *once == Once::Never {
+            self.requests.push(Request::Left { channel, member });
+        } else {
+            // One who polls has not gone: it is between two polls. Its next one comes before this moment.
+            self.lingering.push_back((self.now.mono_ns.saturating_add(LINGER_NS), channel, member));
+        }
+    }
+
+    fn announce_all(&mut self, at: u32, here: bool) {
+        for index in 0..self.channels[at].nodes.len() {
+            let Node { subscriber, link } = self.channels[at].nodes[index];
+            self.announce(subscriber, link as usize, here);
+        }
+    }
+
+    // ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Lets go of members who have not come back, and of channels that nobody wanted for a while.
+    fn let_go(&mut self) {
+        let mono_ns = self.now.mono_ns;
+        while self.lingering.front().is_some_and(|(at, ..)| *at <= mono_ns) {
+            if let Some((_, channel, member)) = self.lingering.pop_front() {
+                self.requests.push(Request::Left { channel, member });
+            }
+        }
+        while self.idle.front().is_some_and(|(at, _)| *at <= mono_ns) {
+            let Some((_, at)) = self.idle.pop_front() else { return };
+            self.look_at_idle(at);
+        }
+    }
+
+    fn look_at_idle(&mut self, at: u32) {
+        let channel = &mut self.channels[at];
+        channel.idle = false;
+        if !channel.nodes.is_empty() {
+            return;
+        }
+        // What was asked for is taken before it is given back, so that each `Opened` is the answer to one `Want`.
+        let recent = channel.left_ns.saturating_add(UNWANTED_NS) > self.now.mono_ns;
+        if !channel.open || recent || channel.dirty {
+            channel.idle = true;
+            self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));
+            return;
+        }
+        let name = channel.name.clone();
+        self.names.remove(&name);
+        self.channels.remove(at);
+        self.requests.push(Request::Unwant { channel: name });
+    }
+
+    /// Drops what only the work that is done needed.
+    fn tidy(&mut self) {
+        while let Some((at, since)) = self.waits.front() {
+            if self.channels.get(*at).is_some_and(|channel| channel.waits_since(*since)) {
+                break;
+            }
+            self.waits.pop_front();
+        }
+        if self.line.is_empty() && !self.warm.is_empty() {
+            let channels = &mut self.channels;
+            self.warm.retain(|at| {
+                let Some(channel) = channels.get_mut(*at) else { return false };
+                if !channel.dirty {
+                    channel.drop_encoded();
+                }
+                channel.dirty
+            });
+        }
+        self.encodings.look(LOOKS);
+    }
+}
+
+/// Encodings looked at in each slice, to find those that nobody holds any more.
+const LOOKS: usize = 16;
+
+/// Where a subscriber's unseen messages are.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    None,
+    /// In one channel, behind this offset.
+    In {
+        channel: u32,
+        after: u64,
+    },
+    InSeveral,
+}
+
+/// What became of a subscriber that a ring has passed.
+#[derive(Debug)]
+struct Loss {
+    /// What it is told.
+    gap: Option<Gap>,
+    /// Whether it is cut off.
+    ends: bool,
+}
+
+/// From where on a channel counts for somebody.
+fn floor_in(channel: &Channel, floor: u64) -> u64 {
+    match floor {
+        Link::PENDING if channel.open => channel.opened_at,
+        _ => floor,
+    }
+}
+
+/// Whether messages that count for somebody at `position` are gone.
+fn is_lost(channel: &Channel, position: u64, floor: u64) -> bool {
+    channel.lost_to > position.max(floor_in(channel, floor))
+}
+
+fn set_floors(channels: &Slab<Channel>, links: &mut [Link], floor: impl Fn(&Channel) -> u64) {
+    for link in links {
+        link.floor = floor(&channels[link.channel]);
+    }
+}
+
+/// The offset right before the first message above the floors; if there is none, where the hub is.
+fn before_first(channels: &Slab<Channel>, links: &[Link], head: u64) -> u64 {
+    let firsts = links.iter().filter_map(|link| {
+        let channel = &channels[link.channel];
+        channel.message(channel.index_after(link.floor))
+    });
+    let lost_to = links.iter().map(|link| channels[link.channel].lost_to).max();
+    match firsts.map(|message| message.offset).min() {
+        Some(first) => first - 1,
+        None => head.max(lost_to.unwrap_or(0)),
+    }
+}
+
+/// The offset behind which the last `count` messages of all channels together lie.
+fn before_last(channels: &Slab<Channel>, links: &[Link], count: usize) -> u64 {
+    // The newest message of each channel that was not counted yet: offset, link, index in its ring.
+    let newest = |at: usize, kept: usize| {
+        let index = kept.checked_sub(1)?;
+        Some((channels[links[at].channel].message(index)?.offset, at, index))
+    };
+    let mut heads: BinaryHeap<(u64, usize, usize)> =
+        (0..links.len()).filter_map(|at| newest(at, channels[links[at].channel].kept())).collect();
+    for _ in 0..count {
+        let Some((_, at, index)) = heads.pop() else { return 0 };
+        heads.extend(newest(at, index));
+    }
+    heads.peek().map_or(0, |(offset, ..)| *offset)
+}
+
+/// Collects the messages of a channel behind an offset; returns how many are left.
+fn collect(channel: &Channel, after: u64, oldest: bool, into: &mut Vec<Arc<Message>>) -> usize {
+    let mut run = Collector::new(into, oldest);
+    let mut index = channel.index_after(after);
+    while channel.message(index).is_some_and(|message| run.take(message)) {
+        index += 1;
+    }
+    channel.kept() - index
+}
+
+fn encode(
+    encoder: &mut impl Encoder,
+    form: Form,
+    run: &Run<'_>,
+    scratch: &mut Vec<u8>,
+    encodings: &mut Encodings,
+) -> Arc<[u8]> {
+    scratch.clear();
+    encoder.encode(form, run, scratch);
+    let bytes: Arc<[u8]> = scratch.as_slice().into();
+    encodings.hold(&bytes);
+    bytes
+}
+
+/// The same names, each once, in their order; the list ends when it has more than `most`, which is then too many.
+/// Up to some hundred names: comparing all pairs costs less than a table.
+fn without_repeats(names: &[Name], most: usize) -> Vec<Name> {
+    let mut once: Vec<Name> = Vec::with_capacity(names.len().min(most + 1));
+    for name in names {
+        if once.len() <= most && !once.contains(name) {
+            once.push(name.clone());
+        }
+    }
+    once
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyOnStream { most } => {
+                write!(f, "one stream has at most {most} channels: open another one")
+            }
+            Self::TooManyChannels { most } => {
+                write!(f, "this server has {most} channels, as many as it may: come back later")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The core of push: channels with a history, subscribers that are positions in it, presence.
+//!
+//! It is no server: nothing here reads, writes, waits, starts a thread or asks for the time or for entropy.
+//! Two machines with `&mut self` methods exchange values; whoever owns threads carries the values between them.
+//!
+//! ```text
+//!  publisher ─ Draft ─► Sequencer (one) ── Feed, in the order of offsets ──► Hub (one a core) ── Delivery ─► connections
+//!                          ▲   histories, memory, epoch, members               │  replicas of wanted channels,
+//!                          └──────────────────── Request ──────────────────────┘  subscribers, passes
+//! ```
+//!
+//! **One order.** The [`Sequencer`] gives every message of all channels the next offset of one stream, and each
+//! [`Hub`] is fed the messages of the channels it wants in that order. So one [`Position`] says what a subscriber
+//! has seen of all its channels, however many they are and whenever they change.
+//!
+//! **A subscriber is a position, not a queue.** Messages lie once in the ring of their channel; a subscriber that
+//! falls behind costs nothing more. When the ring has passed it, the channel's [`Overrun`] policy decides.
+//!
+//! **A gap is said, never silence.** Each channel knows up to which offset it has lost messages. A subscriber whose
+//! position is older is told a [`Gap`] (unless it only wants the latest), and one whose position is not is told none.
+//!
+//! **Nothing grows with messages but the rings**, whose memory is charged and limited ([`Rules`]): what waits between
+//! the two machines is a position and a mark for each channel and core, and a core that stays away is told what it
+//! has lost.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod encoding;
+mod hub;
+mod keys;
+pub mod limits;
+mod message;
+mod name;
+mod pattern;
+mod position;
+mod roster;
+mod rules;
+mod sequencer;
+mod slab;
+mod subscriber;
+mod values;
+
+pub use encoding::{Encoder, Form, Gap, GapReason, Run};
+pub use hub::{Delivery, Hub, Lag, Refused, Subscribe, What};
+pub use message::{Draft, Flags, IdempotencyKey, Message};
+pub use name::{Name, NameError};
+pub use pattern::{Pattern, PatternError};
+pub use position::{Epoch, Position, PositionError, Since, SinceError};
+pub use rules::{ChannelRules, Overrun, Rules};
+pub use sequencer::{Info, Published, Refusal, Saved, SavedChannel, Sequencer};
+pub use subscriber::{Once, SubscriberId};
+pub use values::{Feed, Request};
+
+/// A moment, as the one who calls has read it from its clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Nanoseconds on a clock that never goes back.
+    pub mono_ns: u64,
+    /// Milliseconds since 1970-01-01T00:00:00Z, on a clock that may be set.
+    pub unix_ms: u64,
+}

@@ -1,0 +1,38 @@
+//! The limits that are no settings, each with its arithmetic. Those that are settings stand in [`Rules`](crate::Rules).
+
+/// Bytes of a channel's name: with the prefix and a query it stays far below the 8 KiB of a request line, and 128
+/// of them still fit into a request target of 32 KiB.
+pub const NAME_BYTES_MAX: usize = 200;
+
+/// Segments of a name: the depth that a [`Pattern`](crate::Pattern) packs into 16 bits.
+pub const NAME_SEGMENTS_MAX: usize = 8;
+
+/// Messages in one run. 64 messages of 64 bytes are about one segment of TCP with offload; more in one write save
+/// nothing that can be measured, and make the first of them wait for the last.
+pub const RUN_MESSAGES_MAX: usize = 64;
+
+/// Bytes of payload in one run; a single larger message goes alone. Four times what a socket is asked to keep
+/// unsent (16 KiB), so that a reader which keeps up is never short of bytes, and one which stalls holds at most this.
+pub const RUN_BYTES_MAX: usize = 64 * 1024;
+
+/// Encoded runs that a channel keeps for others at the same place. Positions cluster: those who kept up, those one
+/// run behind, and the same in a second form.
+pub const ENCODINGS_MAX: usize = 4;
+
+/// How long a core keeps a channel that nobody there subscribes to: longer than a poll needs to come back, also
+/// after a reload of the page on a slow line. In ns: 30 s.
+pub const UNWANTED_NS: u64 = 30 * 1_000_000_000;
+
+/// How long a member who polls stays after its last answer, in ns: 10 s. Shorter than [`UNWANTED_NS`], so that the
+/// channel is still there when the member goes.
+pub const LINGER_NS: u64 = 10 * 1_000_000_000;
+
+/// Bytes of an event's name or a media type: RFC 6838, section 4.2 allows 127 + 1 + 127 for a media type.
+pub const LABEL_BYTES_MAX: usize = 255;
+
+/// Bytes of an idempotency key. The IETF draft suggests a UUID, 36 bytes.
+pub const KEY_BYTES_MAX: usize = 255;
+
+/// Idempotency keys that are remembered for all channels together. At about 250 bytes (a key of 36, its scope, two
+/// table entries) that is 16 MiB, and 500 publishes a second with a key for the whole window of two minutes.
+pub const KEYS_MAX: usize = 65_536;

@@ -1,0 +1,258 @@
+//! Where in the stream of all messages a subscriber stands: epochs, positions, and where one may begin.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Names one life of a stream. Within it no offset is given twice; two epochs have nothing to do with one another.
+/// Whoever begins a stream draws it at random.
+///
+/// It prints as lower-case base 32 (`0-9a-z` without i, l, o, u: Crockford's digits), 1 to 13 characters and no
+/// leading zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+/// What a subscriber has seen: everything up to an offset, in all its channels. Prints as `EPOCH-OFFSET`, the offset
+/// in decimal; that text is the only one that reads back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The life of the stream in which the offset means something.
+    pub epoch: Epoch,
+    /// That of the last message seen; 0: none.
+    pub offset: u64,
+}
+
+/// A text is no [`Position`]: those are opaque, and come back as they were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionError;
+
+/// Where a subscriber begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// With what is published from now on.
+    Now,
+    /// With the oldest message that is kept.
+    All,
+    /// With the last so many that are kept.
+    Last(u32),
+    /// With those not older than so many milliseconds.
+    Age {
+        /// How old they may be.
+        ms: u64,
+    },
+    /// Behind what was seen before.
+    After(Position),
+}
+
+/// A text is no [`Since`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SinceError;
+
+impl Since {
+    /// Reads `now`, `all`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
+    ///
+    /// # Errors
+    /// If it is none of these.
+    pub fn parse(text: &str) -> Result<Self, SinceError> {
+        match text {
+            "now" => return Ok(Self::Now),
+            "all" => return Ok(Self::All),
+            _ => {}
+        }
+        if let Some(count) = text.strip_prefix("last:") {
+            let count = decimal(count).and_then(|count| u32::try_from(count).ok());
+            return count.map(Self::Last).ok_or(SinceError);
+        }
+        if let Some(ms) = age_ms(text) {
+            return Ok(Self::Age { ms });
+        }
+        text.parse().map(Self::After).map_err(|PositionError| SinceError)
+    }
+}
+
+fn age_ms(text: &str) -> Option<u64> {
+    let unit_ms: u64 = match text.as_bytes().last()? {
+        b's' => 1_000,
+        b'm' => 60_000,
+        b'h' => 3_600_000,
+        b'd' => 86_400_000,
+        _ => return None,
+    };
+    decimal(&text[..text.len() - 1])?.checked_mul(unit_ms)
+}
+
+/// A decimal number as we print it: no sign, no leading zero.
+fn decimal(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let shortest = text == "0" || !text.starts_with('0');
+    if digits && shortest { text.parse().ok() } else { None }
+}
+
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// 64 bits in digits of 5: twelve whole ones and one of 4 bits.
+const EPOCH_DIGITS_MAX: usize = 13;
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [b'0'; EPOCH_DIGITS_MAX];
+        let mut rest = self.0;
+        let mut begins = EPOCH_DIGITS_MAX;
+        while begins == EPOCH_DIGITS_MAX || rest > 0 {
+            begins -= 1;
+            text[begins] = DIGITS[(rest & 31) as usize];
+            rest >>= 5;
+        }
+        f.write_str(std::str::from_utf8(&text[begins..]).expect("digits are ASCII"))
+    }
+}
+
+impl FromStr for Epoch {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Self, PositionError> {
+        let bytes = text.as_bytes();
+        if bytes.is_empty() || bytes.len() > EPOCH_DIGITS_MAX || (bytes.len() > 1 && bytes[0] == b'0') {
+            return Err(PositionError);
+        }
+        let mut number: u64 = 0;
+        for byte in bytes {
+            let digit = DIGITS.iter().position(|digit| digit == byte).ok_or(PositionError)?;
+            number = number.checked_mul(32).ok_or(PositionError)? | digit as u64;
+        }
+        Ok(Self(number))
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch, self.offset)
+    }
+}
+
+impl FromStr for Position {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Self, PositionError> {
+        let (epoch, offset) = text.split_once('-').ok_or(PositionError)?;
+        Ok(Self { epoch: epoch.parse()?, offset: decimal(offset).ok_or(PositionError)? })
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PositionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not an id of this server; ids are given back as they came")
+    }
+}
+
+impl fmt::Display for SinceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("since is now, all, last:N, an age like 90s, 10m, 12h or 7d, or the id of a message")
+    }
+}
+
+impl std::error::Error for PositionError {}
+impl std::error::Error for SinceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u64, offset: u64) -> Position {
+        Position { epoch: Epoch(epoch), offset }
+    }
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        for (position, text) in [
+            (at(0, 0), "0-0"),
+            (at(31, 7), "z-7"),
+            (at(32, 10), "10-10"),
+            (at(u64::MAX, u64::MAX), "fzzzzzzzzzzzz-18446744073709551615"),
+        ] {
+            assert_eq!(position.to_string(), text);
+            assert_eq!(text.parse(), Ok(position));
+        }
+    }
+
+    #[test]
+    fn no_other_text_is_a_position() {
+        for text in [
+            "",
+            "-",
+            "0",
+            "0-",
+            "-0",
+            "00-1",
+            "0-01",
+            "0-+1",
+            "0--1",
+            "Z-1",
+            "i-1",
+            "u-1",
+            "0-1 ",
+            " 0-1",
+            "0-1-1",
+            "g000000000000-1",
+            "00000000000001-1",
+            "0-18446744073709551616",
+            "0-\u{661}",
+            "ä-1",
+        ] {
+            assert_eq!(text.parse::<Position>(), Err(PositionError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn arbitrary_text_is_an_error_or_the_printed_form_and_never_a_panic() {
+        let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+        println!("seed {seed}");
+        let alphabet: Vec<char> = "0123456789abfgz-:lastnowmhd+ ä".chars().collect();
+        for _ in 0..100_000 {
+            let mut text = String::new();
+            for _ in 0..seed % 16 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push(alphabet[(seed >> 33) as usize % alphabet.len()]);
+            }
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if let Ok(position) = text.parse::<Position>() {
+                assert_eq!(position.to_string(), text);
+            }
+            if let Ok(Since::After(position)) = Since::parse(&text) {
+                assert_eq!(position.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn since_reads_each_of_its_forms() {
+        for (text, since) in [
+            ("now", Since::Now),
+            ("all", Since::All),
+            ("last:1", Since::Last(1)),
+            ("last:0", Since::Last(0)),
+            ("90s", Since::Age { ms: 90_000 }),
+            ("10m", Since::Age { ms: 600_000 }),
+            ("12h", Since::Age { ms: 43_200_000 }),
+            ("7d", Since::Age { ms: 604_800_000 }),
+            ("7d-7", Since::After(at(7 * 32 + 13, 7))),
+        ] {
+            assert_eq!(Since::parse(text), Ok(since), "{text}");
+        }
+        let wrong =
+            ["", "s", "last:", "last:-1", "last:4294967296", "10", "1w", "-5m", "Now", "99999999999999999d"];
+        for text in wrong {
+            assert_eq!(Since::parse(text), Err(SinceError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What is kept, how long, and what happens to those who are late: the settings of the hub.
+
+use crate::name::Name;
+use crate::pattern::Pattern;
+
+/// The settings of a hub. Both machines hold the same ones; a reload gives new ones to each.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Bytes of history of all channels together, as [`charge`](crate::Message::charge) counts them. Above it the
+    /// channel that was used least recently loses its oldest messages first; the newest message of the channel
+    /// just published to stays. 256 MiB: a million messages of 100 bytes, or 2,500 channels full of them.
+    pub memory_bytes: u64,
+    /// Bytes of one payload. 1 MiB: a picture; with 256 MiB of history never more than 1/256 of it.
+    pub message_bytes: usize,
+    /// Channels that exist because of a message, and channels wanted by one core. 100,000: at some 300 bytes each
+    /// (name, tables, empty ring) 30 MB when all of them are there and empty.
+    pub channels: usize,
+    /// Channels of one subscriber. 128: with names of 200 bytes a request target of 32 KiB; each delivery to a
+    /// subscriber of several channels looks at all of them.
+    pub channels_per_stream: usize,
+    /// How far the fan-out to those who can take it may be behind before publishers wait, in ns. 10 ms: about
+    /// 1,500 sends, so that a burst to a small channel never waits.
+    pub publish_lag_ns: u64,
+    /// How long an idempotency key is remembered, in ms. 2 min: longer than any client retries without asking its
+    /// user.
+    pub key_window_ms: u64,
+    /// Idempotency keys remembered for each publisher and channel. 1,024: 8 publishes a second for the window.
+    pub keys: usize,
+    /// What holds for a channel that no pattern matches.
+    pub default: ChannelRules,
+    /// Most specific first.
+    patterns: Vec<(Pattern, ChannelRules)>,
+}
+
+/// What holds for a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelRules {
+    /// Messages that are kept; 0 counts as 1, because a message must lie somewhere on its way. 100: what a chat
+    /// shows on arrival.
+    pub messages: usize,
+    /// Bytes that are kept, as [`charge`](crate::Message::charge) counts them; the newest message always is. 1 MiB.
+    pub bytes: u64,
+    /// How long a message is kept, in ms. 10 min: a train in a tunnel, a laptop carried to another room.
+    pub age_ms: u64,
+    /// What happens to a subscriber that the ring has passed.
+    pub policy: Overrun,
+    /// Whether joining and leaving is told in the channel, and members are listed.
+    pub presence: bool,
+    /// Whether a message is stored before it is acknowledged and delivered. The hub only carries this to whoever
+    /// stores.
+    pub durable: bool,
+}
+
+/// What happens to a subscriber that was so slow that the ring of its channel has passed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overrun {
+    /// Its connection ends; it comes back and is told of the gap. It learns soonest that it is too slow.
+    #[default]
+    Disconnect,
+    /// It is told of the gap and goes on with the oldest message that is kept.
+    Skip,
+    /// It goes on with the newest message and is told of no gap: for values of which only the last one counts.
+    Latest,
+}
+
+impl Rules {
+    /// The rules of channels that this pattern matches, unless a more specific one does, too. Earlier ones for the
+    /// same pattern are replaced.
+    pub fn set(&mut self, pattern: Pattern, rules: ChannelRules) {
+        match self.patterns.binary_search_by(|(other, _)| pattern.cmp(other)) {
+            Ok(at) => self.patterns[at].1 = rules,
+            Err(at) => self.patterns.insert(at, (pattern, rules)),
+        }
+    }
+
+    /// What holds for a channel: what the most specific pattern says.
+    pub fn of(&self, name: &Name) -> &ChannelRules {
+        let found = self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
+        found.map_or(&self.default, |(_, rules)| rules)
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 * 1024 * 1024,
+            message_bytes: 1024 * 1024,
+            channels: 100_000,
+            channels_per_stream: 128,
+            publish_lag_ns: 10 * 1_000_000,
+            key_window_ms: 2 * 60 * 1000,
+            keys: 1024,
+            default: ChannelRules::default(),
+            patterns: Vec::new(),
+        }
+    }
+}
+
+impl Default for ChannelRules {
+    fn default() -> Self {
+        Self {
+            messages: 100,
+            bytes: 1024 * 1024,
+            age_ms: 10 * 60 * 1000,
+            policy: Overrun::Disconnect,
+            presence: false,
+            durable: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_pattern_wins_in_whatever_order_they_are_set() {
+        let texts = ["**", "news/*", "news/today", "news/**", "*/today"];
+        for turned in 0..texts.len() {
+            let mut rules = Rules::default();
+            for index in 0..texts.len() {
+                let place = (index + turned) % texts.len();
+                let one = ChannelRules { messages: place, ..ChannelRules::default() };
+                rules.set(texts[place].parse().expect("a pattern"), one);
+            }
+            let of = |name: &str| rules.of(&Name::parse(name.as_bytes()).expect("a name")).messages;
+            assert_eq!(of("news/today"), 2);
+            assert_eq!(of("news/later"), 1);
+            assert_eq!(of("news/a/b"), 3);
+            assert_eq!(of("old/today"), 4);
+            assert_eq!(of("old"), 0);
+        }
+        let mut rules = Rules::default();
+        rules.set("a".parse().expect("a pattern"), ChannelRules { messages: 1, ..ChannelRules::default() });
+        rules.set("a".parse().expect("a pattern"), ChannelRules { messages: 2, ..ChannelRules::default() });
+        assert_eq!(rules.of(&Name::parse(b"a").expect("a name")).messages, 2);
+        assert_eq!(rules.of(&Name::parse(b"b").expect("a name")).messages, 100);
+    }
+}

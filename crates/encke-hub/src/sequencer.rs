@@ -1,0 +1,793 @@
+//! The one who gives every message its place: histories, memory, what each core was told.
+//!
+//! ```text
+//!  publish ─► offset ─► ring of the channel ─► each core that wants it: marked once, by the offset of what is next
+//!                         │                              │
+//!                         ├ too many, too large          └─► take_feed: the marks in the order of their offsets
+//!                         ├ too old (expire)
+//!                         └ too much of all: the least recently used channel
+//! ```
+//! **No queue grows with messages.** For each core and channel there is what was told last and one mark. A core that
+//! does not come for its feed finds later what the rings still hold, and is told what they have lost.
+//!
+//! **The order of a feed** is that of offsets over all channels of the core: a heap holds the marks by the offset of
+//! what comes next. Rings lose messages meanwhile, so a mark may be early, never late: when it comes up it is looked
+//! at anew, and goes back if its offset has grown.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Now;
+use crate::keys::{Keys, Repeat};
+use crate::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX};
+use crate::message::{Draft, Flags, Message};
+use crate::name::Name;
+use crate::position::{Epoch, Position};
+use crate::roster::{self, Roster};
+use crate::rules::{ChannelRules, Rules};
+use crate::slab::Slab;
+use crate::values::{Feed, Request};
+
+/// The order of all messages, and the histories of all channels.
+#[derive(Debug)]
+pub struct Sequencer {
+    epoch: Epoch,
+    rules: Arc<Rules>,
+    /// The offset given last.
+    newest: u64,
+    /// The highest `lost_to` of channels that no longer exist: nobody can say what an older position has missed of a
+    /// channel that is not here.
+    forgotten_to: u64,
+    /// Bytes of all histories.
+    memory: u64,
+    names: HashMap<Name, u32>,
+    channels: Slab<Channel>,
+    cores: Vec<Core>,
+    /// Channels with a history, by their last use.
+    uses: Uses,
+    /// When the oldest message of each channel is too old, in ms since 1970, with the number of its timer.
+    ages: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    timers: u64,
+    keys: Keys,
+}
+
+#[derive(Debug)]
+struct Channel {
+    name: Name,
+    rules: ChannelRules,
+    ring: VecDeque<Arc<Message>>,
+    /// How many messages the channel had before the first one in the ring.
+    gone: u64,
+    bytes: u64,
+    /// The offset of the last message that was lost; a channel that is new knows nothing before `forgotten_to`.
+    lost_to: u64,
+    readers: Box<[Reader]>,
+    /// Subscribers on all cores.
+    subscribers: u32,
+    roster: Roster,
+    /// Its neighbours in [`Uses`], if it has a history.
+    newer: u32,
+    older: u32,
+    /// The number of its entry in `ages`; 0: none.
+    timer: u64,
+}
+
+/// What a core was told of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reader {
+    wanted: bool,
+    opened: bool,
+    /// The mark in the core's heap that counts; 0: none.
+    mark: u64,
+    /// How many messages of the channel it was told or has missed.
+    told: u64,
+    /// Up to which offset it knows what is lost.
+    lost_to: u64,
+    subscribers: u32,
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    /// Channels for which there is something: offset of what is next, channel, number of the mark.
+    marks: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    marked: u64,
+    /// Channels it wants and has not been told of.
+    opening: VecDeque<u32>,
+    /// It was told everything that it wants up to here.
+    fed_to: u64,
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its id.
+    pub position: Position,
+    /// Subscribers of the channel, as the cores have counted them.
+    pub subscribers: u32,
+    /// It had been published before, under the same key.
+    pub repeated: bool,
+}
+
+/// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The payload is larger than allowed.
+    TooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// What is allowed.
+        most: usize,
+    },
+    /// There are as many channels as there may be, and this is a new one.
+    TooManyChannels {
+        /// How many there may be.
+        most: usize,
+    },
+    /// Something else was published under this idempotency key.
+    KeyMismatch,
+    /// The idempotency key is longer than [`KEY_BYTES_MAX`].
+    KeyTooLong,
+    /// Events that begin with `encke.` are the server's own.
+    ReservedEvent,
+    /// The event's name is empty, too long or has control characters.
+    BadEvent,
+    /// The media type is empty, too long or has control characters.
+    BadType,
+}
+
+/// What there is of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Messages that are kept.
+    pub messages: usize,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// The oldest message that is kept.
+    pub first: Option<Position>,
+    /// The newest message that is kept.
+    pub last: Option<Position>,
+    /// Subscribers, as the cores have counted them.
+    pub subscribers: u32,
+    /// Members with a name, where presence is told.
+    pub members: usize,
+}
+
+/// All histories, to be written down and taken up again by [`Sequencer::restore`]. Keys of publishes and members are
+/// not among them: those of the next life begin anew.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// The life of the stream, which goes on.
+    pub epoch: Epoch,
+    /// The offset given last.
+    pub newest: u64,
+    /// Up to where messages of channels that are not here were lost.
+    pub forgotten_to: u64,
+    /// Channels with messages, least recently used first.
+    pub channels: Vec<SavedChannel>,
+}
+
+/// A channel with its history.
+#[derive(Clone, Debug)]
+pub struct SavedChannel {
+    /// Which channel.
+    pub name: Name,
+    /// Up to which offset messages were lost.
+    pub lost_to: u64,
+    /// What is kept, oldest first.
+    pub messages: Vec<Arc<Message>>,
+}
+
+impl Sequencer {
+    /// A stream that begins, for so many cores.
+    pub fn new(epoch: Epoch, rules: Arc<Rules>, cores: usize) -> Self {
+        Self {
+            epoch,
+            rules,
+            newest: 0,
+            forgotten_to: 0,
+            memory: 0,
+            names: HashMap::new(),
+            channels: Slab::new(),
+            cores: (0..cores).map(|_| Core::default()).collect(),
+            uses: Uses::default(),
+            ages: BinaryHeap::new(),
+            timers: 0,
+            keys: Keys::default(),
+        }
+    }
+
+    /// A stream that goes on where it was saved, under rules that may be others.
+    pub fn restore(saved: Saved, rules: Arc<Rules>, cores: usize) -> Self {
+        let mut sequencer = Self::new(saved.epoch, rules, cores);
+        sequencer.newest = saved.newest;
+        sequencer.forgotten_to = saved.forgotten_to;
+        for SavedChannel { name, lost_to, messages } in saved.channels {
+            let at = sequencer.found_or_made(&name);
+            let channel = &mut sequencer.channels[at];
+            channel.lost_to = lost_to;
+            channel.bytes = messages.iter().map(|message| message.charge()).sum();
+            channel.ring = messages.into();
+            sequencer.memory += channel.bytes;
+            sequencer.uses.begin(&mut sequencer.channels, at);
+            sequencer.trim(at);
+            sequencer.arm(at);
+            sequencer.forget_if_unused(at);
+        }
+        sequencer.trim_memory(None);
+        sequencer
+    }
+
+    /// Publishes.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; then nothing has changed.
+    pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Published, Refusal> {
+        self.check(&draft)?;
+        self.keys.expire(now.mono_ns, self.key_window_ns());
+        match self.keys.look(&draft) {
+            Repeat::No => {}
+            Repeat::Other => return Err(Refusal::KeyMismatch),
+            Repeat::Of(offset) => {
+                let subscribers = self.find(&draft.channel).map_or(0, |channel| channel.subscribers);
+                return Ok(Published { position: self.at(offset), subscribers, repeated: true });
+            }
+        }
+        let most = self.rules.channels;
+        if !self.names.contains_key(&draft.channel) && self.channels.len() >= most {
+            return Err(Refusal::TooManyChannels { most });
+        }
+        let at = self.found_or_made(&draft.channel);
+        let offset = self.newest + 1;
+        self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
+        let Draft { channel, data, content_type, event, flags, key: _ } = draft;
+        let text = std::str::from_utf8(&data).is_ok();
+        let flags = flags.without(Flags::CONTROL);
+        let message =
+            Message { offset, channel, data, text, content_type, event, unix_ms: now.unix_ms, flags };
+        self.append(at, message);
+        let subscribers = self.channels[at].subscribers;
+        Ok(Published { position: self.at(offset), subscribers, repeated: false })
+    }
+
+    /// Forgets the messages of a channel; ids go on, and whoever has not seen all of them is told of the gap. Says
+    /// whether the channel was there.
+    pub fn delete(&mut self, name: &Name) -> bool {
+        let Some(&at) = self.names.get(name) else { return false };
+        while self.drop_oldest(at) {}
+        self.tell_of_loss(at);
+        self.forget_if_unused(at);
+        true
+    }
+
+    /// What there is of a channel; `None`: it does not exist.
+    pub fn info(&self, name: &Name) -> Option<Info> {
+        let channel = self.find(name)?;
+        Some(Info {
+            messages: channel.ring.len(),
+            bytes: channel.bytes,
+            first: channel.ring.front().map(|message| self.at(message.offset)),
+            last: channel.ring.back().map(|message| self.at(message.offset)),
+            subscribers: channel.subscribers,
+            members: channel.roster.len(),
+        })
+    }
+
+    /// Who is in a channel, by name, where presence is told.
+    pub fn members(&self, name: &Name) -> Vec<Arc<str>> {
+        self.find(name).map_or_else(Vec::new, |channel| channel.roster.names())
+    }
+
+    /// The newest position of all.
+    pub fn newest(&self) -> Position {
+        self.at(self.newest)
+    }
+
+    /// Up to which offset messages of channels that no longer exist were lost.
+    pub fn forgotten_to(&self) -> u64 {
+        self.forgotten_to
+    }
+
+    /// Bytes of all histories.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// How many channels there are.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Drops what is too old, and says when something will be next, on the monotonic clock in ns.
+    pub fn expire(&mut self, now: Now) -> Option<u64> {
+        let mut next_ms = None;
+        while let Some(&Reverse((at_ms, at, timer))) = self.ages.peek() {
+            let current = self.channels.get(at).is_some_and(|channel| channel.timer == timer);
+            if current && at_ms > now.unix_ms {
+                next_ms = Some(at_ms);
+                break;
+            }
+            self.ages.pop();
+            if current {
+                self.drop_expired(at, now.unix_ms);
+            }
+        }
+        let ages = next_ms.map(|at_ms| {
+            let wait_ms = at_ms - now.unix_ms;
+            now.mono_ns.saturating_add(wait_ms.saturating_mul(1_000_000))
+        });
+        let keys = self.keys.expire(now.mono_ns, self.key_window_ns());
+        ages.into_iter().chain(keys).min()
+    }
+
+    /// Takes new rules; they hold at once for what is kept.
+    pub fn reload(&mut self, rules: Arc<Rules>) {
+        self.rules = rules;
+        self.ages.clear();
+        for at in 0..self.channels.places() {
+            let Some(channel) = self.channels.get_mut(at) else { continue };
+            channel.rules = *self.rules.of(&channel.name);
+            channel.timer = 0;
+            self.trim(at);
+            self.arm(at);
+            self.tell_of_loss(at);
+        }
+        self.trim_memory(None);
+    }
+
+    /// All histories as they are.
+    pub fn save(&self) -> Saved {
+        let mut channels = Vec::new();
+        let mut forgotten_to = self.forgotten_to;
+        for (_, channel) in self.channels.iter().filter(|(_, channel)| channel.ring.is_empty()) {
+            forgotten_to = forgotten_to.max(channel.lost_to);
+        }
+        let mut next = self.uses.oldest;
+        while next != NONE {
+            let channel = &self.channels[next];
+            channels.push(SavedChannel {
+                name: channel.name.clone(),
+                lost_to: channel.lost_to,
+                messages: channel.ring.iter().cloned().collect(),
+            });
+            next = channel.newer;
+        }
+        Saved { epoch: self.epoch, newest: self.newest, forgotten_to, channels }
+    }
+
+    // ── What cores ask ──────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Does what a core asks. Requests of a core must come in their order.
+    pub fn apply(&mut self, now: Now, core: usize, request: Request) {
+        match request {
+            Request::Want { channel } => self.want(core, &channel),
+            Request::Unwant { channel } => self.unwant(core, &channel),
+            Request::Count { channel, joined, left } => self.count(core, &channel, joined, left),
+            Request::Joined { channel, member } => self.member_joins(now, &channel, &member),
+            Request::Left { channel, member } => self.member_leaves(now, &channel, &member),
+        }
+    }
+
+    /// A core wants a channel, which exists from now on if it did not.
+    pub fn want(&mut self, core: usize, name: &Name) {
+        let at = self.found_or_made(name);
+        let reader = &mut self.channels[at].readers[core];
+        if !reader.wanted {
+            *reader = Reader { wanted: true, ..Reader::default() };
+            self.cores[core].opening.push_back(at);
+        }
+        self.uses.renew(&mut self.channels, at);
+    }
+
+    /// A core has no use for a channel any more.
+    pub fn unwant(&mut self, core: usize, name: &Name) {
+        let Some(&at) = self.names.get(name) else { return };
+        let channel = &mut self.channels[at];
+        let reader = std::mem::take(&mut channel.readers[core]);
+        channel.subscribers -= reader.subscribers;
+        self.forget_if_unused(at);
+    }
+
+    /// Subscribers of a core came to a channel and went.
+    pub fn count(&mut self, core: usize, name: &Name, joined: u32, left: u32) {
+        let Some(&at) = self.names.get(name) else { return };
+        let channel = &mut self.channels[at];
+        let reader = &mut channel.readers[core];
+        if reader.wanted {
+            let others = channel.subscribers - reader.subscribers;
+            reader.subscribers = reader.subscribers.saturating_add(joined).saturating_sub(left);
+            channel.subscribers = others.saturating_add(reader.subscribers);
+        }
+    }
+
+    /// Somebody with a name came. The first of that name is told in the channel.
+    pub fn member_joins(&mut self, now: Now, name: &Name, member: &Arc<str>) {
+        let Some(&at) = self.names.get(name) else { return };
+        let channel = &mut self.channels[at];
+        if channel.roster.joins(member) && channel.rules.presence {
+            self.tell(now, at, "encke.join", member);
+        }
+    }
+
+    /// Somebody with a name went. The last of that name is told in the channel.
+    pub fn member_leaves(&mut self, now: Now, name: &Name, member: &Arc<str>) {
+        let Some(&at) = self.names.get(name) else { return };
+        let channel = &mut self.channels[at];
+        if channel.roster.leaves(member) && channel.rules.presence {
+            self.tell(now, at, "encke.leave", member);
+        }
+    }
+
+    // ── What cores are told ─────────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether there is something for a core.
+    pub fn has_feed(&self, core: usize) -> bool {
+        let core = &self.cores[core];
+        !core.marks.is_empty() || !core.opening.is_empty()
+    }
+
+    /// Appends what a core is told next, at most `most` items; says whether more is left.
+    pub fn take_feed(&mut self, core: usize, most: usize, into: &mut Vec<Feed>) -> bool {
+        let end = into.len() + most;
+        while into.len() < end {
+            let Some(at) = self.cores[core].opening.pop_front() else { break };
+            into.extend(self.open(core, at));
+        }
+        while into.len() < end {
+            let Some(Reverse((offset, at, mark))) = self.cores[core].marks.pop() else { break };
+            into.extend(self.next_of(core, offset, at, mark));
+        }
+        self.has_feed(core)
+    }
+
+    /// What there is of a channel, for a core that wants it. It may have changed its mind.
+    fn open(&mut self, number: usize, at: u32) -> Option<Feed> {
+        let core = &mut self.cores[number];
+        // Marks are never late: everything before the first of them was told.
+        let told = core.marks.peek().map_or(self.newest, |Reverse((offset, ..))| offset - 1);
+        core.fed_to = core.fed_to.max(told);
+        let head = core.fed_to;
+        let channel = self.channels.get_mut(at)?;
+        let reader = &mut channel.readers[number];
+        if !reader.wanted || reader.opened {
+            return None;
+        }
+        let known = channel.ring.partition_point(|message| message.offset <= head);
+        reader.opened = true;
+        reader.told = channel.gone + known as u64;
+        reader.lost_to = channel.lost_to;
+        let feed = Feed::Opened {
+            channel: channel.name.clone(),
+            lost_to: channel.lost_to,
+            head,
+            messages: channel.ring.iter().take(known).cloned().collect(),
+        };
+        self.mark(number, at);
+        Some(feed)
+    }
+
+    /// What a mark stands for. It may be outdated, or early: then it goes back to its place.
+    fn next_of(&mut self, number: usize, offset: u64, at: u32, mark: u64) -> Option<Feed> {
+        let channel = self.channels.get_mut(at)?;
+        if channel.readers[number].mark != mark {
+            return None;
+        }
+        channel.readers[number].mark = 0;
+        let next = channel.next_for(number)?;
+        if next > offset {
+            self.mark(number, at);
+            return None;
+        }
+        let reader = &mut channel.readers[number];
+        let lost_to = channel.lost_to;
+        reader.lost_to = lost_to;
+        reader.told = reader.told.max(channel.gone);
+        let feed = match channel.ring.get((reader.told - channel.gone) as usize) {
+            Some(message) => {
+                reader.told += 1;
+                Feed::Message { message: Arc::clone(message), lost_to }
+            }
+            None => Feed::Lost { channel: channel.name.clone(), to: lost_to },
+        };
+        let core = &mut self.cores[number];
+        core.fed_to = core.fed_to.max(next);
+        self.mark(number, at);
+        Some(feed)
+    }
+
+    /// Marks a channel for a core if there is something of it that the core was not told.
+    fn mark(&mut self, number: usize, at: u32) {
+        let channel = &mut self.channels[at];
+        if channel.readers[number].mark == 0
+            && let Some(next) = channel.next_for(number)
+        {
+            let core = &mut self.cores[number];
+            core.marked += 1;
+            channel.readers[number].mark = core.marked;
+            core.marks.push(Reverse((next, at, core.marked)));
+        }
+    }
+
+    // ── Histories ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Gives a message its place.
+    fn append(&mut self, at: u32, message: Message) {
+        self.newest = message.offset;
+        let charge = message.charge();
+        let channel = &mut self.channels[at];
+        let first = channel.ring.is_empty();
+        channel.ring.push_back(Arc::new(message));
+        channel.bytes += charge;
+        self.memory += charge;
+        if first {
+            self.uses.begin(&mut self.channels, at);
+            self.arm(at);
+        } else {
+            self.uses.renew(&mut self.channels, at);
+        }
+        self.trim(at);
+        self.trim_memory(Some(at));
+        for core in 0..self.cores.len() {
+            self.mark(core, at);
+        }
+    }
+
+    /// Tells a channel that a member has come or gone.
+    fn tell(&mut self, now: Now, at: u32, event: &str, member: &str) {
+        let message = Message {
+            offset: self.newest + 1,
+            channel: self.channels[at].name.clone(),
+            data: roster::told(member),
+            text: true,
+            content_type: Some("application/json".into()),
+            event: Some(event.into()),
+            unix_ms: now.unix_ms,
+            flags: Flags::CONTROL,
+        };
+        self.append(at, message);
+    }
+
+    /// Drops what a channel may not keep by its own rules. The newest message stays.
+    fn trim(&mut self, at: u32) {
+        let ChannelRules { messages, bytes, .. } = self.channels[at].rules;
+        loop {
+            let channel = &self.channels[at];
+            let over = channel.ring.len() > messages || channel.bytes > bytes;
+            if channel.ring.len() <= 1 || !over {
+                return;
+            }
+            self.drop_oldest(at);
+        }
+    }
+
+    /// Drops the history that was used least recently until all of it is within its limit. The newest message of one
+    /// channel is spared: it has yet to be told.
+    fn trim_memory(&mut self, spared: Option<u32>) {
+        while self.memory > self.rules.memory_bytes && self.uses.oldest != NONE {
+            let at = self.uses.oldest;
+            if spared == Some(at) && self.channels[at].ring.len() == 1 {
+                return;
+            }
+            self.drop_oldest(at);
+            self.tell_of_loss(at);
+            self.forget_if_unused(at);
+        }
+    }
+
+    fn drop_expired(&mut self, at: u32, unix_ms: u64) {
+        self.channels[at].timer = 0;
+        while self.channels[at].expires_ms().is_some_and(|expires| expires <= unix_ms) {
+            self.drop_oldest(at);
+        }
+        self.arm(at);
+        self.tell_of_loss(at);
+        self.forget_if_unused(at);
+    }
+
+    /// Sees to it that a channel is looked at when its oldest message is too old.
+    fn arm(&mut self, at: u32) {
+        let channel = &mut self.channels[at];
+        if channel.timer == 0
+            && let Some(expires) = channel.expires_ms()
+        {
+            self.timers += 1;
+            channel.timer = self.timers;
+            self.ages.push(Reverse((expires, at, self.timers)));
+        }
+    }
+
+    /// Drops the oldest message of a channel; says whether there was one.
+    fn drop_oldest(&mut self, at: u32) -> bool {
+        let channel = &mut self.channels[at];
+        let Some(message) = channel.ring.pop_front() else { return false };
+        let charge = message.charge();
+        channel.bytes -= charge;
+        channel.gone += 1;
+        channel.lost_to = message.offset;
+        self.memory -= charge;
+        if channel.ring.is_empty() {
+            self.uses.end(&mut self.channels, at);
+        }
+        true
+    }
+
+    /// Marks a channel for the cores that do not know what it has lost.
+    fn tell_of_loss(&mut self, at: u32) {
+        for core in 0..self.cores.len() {
+            self.mark(core, at);
+        }
+    }
+
+    // ── Channels ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn at(&self, offset: u64) -> Position {
+        Position { epoch: self.epoch, offset }
+    }
+
+    fn key_window_ns(&self) -> u64 {
+        self.rules.key_window_ms.saturating_mul(1_000_000)
+    }
+
+    fn find(&self, name: &Name) -> Option<&Channel> {
+        self.names.get(name).map(|at| &self.channels[*at])
+    }
+
+    fn found_or_made(&mut self, name: &Name) -> u32 {
+        if let Some(&at) = self.names.get(name) {
+            return at;
+        }
+        let at = self.channels.insert(Channel {
+            name: name.clone(),
+            rules: *self.rules.of(name),
+            ring: VecDeque::new(),
+            gone: 0,
+            bytes: 0,
+            lost_to: self.forgotten_to,
+            readers: vec![Reader::default(); self.cores.len()].into(),
+            subscribers: 0,
+            roster: Roster::default(),
+            newer: NONE,
+            older: NONE,
+            timer: 0,
+        });
+        self.names.insert(name.clone(), at);
+        at
+    }
+
+    /// A channel without a message that nobody wants does not exist.
+    fn forget_if_unused(&mut self, at: u32) {
+        let channel = &self.channels[at];
+        if channel.ring.is_empty() && !channel.readers.iter().any(|reader| reader.wanted) {
+            self.forgotten_to = self.forgotten_to.max(channel.lost_to);
+            self.names.remove(&channel.name);
+            self.channels.remove(at);
+        }
+    }
+
+    fn check(&self, draft: &Draft) -> Result<(), Refusal> {
+        let (bytes, most) = (draft.data.len(), self.rules.message_bytes);
+        if bytes > most {
+            return Err(Refusal::TooLarge { bytes, most });
+        }
+        if draft.key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
+            return Err(Refusal::KeyTooLong);
+        }
+        if let Some(event) = &draft.event {
+            if event.starts_with("encke.") {
+                return Err(Refusal::ReservedEvent);
+            }
+            if !is_label(event) {
+                return Err(Refusal::BadEvent);
+            }
+        }
+        if draft.content_type.as_ref().is_some_and(|media| !is_label(media)) {
+            return Err(Refusal::BadType);
+        }
+        Ok(())
+    }
+}
+
+impl Channel {
+    /// The offset of what a core is to be told next: the next message, or what was lost if there is none.
+    fn next_for(&self, core: usize) -> Option<u64> {
+        let reader = &self.readers[core];
+        if !reader.opened {
+            return None;
+        }
+        let next = reader.told.max(self.gone) - self.gone;
+        match self.ring.get(next as usize) {
+            Some(message) => Some(message.offset),
+            None => (self.lost_to > reader.lost_to).then_some(self.lost_to),
+        }
+    }
+
+    /// When the oldest message is too old.
+    fn expires_ms(&self) -> Option<u64> {
+        self.ring.front().map(|oldest| oldest.unix_ms.saturating_add(self.rules.age_ms))
+    }
+}
+
+/// Whether a text may stand in a line of a protocol: not empty, not long, no line ends or other control characters.
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.len() <= LABEL_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Channels with a history in the order of their last use: a list through the channels themselves.
+#[derive(Debug)]
+struct Uses {
+    newest: u32,
+    oldest: u32,
+}
+
+impl Default for Uses {
+    fn default() -> Self {
+        Self { newest: NONE, oldest: NONE }
+    }
+}
+
+impl Uses {
+    /// A channel has a history.
+    fn begin(&mut self, channels: &mut Slab<Channel>, at: u32) {
+        channels[at].newer = NONE;
+        channels[at].older = self.newest;
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => channels[newest].newer = at,
+        }
+        self.newest = at;
+    }
+
+    /// A channel has none any more.
+    fn end(&mut self, channels: &mut Slab<Channel>, at: u32) {
+        let Channel { newer, older, .. } = channels[at];
+        match newer {
+            NONE => self.newest = older,
+            newer => channels[newer].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => channels[older].newer = newer,
+        }
+    }
+
+    /// A channel was used; nothing happens if it has no history.
+    fn renew(&mut self, channels: &mut Slab<Channel>, at: u32) {
+        if !channels[at].ring.is_empty() && self.newest != at {
+            self.end(channels, at);
+            self.begin(channels, at);
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { bytes, most } => {
+                write!(f, "the message has {bytes} bytes; at most {most} are taken")
+            }
+            Self::TooManyChannels { most } => {
+                write!(
+                    f,
+                    "there are {most} channels, as many as there may be: publish to one of them, or later"
+                )
+            }
+            Self::KeyMismatch => f.write_str("something else was published under this idempotency key"),
+            Self::KeyTooLong => write!(f, "an idempotency key has at most {KEY_BYTES_MAX} bytes"),
+            Self::ReservedEvent => f.write_str("events that begin with encke. are the server's own"),
+            Self::BadEvent => {
+                write!(f, "an event's name has 1 to {LABEL_BYTES_MAX} bytes and no control characters")
+            }
+            Self::BadType => {
+                write!(f, "a media type has 1 to {LABEL_BYTES_MAX} bytes and no control characters")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests;

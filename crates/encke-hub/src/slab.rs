@@ -1,0 +1,115 @@
+//! A table whose places are used again: nothing moves, and the places of removed values are given out last first.
+
+use std::ops::{Index, IndexMut};
+
+/// Values at stable places. Its places are our own: naming one that is free is a mistake of this crate, and panics.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    places: Vec<Place<T>>,
+    /// The place that was freed last, and through it all others.
+    free: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Place<T> {
+    Used(T),
+    Free { next: u32 },
+}
+
+const END: u32 = u32::MAX;
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self { places: Vec::new(), free: END, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        if self.free == END {
+            self.places.push(Place::Used(value));
+            return u32::try_from(self.places.len() - 1).expect("a table has fewer places than 2^32");
+        }
+        let at = self.free;
+        let place = &mut self.places[at as usize];
+        let Place::Free { next } = *place else { unreachable!("the free list holds free places") };
+        self.free = next;
+        *place = Place::Used(value);
+        at
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let place = self.places.get_mut(at as usize)?;
+        match std::mem::replace(place, Place::Free { next: self.free }) {
+            Place::Used(value) => {
+                self.free = at;
+                self.len -= 1;
+                Some(value)
+            }
+            free @ Place::Free { .. } => {
+                *place = free;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        match self.places.get(at as usize)? {
+            Place::Used(value) => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        match self.places.get_mut(at as usize)? {
+            Place::Used(value) => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    /// How many places there are, used or not.
+    pub(crate) fn places(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.places.iter().enumerate().filter_map(|(at, place)| match place {
+            Place::Used(value) => Some((at as u32, value)),
+            Place::Free { .. } => None,
+        })
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        self.get(at).expect("only places in use are named")
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        self.get_mut(at).expect("only places in use are named")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_values_stay_where_they_are() {
+        let mut slab = Slab::new();
+        let at: Vec<u32> = (0..4).map(|value| slab.insert(value)).collect();
+        assert_eq!((slab.remove(at[1]), slab.remove(at[2])), (Some(1), Some(2)));
+        assert_eq!((slab.remove(at[2]), slab.get(at[1]), slab.get(99)), (None, None, None));
+        assert_eq!((slab.insert(20), slab.insert(10), slab.insert(40)), (at[2], at[1], 4));
+        assert_eq!(slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [0, 10, 20, 3, 40]);
+        assert_eq!((slab.len(), slab.places(), slab[at[3]]), (5, 5, 3));
+    }
+}

@@ -1,0 +1,76 @@
+//! What the two machines tell one another. The queues between them keep the order, and may be as slow as they like.
+
+use std::sync::Arc;
+
+use crate::message::Message;
+use crate::name::Name;
+
+/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told an offset,
+/// it has told everything of those channels up to it.
+#[derive(Clone, Debug)]
+pub enum Feed {
+    /// The answer to [`Request::Want`]: what there is.
+    Opened {
+        /// Which channel.
+        channel: Name,
+        /// Up to which offset messages of it were lost.
+        lost_to: u64,
+        /// Up to which offset the core has now been told everything.
+        head: u64,
+        /// What is kept of the channel up to `head`, oldest first.
+        messages: Vec<Arc<Message>>,
+    },
+    /// The next message.
+    Message {
+        /// The message, which names its channel.
+        message: Arc<Message>,
+        /// Up to which offset messages of the channel are lost.
+        lost_to: u64,
+    },
+    /// Messages of a channel expired, were deleted, made room for others, or were lost before this core could be
+    /// told of them.
+    Lost {
+        /// Which channel.
+        channel: Name,
+        /// Up to which offset.
+        to: u64,
+    },
+}
+
+/// What a core asks of the sequencer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Somebody here subscribes: open the channel for this core.
+    Want {
+        /// Which channel.
+        channel: Name,
+    },
+    /// For a while nobody here has subscribed.
+    Unwant {
+        /// Which channel.
+        channel: Name,
+    },
+    /// Subscribers came and went.
+    Count {
+        /// Where.
+        channel: Name,
+        /// How many came.
+        joined: u32,
+        /// How many went.
+        left: u32,
+    },
+    /// Somebody with a name came; the same name may come several times.
+    Joined {
+        /// Where.
+        channel: Name,
+        /// Who.
+        member: Arc<str>,
+    },
+    /// Somebody with a name went, as often as it came.
+    Left {
+        /// Where.
+        channel: Name,
+        /// Who.
+        member: Arc<str>,
+    },
+}
