@@ -496,9 +496,9 @@ function spread(word, part) {
     const known = isId(reader.since);
     const news = word.kind === "gap" ? !isAfter(reader.since, id) : isAfter(id, reader.since);
     if (known && !news) continue;
-    reader.since = id;
     if (word.kind === "gap") reader.gap(word.gap);
     if (word.kind === "message" && reader.channels.includes(word.message.channel)) reader.take(word.message);
+    reader.since = id;
   }
 }
 function channelsOf(parts) {
@@ -620,7 +620,7 @@ var Counter = class {
       page = { post, readers: /* @__PURE__ */ new Map() };
       this.pages.set(from, page);
       void whenGone(from, () => this.hear(from, { ask: "bye" }, post));
-      post({ tell: "condition", condition: this.line.state });
+      if (this.line.state.state !== "closed") post({ tell: "condition", condition: this.line.state });
     }
     switch (ask.ask) {
       case "join":

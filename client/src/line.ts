@@ -302,9 +302,10 @@ function spread(word: Word, part: Part): void {
     // A stream that cannot resume begins after its gap, and says its position before it tells of it.
     const news = word.kind === 'gap' ? !isAfter(reader.since, id) : isAfter(id, reader.since);
     if (known && !news) continue;
-    reader.since = id;
     if (word.kind === 'gap') reader.gap(word.gap);
     if (word.kind === 'message' && reader.channels.includes(word.message.channel)) reader.take(word.message);
+    // Last, so that whoever hears of it knows that everything up to here has been given.
+    reader.since = id;
   }
 }
 

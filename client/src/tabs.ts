@@ -71,7 +71,8 @@ export class Counter {
       page = { post, readers: new Map() };
       this.pages.set(from, page);
       void whenGone(from, () => this.hear(from, { ask: 'bye' }, post));
-      post({ tell: 'condition', condition: this.line.state });
+      // A line that nobody has used is closed; who comes first is about to open it.
+      if (this.line.state.state !== 'closed') post({ tell: 'condition', condition: this.line.state });
     }
     switch (ask.ask) {
       case 'join':
