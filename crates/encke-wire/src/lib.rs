@@ -16,6 +16,8 @@
 //!                ▼
 //!         http1::ChunkedDecoder ─► body pieces        http1::write ─► heads and chunks out
 //!  bytes ─► proxy               ─► who connects, before the first request (PROXY protocol)
+//!  bytes ─► websocket::Decoder  ─► messages, pings, closes       websocket::put_frame ─► frames out
+//!  bytes ─► sse::Parser         ─► events                        sse::put_event       ─► events out
 //! ```
 //!
 //! **One recogniser per grammar, and ambiguous input is refused.** Whatever two servers could read in two ways
@@ -27,6 +29,7 @@
 //! that must agree.
 
 pub mod accept;
+pub mod base64;
 pub mod coding;
 pub mod conditional;
 pub mod date;
@@ -38,5 +41,8 @@ pub mod method;
 pub mod proxy;
 pub mod range;
 mod scan;
+pub mod sse;
 pub mod status;
 pub mod target;
+pub mod utf8;
+pub mod websocket;

@@ -1,0 +1,86 @@
+//! Why a connection is failed (RFC 6455 §7.1.7), in one table: the close code, a name for logs and metrics, and a
+//! sentence that goes into the Close.
+
+use std::fmt;
+
+/// Declares [`Failure`] and what is known of each, so that no kind can lack a code, a name or a sentence.
+macro_rules! failures {
+    ($($variant:ident = $code:literal $reason:literal $sentence:literal,)+) => {
+        /// What the peer did that ends the connection.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Failure {
+            $(#[doc = $sentence] $variant,)+
+        }
+
+        impl Failure {
+            /// Every failure there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The code to close with: 1002 broke the protocol, 1007 is no UTF-8, 1009 is too large.
+            #[must_use]
+            pub const fn code(self) -> u16 {
+                match self { $(Self::$variant => $code,)+ }
+            }
+
+            /// A short name, `snake_case`, that stays the same between versions.
+            #[must_use]
+            pub const fn reason(self) -> &'static str {
+                match self { $(Self::$variant => $reason,)+ }
+            }
+
+            /// What the peer did: short enough for the payload of a Close.
+            #[must_use]
+            pub const fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)+ }
+            }
+        }
+    };
+}
+
+failures! {
+    ReservedBits = 1002 "reserved_bits" "A frame sets a reserved bit that no extension was agreed for.",
+    ReservedOpcode = 1002 "reserved_opcode" "A frame has a reserved opcode.",
+    ControlInPieces = 1002 "control_in_pieces" "A Close, Ping or Pong is not whole in one frame.",
+    ControlTooLong = 1002 "control_too_long" "A Close, Ping or Pong has more than 125 bytes.",
+    NothingToContinue = 1002 "nothing_to_continue" "A continuation comes while no message is open.",
+    MessageWithinMessage = 1002 "message_within_message" "A message begins before the one before it has ended.",
+    Unmasked = 1002 "unmasked" "A frame of a client is not masked.",
+    Masked = 1002 "masked" "A frame of a server is masked.",
+    LengthNotMinimal = 1002 "length_not_minimal" "A length is written in more bytes than it needs.",
+    LengthOverflow = 1002 "length_overflow" "A length has its highest bit set.",
+    CloseTooShort = 1002 "close_too_short" "The payload of a Close is half a code.",
+    InvalidCloseCode = 1002 "invalid_close_code" "A Close has a code that must not be sent.",
+    ReasonNotUtf8 = 1007 "reason_not_utf8" "The reason of a Close is not UTF-8.",
+    TextNotUtf8 = 1007 "text_not_utf8" "A text is not UTF-8.",
+    FrameTooLarge = 1009 "frame_too_large" "A frame announces more bytes than the limit.",
+    MessageTooLarge = 1009 "message_too_large" "A message is larger than the limit.",
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.sentence())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::websocket::close_payload;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_failure_has_its_own_name_and_fits_whole_in_a_close() {
+        let names: HashSet<_> = Failure::ALL.iter().map(|failure| failure.reason()).collect();
+        assert_eq!(names.len(), Failure::ALL.len());
+        for &failure in Failure::ALL {
+            assert!(matches!(failure.code(), 1002 | 1007 | 1009), "{failure:?}");
+            assert!(failure.to_string().ends_with('.'), "{failure:?}");
+            let payload = close_payload(failure.code(), failure.sentence());
+            assert_eq!(&payload.as_bytes()[2..], failure.sentence().as_bytes());
+            assert!(failure.reason().bytes().all(|byte| byte.is_ascii_lowercase() || b"_8".contains(&byte)));
+        }
+    }
+}

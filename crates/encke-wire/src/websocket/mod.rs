@@ -1,0 +1,131 @@
+//! WebSocket on the wire (RFC 6455): the handshake, frames in, frames out.
+//!
+//! ```text
+//!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_head       HandshakeError: 400 or 426
+//!                                                ▼
+//!   bytes ─► Decoder::feed ─► Data pieces · Ping · Pong · Close          Failure: Close with its code
+//!   bytes ◄─ put_frame, put_masked, put_close, frame_head
+//! ```
+//!
+//! What it is not: a connection. It answers no Ping, sends no Close by itself and keeps no message: a message is
+//! handed out in the pieces in which it arrives, and whoever wants it whole gathers it, within a limit of his
+//! own. So an announced giant costs nothing, and a connection at rest needs no [`Decoder`] at all.
+//!
+//! It is as strict as the RFC allows, and at the first byte that breaks a rule: reserved bits, an unmasked
+//! client, a length in more bytes than it needs, text that cannot be UTF-8. Two parties that read the same
+//! frames differently are what a tunnelled attack needs (RFC 6455 §10.3).
+
+mod decode;
+mod encode;
+mod failure;
+mod handshake;
+mod mask;
+
+pub use decode::{Decoder, Event, Peer, Rules, Step};
+pub use encode::{ClosePayload, FrameHead, close_payload, frame_head, put_close, put_frame, put_masked};
+pub use failure::Failure;
+pub use handshake::{Handshake, HandshakeError, VERSION, accept_of, key_of};
+
+/// Most bytes of the payload of a Close, Ping or Pong (RFC 6455 §5.5).
+pub const CONTROL_BYTES_MAX: usize = 125;
+
+/// What a frame is (RFC 6455 §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// The next part of the message that is open.
+    Continuation = 0x0,
+    /// The first, maybe only, part of a text.
+    Text = 0x1,
+    /// The first, maybe only, part of a message of bytes.
+    Binary = 0x2,
+    /// The last frame of its sender.
+    Close = 0x8,
+    /// To be answered by a Pong with the same payload.
+    Ping = 0x9,
+    /// The answer to a Ping, or a sign of life.
+    Pong = 0xa,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// Any bytes.
+    Binary,
+}
+
+impl Opcode {
+    /// The opcode with that number; `None` if it is reserved.
+    #[must_use]
+    pub const fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            0x0 => Self::Continuation,
+            0x1 => Self::Text,
+            0x2 => Self::Binary,
+            0x8 => Self::Close,
+            0x9 => Self::Ping,
+            0xa => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    /// Whether frames of this kind may stand within a message, and are small and whole for that reason.
+    #[must_use]
+    pub const fn is_control(self) -> bool {
+        matches!(self, Self::Close | Self::Ping | Self::Pong)
+    }
+}
+
+/// Whether a Close may carry `code` (RFC 6455 §7.4 and the IANA registry): 1000 to 1003, 1007 to 1014, and 3000
+/// to 4999, which libraries and applications define. 1004 has no meaning; 1005, 1006 and 1015 are names for
+/// closes without a code and never travel.
+#[must_use]
+pub const fn is_close_code(code: u16) -> bool {
+    matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+}
+
+/// FIN: the frame is the last of its message.
+const LAST: u8 = 0x80;
+/// RSV1: the message is compressed (RFC 7692 §6).
+const COMPRESSED: u8 = 0x40;
+/// RSV2 and RSV3, which no extension of ours uses.
+const RESERVED: u8 = 0x30;
+/// MASK: a key follows the length.
+const MASKED: u8 = 0x80;
+/// What the seven bits of the length say if 2 or 8 bytes follow with the real one.
+const LENGTH_IN_2: u8 = 126;
+const LENGTH_IN_8: u8 = 127;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_have_their_numbers_and_no_other() {
+        let known: Vec<u8> = (0..=255).filter(|&number| Opcode::of(number).is_some()).collect();
+        assert_eq!(known, [0x0, 0x1, 0x2, 0x8, 0x9, 0xa]);
+        for number in known {
+            let opcode = Opcode::of(number).expect("filtered above");
+            assert_eq!((opcode as u8, opcode.is_control()), (number, number >= 0x8));
+        }
+    }
+
+    #[test]
+    fn close_codes_that_may_travel_are_those_of_the_registry_and_of_applications() {
+        for (codes, sendable) in [
+            (0..=999, false),
+            (1000..=1003, true),
+            (1004..=1006, false),
+            (1007..=1014, true),
+            (1015..=2999, false),
+            (3000..=4999, true),
+            (5000..=u16::MAX, false),
+        ] {
+            for code in codes {
+                assert_eq!(is_close_code(code), sendable, "{code}");
+            }
+        }
+    }
+}
