@@ -13,6 +13,21 @@ pub fn backlog_limit() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
 }
 
+/// The memory that this process's cgroup allows it, in bytes, if there is a limit: the least of `memory.max` from
+/// its group up to the root (cgroups(7), version 2).
+pub fn memory_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut least = None;
+    for group in std::path::Path::new(own).ancestors() {
+        let group = group.strip_prefix("/").unwrap_or(group);
+        let file = std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+        let limit = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        least = least.into_iter().chain(limit).min();
+    }
+    least
+}
+
 /// Resident memory of this process in bytes (/proc/self/statm).
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;

@@ -63,6 +63,9 @@ pub enum Op {
     /// Listener, before it is closed: new attempts to connect find silence, those under way complete and are
     /// accepted. Where the system cannot do this nothing happens.
     Retire,
+    /// Stream: how much may wait in the kernel, and how long for an acknowledgement. No event; where the system
+    /// cannot do it nothing happens.
+    Tune(Tuning),
     /// Stream made by [`crate::socket::unconnected`]: connect it.
     Connect(SocketAddr),
     /// Stream: send the segments in order. At most one is in flight per token.
@@ -80,6 +83,16 @@ pub enum Op {
     Abort,
     /// Run a blocking job on the pool; an [`Event::Offloaded`] with its key.
     Offload(Job),
+}
+
+/// Bounds of what the kernel holds for one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// A stream with so many bytes not yet sent takes no more, so that what is late waits where its owner sees it
+    /// (TCP_NOTSENT_LOWAT, tcp(7)).
+    pub unsent_bytes: u32,
+    /// A stream whose bytes are not acknowledged for so long is dead, in ms (TCP_USER_TIMEOUT, tcp(7)).
+    pub dead_after_ms: u32,
 }
 
 /// Which operation an [`Event::Failed`] speaks of.

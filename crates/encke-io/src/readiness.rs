@@ -26,7 +26,7 @@ use rustix::net::{self as sys, RecvFlags, Shutdown, sockopt};
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
 use crate::offload::{Pool, Returns};
-use crate::op::{Done, Event, Op, OpKind, Segment, Send, Token};
+use crate::op::{Done, Event, Op, OpKind, Send, Token};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
@@ -392,7 +392,8 @@ impl<P: Poller> Readiness<P> {
         assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
         // By far the most sends are one buffer that the kernel takes whole: no account to keep of it.
         let mut taken = 0;
-        if let [Segment::Bytes(bytes)] = &send.segments[..]
+        if let [segment] = &send.segments[..]
+            && let Some(bytes) = segment.memory()
             && !send.more
             && let Ok(sent) = sys::send(place.descriptor(), bytes, QUIET)
         {
@@ -557,6 +558,7 @@ impl<P: Poller> Reactor for Readiness<P> {
                     let _best_effort = socket::refuse_new(place.descriptor());
                 }
             }
+            Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),

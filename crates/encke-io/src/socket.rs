@@ -321,6 +321,30 @@ pub(crate) fn refuse_new(listener: BorrowedFd<'_>) -> rustix::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// Bounds what the kernel holds for a stream. A Unix socket knows neither option, and needs neither: its peer is
+/// this machine.
+#[cfg(target_os = "linux")]
+pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: crate::op::Tuning) {
+    use std::os::fd::AsRawFd;
+    let unsent = tuning.unsent_bytes as libc::c_int;
+    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
+    // WHY: rustix has no wrapper for TCP_NOTSENT_LOWAT.
+    let _best_effort = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const unsent).cast(),
+            size_of_val(&unsent) as libc::socklen_t,
+        )
+    };
+    let _best_effort = sockopt::set_tcp_user_timeout(stream, tuning.dead_after_ms);
+}
+
+/// Other systems keep their own bounds.
+#[cfg(all(unix, not(target_os = "linux")))]
+pub(crate) fn tune(_: BorrowedFd<'_>, _: crate::op::Tuning) {}
+
 /// Connections that `listener` lost because its queue was full: sk_drops of SO_MEMINFO (socket(7), Linux 4.12).
 #[cfg(target_os = "linux")]
 pub(crate) fn drops(listener: BorrowedFd<'_>) -> Option<u32> {

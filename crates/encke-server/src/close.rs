@@ -55,6 +55,8 @@ close_reasons! {
     AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
     Shed Us "shed" "It was idle while descriptors were short.",
     Drain Us "drain" "The server stops.",
+    Overrun Us "overrun" "It was too slow: what it had not taken yet was no longer kept.",
+    TokenExpired Us "token_expired" "Its right to listen has ended.",
     HandlerPanic Us "handler_panic" "A handler failed while it was answering.",
     StreamFailed Us "stream_failed" "A body could not be continued.",
     FileShrunk Us "file_shrunk" "A file became shorter while it was sent.",

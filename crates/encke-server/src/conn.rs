@@ -13,6 +13,14 @@
 //! Beside the phase two things go on by themselves: a send may be in flight (`SENDING`), and receiving may be
 //! paused (`PAUSED`). While a send is in flight no further request is looked at; its bytes wait in `input`.
 //!
+//! A request for messages ends as a subscription:
+//!
+//! ```text
+//! (call) ─┬─► Subscribed   a stream: messages and heartbeats until either side ends it
+//!         ├─► Polling      one answer, then Idle
+//!         └─► Socket       frames both ways until either side closes
+//! ```
+//!
 //! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `record` and is gone when
 //! the connection is idle.
 
@@ -38,6 +46,12 @@ pub(crate) enum Phase {
     Head,
     /// An exchange is open: `record` names it.
     Open,
+    /// It listens to a stream of messages: `record` is its subscriber.
+    Subscribed,
+    /// Its poll waits for a message: `record` is its subscriber.
+    Polling,
+    /// It is a WebSocket; if it is subscribed to anything, `record` is its subscriber.
+    Socket,
     /// The final answer is out; what the client still sends is dropped.
     Lingering,
     /// Closed; `Closed` has not come back yet.
@@ -76,10 +90,12 @@ pub(crate) struct Conn {
     pub(crate) flags: u8,
     /// Why it will close, once [`LAST`] is set.
     pub(crate) reason: CloseReason,
+    /// How it wants its messages, while it listens.
+    pub(crate) form: u8,
     pub(crate) generation: u32,
     /// Requests so far.
     pub(crate) requests: u32,
-    /// The open exchange's place; [`NONE`] if there is none.
+    /// The open exchange's place, or the subscriber's; [`NONE`] if there is none.
     pub(crate) record: u32,
     /// The log entries that wait for the send in flight; [`NONE`] if there are none.
     pub(crate) flight: u32,
@@ -146,6 +162,7 @@ impl Conn {
             phase: Phase::Vacant,
             flags: 0,
             reason: CloseReason::PeerDone,
+            form: 0,
             generation: 0,
             requests: 0,
             record: NONE,
@@ -159,6 +176,11 @@ impl Conn {
 
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether `record` is a subscriber, not an exchange.
+    pub(crate) fn subscribes(&self) -> bool {
+        matches!(self.phase, Phase::Subscribed | Phase::Polling | Phase::Socket)
     }
 
     /// Whether nothing goes on with it and nothing is to be done: it waits for the next request.
@@ -186,7 +208,7 @@ mod tests {
         let sum = 3 * 8 // deadline, window, input
             + size_of::<Transport>()
             + size_of::<PackedPeer>() // 16 + 2 + 1, padded to 20
-            + 3 // phase, flags, reason
+            + 4 // phase, flags, reason, form
             + 4 * 4; // generation, requests, record, flight
         assert_eq!(size_of::<Conn>(), sum.next_multiple_of(8));
         assert!(size_of::<Conn>() <= 128);

@@ -13,11 +13,13 @@ impl DateCache {
         Self { second: unix_s, text: imf_fixdate(unix_s) }
     }
 
-    /// Follows the clock.
-    pub(crate) fn turn(&mut self, unix_s: u64) {
-        if unix_s != self.second {
+    /// Follows the clock; true if it is another second.
+    pub(crate) fn turn(&mut self, unix_s: u64) -> bool {
+        let another = unix_s != self.second;
+        if another {
             *self = Self::new(unix_s);
         }
+        another
     }
 
     pub(crate) fn bytes(&self) -> &[u8; DATE_BYTES] {

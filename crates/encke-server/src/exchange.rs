@@ -56,6 +56,12 @@ impl Exchange {
         self.link.send(Message::Answer(self.key, Box::new(reply)));
     }
 
+    /// Has the connection become a WebSocket.
+    pub(crate) fn upgrade(mut self, upgrade: crate::handler::Upgrade) {
+        self.open = false;
+        self.link.send(Message::Upgrade(self.key, Box::new(upgrade)));
+    }
+
     /// Sends an interim answer (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients get none.
     pub fn interim(&self, status: u16, fields: Fields) {
         debug_assert!((102..200).contains(&status));
@@ -99,10 +105,12 @@ impl WakeStream {
 /// What reaches a worker from handlers and other threads.
 pub(crate) enum Message {
     Answer(ExchangeKey, Box<Reply>),
+    Upgrade(ExchangeKey, Box<crate::handler::Upgrade>),
     Interim(ExchangeKey, u16, Fields),
     ReadMore(ExchangeKey),
     Wake(ExchangeKey),
     Dropped(ExchangeKey),
+    Push(crate::push::room::Letter),
     Command(crate::worker::Command),
 }
 

@@ -6,8 +6,11 @@ use std::rc::Rc;
 
 use encke_io::socket::Watched;
 use encke_io::{Done, Job, Now};
+use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::push::room::{Ask, Subscription};
+use crate::push::socket::{Role, Socket};
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -42,6 +45,42 @@ pub enum Outcome {
     Now(Reply),
     /// The exchange was kept and will be answered.
     Later,
+    /// The connection becomes a WebSocket.
+    Upgrade(Upgrade),
+}
+
+/// A connection's way from HTTP to WebSocket (RFC 6455 §4.2.2).
+pub struct Upgrade {
+    /// The 101, without the empty line.
+    pub(crate) head: Vec<u8>,
+    pub(crate) message_bytes_max: u64,
+    pub(crate) role: Role,
+    /// What it is subscribed to from the start.
+    pub(crate) subscription: Option<Box<Subscription>>,
+}
+
+impl Upgrade {
+    /// Upgrades a request to a WebSocket that `socket` speaks on, if it asks for one; messages have at most
+    /// `message_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// The answer to a request that is no well-formed handshake: 400 or 426.
+    pub fn accept(
+        request: &Request<'_>,
+        message_bytes_max: u64,
+        socket: impl Socket + 'static,
+    ) -> Result<Self, Reply> {
+        let checked =
+            websocket::Handshake::check(request.method(), request.version(), |name| request.all(name));
+        let handshake = checked.map_err(|error| {
+            Reply::text(error.status(), format!("{error}\n"))
+                .with("Sec-WebSocket-Version", websocket::VERSION)
+                .with("Upgrade", "websocket")
+        })?;
+        let mut head = Vec::new();
+        handshake.put_head(&mut head, None);
+        Ok(Self { head, message_bytes_max, role: Role::Handler(Box::new(socket)), subscription: None })
+    }
 }
 
 /// A piece of a request's body.
@@ -75,6 +114,7 @@ pub(crate) struct Tray {
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
     watches: RefCell<Vec<(u16, Watched)>>,
+    asks: RefCell<Vec<Ask>>,
 }
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
@@ -99,6 +139,11 @@ impl Desk {
         self.tray.watches.borrow_mut().push((self.handler, watched));
     }
 
+    /// Asks something of push.
+    pub(crate) fn ask(&self, ask: Ask) {
+        self.tray.asks.borrow_mut().push(ask);
+    }
+
     /// The moment at which the worker's present turn began.
     pub fn now(&self) -> Now {
         self.tray.now.get()
@@ -112,6 +157,10 @@ impl Tray {
 
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
         self.jobs.take()
+    }
+
+    pub(crate) fn take_asks(&self) -> Vec<Ask> {
+        self.asks.take()
     }
 
     pub(crate) fn take_watches(&self) -> Vec<(u16, Watched)> {

@@ -50,7 +50,7 @@ impl Core {
     }
 
     #[inline]
-    fn plaintext(&mut self, token: Token, bytes: &[u8]) {
+    fn plaintext(&mut self, token: Token, bytes: &mut [u8]) {
         let Some(conn) = self.conn(token) else { return };
         match conn.phase {
             Phase::Vacant | Phase::Closing => return,
@@ -61,7 +61,18 @@ impl Core {
                 }
                 return;
             }
-            Phase::Proxy | Phase::Idle | Phase::Head | Phase::Open => {}
+            Phase::Socket if conn.input.is_none() && !conn.has(SENDING) => {
+                self.frames(token, bytes);
+                self.settle(token);
+                return;
+            }
+            Phase::Proxy
+            | Phase::Idle
+            | Phase::Head
+            | Phase::Open
+            | Phase::Subscribed
+            | Phase::Polling
+            | Phase::Socket => {}
         }
         match conn.input.take() {
             None if !conn.has(SENDING) => {
@@ -86,9 +97,14 @@ impl Core {
     }
 
     /// Looks at the bytes that waited.
-    fn resume_input(&mut self, token: Token) {
+    pub(crate) fn resume_input(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
         let Some(mut input) = conn.input.take() else { return };
+        if conn.phase == Phase::Socket {
+            self.frames(token, &mut input.bytes);
+            self.recycle_input(input);
+            return;
+        }
         let (used, parsing) = self.consume(token, &input.bytes, &mut input.head, input.parsing);
         if used == input.bytes.len() && !parsing {
             self.recycle_input(input);
@@ -190,6 +206,8 @@ impl Core {
                         return (bytes.len(), false);
                     }
                 },
+                // What comes behind a request for messages waits until it is over.
+                Phase::Subscribed | Phase::Polling | Phase::Socket => break,
                 Phase::Vacant | Phase::Lingering | Phase::Closing => return (bytes.len(), false),
             }
         }
@@ -261,6 +279,15 @@ impl Core {
                 conn.record = record;
                 conn.deadline_ns = u64::MAX;
             }
+            Some(Ok(Outcome::Upgrade(upgrade))) => {
+                if intake.is_done() {
+                    let entry = self.begin_entry(&request);
+                    self.upgrade(token, asked, upgrade, entry);
+                } else {
+                    let reply = Reply::text(400, "a handshake has no body\n").and_close();
+                    self.answer_in_call(token, &request, asked, intake, reply, None);
+                }
+            }
             Some(Ok(Outcome::Later)) | None => {
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500), None);
             }
@@ -308,6 +335,9 @@ impl Core {
         if intake.is_done() && !matches!(reply.body, Body::Stream(_)) {
             let status = reply.status;
             let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
+            if let Body::Subscription(subscription) = reply.body {
+                return self.subscribe(token, asked, *subscription, entry);
+            }
             let (_, content) = self.put_reply(token, asked, true, reply);
             self.end_entry(entry, status, content, started_ns);
             self.turn_answers += 1;
@@ -340,6 +370,16 @@ impl Core {
     fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
         let draining = self.draining();
         let record = self.records.get_mut(place).expect("the caller has looked it up");
+        let reply = match reply.body {
+            Body::Subscription(subscription) if record.intake.is_done() => {
+                let (asked, entry) = (record.asked, record.entry.take());
+                self.records.remove(place);
+                self.conns[token.index as usize].record = NONE;
+                return self.subscribe(token, asked, *subscription, entry);
+            }
+            Body::Subscription(_) => Reply::text(400, "a request for messages has no body\n").and_close(),
+            _ => reply,
+        };
         record.answered = true;
         let mut asked = record.asked;
         // The rest of the body is read and dropped, if it is short and certain to come.
@@ -383,7 +423,7 @@ impl Core {
 
     /// Writes an answer's head and content to the output. Returns the stream that is left, and the content's
     /// length as far as it is known.
-    fn put_reply(
+    pub(crate) fn put_reply(
         &mut self,
         token: Token,
         asked: Asked,
@@ -447,6 +487,8 @@ impl Core {
                 }
             }
             Body::Stream(pull) => return (Some(Stream { pull, chunked, pending: false }), 0),
+            // It was taken out before: see `subscribe`.
+            Body::Subscription(_) => {}
         }
         (None, len.unwrap_or(0))
     }
@@ -515,7 +557,7 @@ impl Core {
 
     /// The exchange that was open is over: the connection is between requests.
     #[inline]
-    fn next_request(&mut self, token: Token) {
+    pub(crate) fn next_request(&mut self, token: Token) {
         let idle = self.now.mono_ns.saturating_add(self.rest_ns);
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Idle;
@@ -788,6 +830,9 @@ impl Core {
             conn.deadline_ns = idle;
             return;
         }
+        if conn.subscribes() {
+            return self.subscriber_sent(token);
+        }
         let (place, phase) = (conn.record, conn.phase);
         conn.deadline_ns = if phase == Phase::Open { u64::MAX } else { idle };
         if phase == Phase::Head {
@@ -838,6 +883,9 @@ impl Core {
             self.end(token);
             return;
         }
+        if conn.subscribes() {
+            return self.settle_subscriber(token);
+        }
         let (waits, parsing) = match &conn.input {
             None => (false, false),
             Some(input) => (!input.bytes.is_empty(), input.parsing),
@@ -859,7 +907,7 @@ impl Core {
                 _ => !waits,
             },
             Phase::Lingering => true,
-            Phase::Vacant | Phase::Closing => return,
+            Phase::Subscribed | Phase::Polling | Phase::Socket | Phase::Vacant | Phase::Closing => return,
         };
         if hungry && conn.has(PAUSED) {
             conn.flags &= !PAUSED;
@@ -913,7 +961,7 @@ impl Core {
     }
 
     /// The last answer is out.
-    fn end(&mut self, token: Token) {
+    pub(crate) fn end(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         if !conn.has(LINGER) || conn.has(PEER_ENDED) {
             let reason = conn.reason;
@@ -940,6 +988,11 @@ impl Core {
     /// The peer has ended its side.
     pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
         let Some(conn) = self.conn(token) else { return };
+        if matches!(conn.phase, Phase::Subscribed | Phase::Polling) {
+            // Whoever only listens and then ends its side has gone, whatever it has sent before.
+            self.close(token, CloseReason::PeerDone, false);
+            return;
+        }
         if behind_data {
             // The bytes before the end are read when their turn comes, and the end is told again then.
             return;
@@ -1022,6 +1075,7 @@ impl Core {
                 };
                 self.close(token, reason, true);
             }
+            Phase::Subscribed | Phase::Polling | Phase::Socket => self.subscriber_overdue(token),
             Phase::Vacant | Phase::Closing => {}
         }
     }

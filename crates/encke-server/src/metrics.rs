@@ -32,6 +32,11 @@ pub(crate) struct Metrics {
     pub(crate) sends: Gauge,
     pub(crate) jobs: Gauge,
     pub(crate) latency: Histogram,
+    pub(crate) subscribers: Gauge,
+    pub(crate) published: Counter,
+    pub(crate) deliveries: Counter,
+    /// From a message's acceptance to the last send of its fan-out on this worker.
+    pub(crate) fanout: Histogram,
 }
 
 impl Metrics {
@@ -90,8 +95,10 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         refusals = refusals.with(&[("reason", reason)], count);
     }
     let mut latency = Distribution::new();
+    let mut fanout = Distribution::new();
     for worker in workers {
         worker.latency.add_to(&mut latency);
+        worker.fanout.add_to(&mut fanout);
     }
 
     vec![
@@ -128,5 +135,16 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             "From a request's head to the last byte of its answer handed to the kernel. What is answered within one turn counts with the length of that turn.",
         )
         .value(latency),
+        Family::gauge("encke_push_subscribers", "Connections that listen to channels.")
+            .value(level(&|worker| worker.subscribers.value())),
+        Family::counter("encke_push_messages_total", "Messages accepted from publishers.")
+            .value(sum(&|worker| worker.published.value())),
+        Family::counter("encke_push_deliveries_total", "Sends of messages to subscribers; one may carry several messages.")
+            .value(sum(&|worker| worker.deliveries.value())),
+        Family::histogram(
+            "encke_push_fanout_seconds",
+            "From a message's acceptance to the last send of it to a subscriber that could take it.",
+        )
+        .value(fanout),
     ]
 }

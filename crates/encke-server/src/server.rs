@@ -33,6 +33,10 @@ use crate::log::AccessLog;
 use crate::metrics::{self, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
+use crate::push::plan::PushPlan;
+use crate::push::rights::Openness;
+use crate::push::{CLIENT_PATH, Push, client};
+use crate::settings::{AuthSettings, PushSettings};
 use crate::worker::{Command, DoorKind, Shared, Worker};
 
 /// How a server runs, besides what it serves.
@@ -82,6 +86,7 @@ pub struct Server {
     inherited: Vec<Listener>,
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
+    push: Option<Arc<PushPlan>>,
     log: AccessLog,
 }
 
@@ -92,6 +97,7 @@ pub struct Running {
     board: Arc<Board>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
+    push: Mutex<Option<Arc<PushPlan>>>,
     backlog: u32,
 }
 
@@ -118,6 +124,7 @@ impl Server {
             inherited: Vec::new(),
             admin: Vec::new(),
             mounts: Vec::new(),
+            push: None,
             log: AccessLog::off(),
         }
     }
@@ -169,6 +176,25 @@ impl Server {
         self
     }
 
+    /// Has channels: what is published to them reaches everybody who listens. Name the addresses first: without
+    /// [`AuthSettings`] that say otherwise, channels are open to this machine alone, and only if the server listens
+    /// nowhere else.
+    ///
+    /// # Errors
+    /// The settings contradict themselves, or the system gives no randomness.
+    pub fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self> {
+        let openness = Openness::of(false, false, self.doors.iter().map(|door| &door.address));
+        Ok(self.push_by(PushPlan::new(push, auth, openness)?))
+    }
+
+    /// Has channels, by a plan.
+    pub(crate) fn push_by(mut self, plan: PushPlan) -> Self {
+        let plan = Arc::new(plan);
+        self.mounts.extend(push_mounts(&plan));
+        self.push = Some(plan);
+        self
+    }
+
     /// Binds every address and starts the workers. When it returns, every listener accepts.
     ///
     /// # Errors
@@ -183,7 +209,7 @@ impl Server {
         self,
         admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>,
     ) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, log } = self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, push, log } = self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -221,7 +247,7 @@ impl Server {
             started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
         mounts.extend(admin(&board));
-        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
+        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), push: push.clone() });
 
         let mut running = Running {
             links: Vec::new(),
@@ -229,6 +255,7 @@ impl Server {
             board,
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
+            push: Mutex::new(push),
             backlog: options.backlog,
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
@@ -236,7 +263,7 @@ impl Server {
                 queue,
                 plan: Arc::clone(&plan),
                 pool: pool.clone(),
-                shared: Shared { metrics, census: Arc::clone(&census), log: log.access() },
+                shared: Shared { number, workers, metrics, census: Arc::clone(&census), log: log.access() },
             };
             let (report, hear) = std::sync::mpsc::channel();
             let thread = thread::Builder::new()
@@ -255,8 +282,23 @@ impl Server {
                 }
             }
         }
+        if lock(&running.push).is_some() {
+            let links: Arc<[Arc<Link>]> = running.links.clone().into();
+            for link in &running.links {
+                link.send(Message::Command(Command::Meet(Arc::clone(&links))));
+            }
+        }
         Ok(running)
     }
+}
+
+/// Where the channels of a plan are, and the library to read them with.
+fn push_mounts(plan: &Arc<PushPlan>) -> [MountPoint; 2] {
+    let push = Push(Arc::clone(plan));
+    [
+        MountPoint { prefix: plan.prefix.clone(), mount: Arc::new(push), admin: false },
+        MountPoint { prefix: CLIENT_PATH.into(), mount: Arc::new(client), admin: false },
+    ]
 }
 
 impl Running {
@@ -273,6 +315,11 @@ impl Running {
     /// How it waits for events, and why so.
     pub fn backend(&self) -> (Backend, &'static str) {
         (self.board.backend, self.board.backend_reason)
+    }
+
+    /// What push obeys, if it is on.
+    pub(crate) fn push_plan(&self) -> Option<Arc<PushPlan>> {
+        lock(&self.push).clone()
     }
 
     /// Number of workers.
@@ -296,6 +343,17 @@ impl Running {
 
     /// Gives the workers other limits. What they serve stays.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
+        let push = lock(&self.push).clone();
+        self.reload_with(policy, mounts, push);
+    }
+
+    /// As [`Running::reload`], with other rules for channels.
+    pub(crate) fn reload_with(
+        &self,
+        policy: Policy,
+        mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
+        push: Option<Arc<PushPlan>>,
+    ) {
         let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
             points.retain(|point| point.admin);
@@ -304,8 +362,10 @@ impl Running {
                 mount,
                 admin: false,
             }));
+            points.extend(push.iter().flat_map(push_mounts));
         }
-        let plan = Arc::new(Plan { policy, mounts: points.clone() });
+        lock(&self.push).clone_from(&push);
+        let plan = Arc::new(Plan { policy, mounts: points.clone(), push });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
         }

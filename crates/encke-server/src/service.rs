@@ -16,6 +16,8 @@ use crate::admin::Admin;
 use crate::handler::Mount;
 use crate::log::AccessLog;
 use crate::plan::MountPoint;
+use crate::push::plan::PushPlan;
+use crate::push::rights::Openness;
 use crate::server::{Door, Options, Running, Server};
 use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};
 use crate::site::{Site, SiteSettings};
@@ -67,6 +69,11 @@ impl Service {
         })
         .log(log.clone())
         .mount("/", site);
+        if settings.push.enabled {
+            note_shadowed(settings, &mut notes);
+            let openness = openness(settings, &doors);
+            server = server.push_by(PushPlan::new(&settings.push, &settings.auth, openness)?);
+        }
         if inherited.is_empty() {
             for door in doors {
                 server = server.door(door);
@@ -159,6 +166,14 @@ impl Service {
         let connections = connections(settings, doors.len());
         let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
+        let push = self
+            .running
+            .push_plan()
+            .map(|old| {
+                let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &doors))?;
+                Ok::<_, io::Error>(Arc::new(new.with_epoch_of(&old)))
+            })
+            .transpose()?;
         // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
         // the service manager gave.
         let moved = settings.server.listen != self.settings.server.listen;
@@ -168,7 +183,7 @@ impl Service {
         if moved {
             self.running.listen_only(&doors, bound);
         }
-        self.running.reload(settings.policy(connections), Some(vec![("/".into(), site)]));
+        self.running.reload_with(settings.policy(connections), Some(vec![("/".into(), site)]), push);
         self.connections = connections;
         self.settings = settings.clone();
         Ok(notes)
@@ -267,6 +282,27 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
         .collect();
     // What is not there yet has no identity; the log is opened, and so created, before the site is.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()
+}
+
+/// To whom channels are open without a token.
+fn openness(settings: &Settings, doors: &[Door]) -> Openness {
+    Openness::of(settings.open, settings.file.is_some(), doors.iter().map(|door| &door.address))
+}
+
+/// A folder of a site where channels are: nobody will see it.
+fn note_shadowed(settings: &Settings, notes: &mut Vec<String>) {
+    let prefix = &settings.push.prefix;
+    let here = [SiteSettings::default()];
+    let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
+    for site in sites {
+        let folder = site.root.join(prefix.trim_matches('/'));
+        if encke_io::files::id_of(&folder).is_some() {
+            notes.push(format!(
+                "{} is not served: channels are at {prefix}; set push.prefix, or push.enabled = false",
+                folder.display()
+            ));
+        }
+    }
 }
 
 fn note_backlog(settings: &Settings, notes: &mut Vec<String>) {

@@ -23,19 +23,23 @@ use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
+pub(crate) mod auth;
 mod choice;
 mod document;
 mod listen;
 mod network;
 mod problem;
+pub(crate) mod push;
 mod quantity;
 mod reference;
 mod secret;
 mod written;
 
+pub use auth::AuthSettings;
 pub use choice::{LogTarget, OrAuto};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
+pub use push::{ChannelSettings, PushSettings};
 pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use reference::{markdown, schema};
 pub use secret::Secret;
@@ -54,6 +58,13 @@ pub struct Settings {
     pub log: LogSettings,
     /// What is served, by host name. Without any, the folder of the command line, or the present one.
     pub site: Vec<crate::site::SiteSettings>,
+    /// Channels: what is published to them reaches everybody who listens.
+    pub push: PushSettings,
+    /// Who may publish and subscribe.
+    pub auth: AuthSettings,
+    /// Everybody who reaches the server may publish and subscribe: a flag for demonstrations, no key of the file.
+    #[serde(skip)]
+    pub open: bool,
     /// The file that was read: it is never served.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -324,12 +335,28 @@ impl Settings {
                 wrong(&["site", &place.to_string(), key], format!("site.{key}: {message}"));
             }
         }
+        for (key, message) in self.auth.contradictions() {
+            found.push((iter::once("auth".to_owned()).chain(key).collect(), message));
+        }
+        let mut wrong = |path: &[&str], message: String| {
+            found.push((path.iter().map(ToString::to_string).collect(), message));
+        };
+        if let Err((place, message)) = self.push.rules() {
+            wrong(&["push", "channel", &place.to_string(), "pattern"], message);
+        }
+        let prefix = &self.push.prefix;
+        if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
+            wrong(
+                &["push", "prefix"],
+                format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does"),
+            );
+        }
         found
     }
 
-    /// The keys whose values differ in `new`, but which a running server cannot change.
-    pub fn waiting_for_start(&self, new: &Self) -> Vec<&'static str> {
-        let (old, new) = (&self.server, &new.server);
+    /// The keys whose values differ in `whole`, but which a running server cannot change.
+    pub fn waiting_for_start(&self, whole: &Self) -> Vec<&'static str> {
+        let (old, new) = (&self.server, &whole.server);
         [
             ("server.workers", old.workers != new.workers),
             ("server.backend", old.backend != new.backend),
@@ -337,6 +364,8 @@ impl Settings {
             ("server.state_dir", old.state_dir != new.state_dir),
             ("server.pid_file", old.pid_file != new.pid_file),
             ("server.offload_threads", old.offload_threads != new.offload_threads),
+            ("push.enabled", self.push.enabled != whole.push.enabled),
+            ("push.prefix", self.push.prefix != whole.push.prefix),
         ]
         .into_iter()
         .filter_map(|(key, differs)| differs.then_some(key))

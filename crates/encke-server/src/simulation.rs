@@ -311,14 +311,21 @@ fn run(seed: u64) -> Run {
     let plan = Plan {
         policy: Policy { connections: 1_000, ..Policy::default() },
         mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
+        push: None,
     };
     let census = Arc::new(Census::default());
     let mut links = Vec::new();
     let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
-    for _ in 0..count {
+    for number in 0..count {
         let reactor = world.reactor();
         let link = Link::new(reactor.waker());
-        let shared = Shared { metrics: Arc::default(), census: Arc::clone(&census), log: Access::default() };
+        let shared = Shared {
+            number,
+            workers: count,
+            metrics: Arc::default(),
+            census: Arc::clone(&census),
+            log: Access::default(),
+        };
         let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
         let kind = DoorKind { admin: false, proxy_protocol: false };
         worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");

@@ -19,7 +19,7 @@ pub(crate) enum Transport {
 
 impl Transport {
     /// Hands the plaintext of a lease to `each`, in order and in place.
-    pub(crate) fn receive(&mut self, lease: &mut [u8], mut each: impl FnMut(&[u8])) {
+    pub(crate) fn receive(&mut self, lease: &mut [u8], mut each: impl FnMut(&mut [u8])) {
         match self {
             Self::Plain => each(lease),
         }

@@ -13,6 +13,7 @@
 //!                                         is under way          idle connections end
 //! ```
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::push::room::{Letter, Room};
+use crate::push::socket::SocketState;
 use crate::record::Record;
 use crate::request::Request;
 
@@ -45,6 +48,11 @@ const MESSAGES_PER_TURN: usize = 64;
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
 /// How long a retired listener accepts what was under way: a handshake takes a round trip.
 const RETIRE_NS: u64 = 200_000_000;
+/// A slice of push: at most 256 sends, in parts between which the clock is looked at, and at most a millisecond. A
+/// send costs some 6 µs, nearly all of it the kernel's.
+const SLICE_DELIVERIES: usize = 64;
+const SLICE_PARTS: usize = 4;
+const SLICE_NS: u64 = 1_000_000;
 /// From this share of the connections on, idle ones make room: 97 in 100.
 const SHED_PERCENT: usize = 97;
 /// Slots looked at to find an idle connection to shed.
@@ -58,6 +66,8 @@ pub(crate) enum Command {
     Unlisten(Address),
     /// New settings.
     Reload(Arc<Plan>),
+    /// All workers have started: these are their letter boxes, by number.
+    Meet(Arc<[Arc<Link>]>),
     /// Stop: say so for `delay`, then take nothing new, and end within `time`.
     Drain {
         /// During which `/readyz` already answers 503.
@@ -143,6 +153,10 @@ pub(crate) struct Core {
     pub(crate) ops: Vec<(Token, Op)>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Access,
+    /// Push, if it is on.
+    pub(crate) room: Option<Box<Room>>,
+    /// What WebSockets keep beside their slots, by place.
+    pub(crate) sockets: HashMap<u32, Box<SocketState>>,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -173,6 +187,9 @@ pub(crate) enum Turn {
 
 /// What a worker shares with the others and the program.
 pub(crate) struct Shared {
+    /// Which worker it is, of how many.
+    pub(crate) number: usize,
+    pub(crate) workers: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) census: Arc<Census>,
     pub(crate) log: Access,
@@ -205,6 +222,8 @@ impl<R: Reactor> Worker<R> {
             ops: Vec::new(),
             metrics: shared.metrics,
             log: shared.log,
+            room: None,
+            sockets: HashMap::new(),
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -220,6 +239,10 @@ impl<R: Reactor> Worker<R> {
             checked_second: 0,
         };
         core.mount(plan);
+        if let Some(push) = &plan.push {
+            let room = Room::new(Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
+            core.room = Some(Box::new(room));
+        }
         let mut worker = Self { reactor, core };
         worker.serve_desks();
         worker
@@ -256,6 +279,7 @@ impl<R: Reactor> Worker<R> {
         self.timers();
         self.messages();
         self.serve_desks();
+        self.push();
         self.stage();
         self.end_turn();
         // From here on a message rings; one that came in before is looked at in the next turn.
@@ -310,10 +334,12 @@ impl<R: Reactor> Worker<R> {
         for message in messages.drain(..) {
             match message {
                 Message::Answer(key, reply) => self.core.answer(key, *reply),
+                Message::Upgrade(key, upgrade) => self.core.late_upgrade(key, *upgrade),
                 Message::Interim(key, status, fields) => self.core.interim(key, status, &fields),
                 Message::ReadMore(key) => self.core.read_more(key),
                 Message::Wake(key) => self.core.wake_stream(key),
                 Message::Dropped(key) => self.core.dropped(key),
+                Message::Push(letter) => self.core.letter(letter),
                 Message::Command(command) => self.command(command),
             }
             self.submit();
@@ -345,6 +371,14 @@ impl<R: Reactor> Worker<R> {
                     self.core.rest_ns = plan.policy.idle_time_ns;
                 }
                 self.core.mount(&plan);
+                if let (Some(room), Some(push)) = (&mut self.core.room, &plan.push) {
+                    room.obey(Arc::clone(push));
+                }
+            }
+            Command::Meet(links) => {
+                if let Some(room) = &mut self.core.room {
+                    room.meet(links);
+                }
             }
             Command::Drain { delay, time } => {
                 if self.core.stage == Stage::Serving {
@@ -373,6 +407,31 @@ impl<R: Reactor> Worker<R> {
         }
         if self.core.retired {
             self.drop_retired();
+        }
+    }
+
+    /// Has push do its part of a turn: what was asked of it, values between workers, a slice of deliveries.
+    fn push(&mut self) {
+        let Some(room) = &mut self.core.room else { return };
+        for ask in self.core.tray.take_asks() {
+            room.ask(self.core.now, ask);
+        }
+        if !room.wants_turn(self.core.now) {
+            return;
+        }
+        self.core.trade();
+        self.submit();
+        let end_ns = self.reactor.now().mono_ns + SLICE_NS;
+        for _ in 0..SLICE_PARTS {
+            let more = self.core.push_slice(SLICE_DELIVERIES);
+            self.submit();
+            let now = self.reactor.now();
+            if !more {
+                self.core.end_fanout(now);
+            }
+            if !more || now.mono_ns >= end_ns {
+                break;
+            }
         }
     }
 
@@ -418,6 +477,7 @@ impl<R: Reactor> Worker<R> {
                 }
                 self.core.stage = Stage::Draining { end_ns };
                 self.core.release_idle();
+                self.core.spread_farewells(end_ns.saturating_sub(now));
             }
             Stage::Draining { end_ns } if end_ns <= now => {
                 for index in 0..self.core.conns.len() as u32 {
@@ -446,6 +506,9 @@ impl<R: Reactor> Worker<R> {
         core.metrics.exchanges.set(core.records.len() as i64);
         core.metrics.sends.set(occupancy.sends as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
+        if let Some(room) = &core.room {
+            core.metrics.subscribers.set(room.hub.subscribers() as i64);
+        }
         core.log.flush();
         if core.now.unix_s() != core.checked_second {
             core.checked_second = core.now.unix_s();
@@ -463,8 +526,37 @@ impl<R: Reactor> Worker<R> {
 impl Core {
     fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        self.date.turn(now.unix_s());
+        if self.date.turn(now.unix_s())
+            && let Some(room) = &mut self.room
+        {
+            room.press.date = *self.date.bytes();
+        }
         self.tray.set_now(now);
+    }
+
+    /// A letter of another worker's room.
+    fn letter(&mut self, letter: Letter) {
+        let Some(room) = &mut self.room else { return };
+        if let Some((token, answer)) = room.read(self.now, letter) {
+            self.heard(token, &answer);
+        }
+    }
+
+    /// All that push had to send is sent.
+    fn end_fanout(&mut self, now: Now) {
+        let Some(room) = &mut self.room else { return };
+        if let Some(lasted_ns) = room.end_fanout(now) {
+            self.metrics.fanout.record(lasted_ns);
+        }
+        self.metrics.published.add(std::mem::take(&mut room.published));
+    }
+
+    /// Values of push go their way.
+    fn trade(&mut self) {
+        let Some(room) = &mut self.room else { return };
+        for (token, answer) in room.trade(self.now) {
+            self.heard(token, &answer);
+        }
     }
 
     /// Until when the worker may sleep.
@@ -475,7 +567,8 @@ impl Core {
             Stage::Draining { end_ns } => Some(end_ns),
         };
         let doors = self.doors.iter().filter_map(|door| door.until_ns).min();
-        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors].into_iter().flatten().min()
+        let push = self.room.as_ref().and_then(|room| room.next_ns());
+        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors, push].into_iter().flatten().min()
     }
 
     /// Whether answers close their connections.
@@ -645,6 +738,10 @@ impl Core {
         if conn.phase == Phase::Closing {
             return;
         }
+        if conn.subscribes() {
+            self.leave_closing(token);
+        }
+        let Some(conn) = self.conn(token) else { return };
         conn.phase = Phase::Closing;
         conn.deadline_ns = u64::MAX;
         let record = std::mem::replace(&mut conn.record, NONE);
@@ -707,6 +804,9 @@ impl Core {
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
         let connected = |(_, conn): &(usize, &mut Conn)| conn.phase != Phase::Vacant;
         for (index, conn) in self.conns.iter_mut().enumerate().filter(connected) {
+            if conn.subscribes() {
+                continue;
+            }
             if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
                 conn.deadline_ns = rest;
             }
@@ -834,7 +934,7 @@ impl Core {
         }
     }
 
-    fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
+    pub(crate) fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
         let lasted = self.now.mono_ns.saturating_sub(started_ns);
         self.log.finish(entry, sent, lasted);
     }

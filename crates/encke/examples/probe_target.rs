@@ -1,4 +1,5 @@
-//! A target for conformance probes: serves a folder, and echoes request bodies at `/echo`.
+//! A target for conformance probes: serves a folder, echoes request bodies at `/echo` and WebSocket messages at
+//! `/ws-echo`, and has channels at `/push/`.
 //!
 //! `probe_target DIR --listen ADDRESS:PORT [--backend NAME] [--workers N]`
 //!
@@ -8,12 +9,16 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use encke_server::site::{Site, SiteSettings};
+use encke_server::settings::{AuthSettings, PushSettings};
 use encke_server::{
-    Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request, Server,
+    Answers, Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request, Server,
+    Socket, SocketMessage, Upgrade,
 };
 
 /// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
 const ECHO_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// As much for a message of a WebSocket.
+const WS_MESSAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
     match start() {
@@ -47,7 +52,29 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
     }
     let root = root.ok_or("which folder?  probe_target DIR --listen ADDRESS:PORT")?;
     let site = Site::new(&[SiteSettings { root: root.into(), ..SiteSettings::default() }], Vec::new())?;
-    Ok(Server::new(options).listen(listen.parse()?).mount("/", site).mount("/echo", Echo).start()?)
+    let server = Server::new(options)
+        .listen(listen.parse()?)
+        .mount("/", site)
+        .mount("/echo", Echo)
+        .mount("/ws-echo", ws_echo)
+        .push(&PushSettings::default(), &AuthSettings::default())?;
+    Ok(server.start()?)
+}
+
+/// Messages of a WebSocket go back as they came.
+fn ws_echo(request: &Request<'_>, _: Exchange) -> Outcome {
+    match Upgrade::accept(request, WS_MESSAGE_BYTES_MAX, EchoSocket) {
+        Ok(upgrade) => Outcome::Upgrade(upgrade),
+        Err(reply) => Outcome::Now(reply),
+    }
+}
+
+struct EchoSocket;
+
+impl Socket for EchoSocket {
+    fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>) {
+        answers.send(message);
+    }
 }
 
 struct Echo;

@@ -1038,6 +1038,7 @@ impl Reactor for UringReactor {
                 // Without the filter a few attempts may be reset: no reason not to stop.
                 let _best_effort = socket::refuse_new(place.descriptor());
             }
+            Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),

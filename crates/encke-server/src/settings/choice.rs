@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use encke_io::Backend;
 
+use super::quantity::ByteSize;
 use super::written::{Written, written};
 
 /// A value, or `auto` to have it found at start.
@@ -38,6 +39,13 @@ impl Choice for NonZeroU32 {
     const NAME: &'static str = "Connections";
     const EXPECTED: &'static str = "expected auto or a number from 1 to 4294967295";
     const EXAMPLES: &'static [&'static str] = &["auto", "10000"];
+    const NUMBERS: bool = true;
+}
+
+impl Choice for ByteSize {
+    const NAME: &'static str = "Memory";
+    const EXPECTED: &'static str = "expected auto or a size such as 256MiB";
+    const EXAMPLES: &'static [&'static str] = &["auto", "256MiB"];
     const NUMBERS: bool = true;
 }
 
@@ -124,7 +132,7 @@ impl Written for LogTarget {
     const EXAMPLES: &'static [&'static str] = &["stdout", "off", "/var/log/encke/access.log"];
 }
 
-written! { OrAuto<NonZeroU16>, OrAuto<NonZeroU32>, OrAuto<Backend>, LogTarget }
+written! { OrAuto<NonZeroU16>, OrAuto<NonZeroU32>, OrAuto<ByteSize>, OrAuto<Backend>, LogTarget }
 
 #[cfg(test)]
 mod tests {

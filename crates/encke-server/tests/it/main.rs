@@ -60,4 +60,5 @@ mod http1;
 mod limits;
 mod listeners;
 mod peers;
+mod push;
 mod reload;

@@ -1,0 +1,154 @@
+//! Envelopes: a message with everything that is known of it, as one JSON object.
+//!
+//! ```json
+//! {"id":"EPOCH-OFFSET","channel":"news","event":"price","type":"text/plain","time":"2026-11-21T12:00:00.000Z","data":"…"}
+//! ```
+//! `data64` stands in place of `data` when the payload is not UTF-8; `event` is missing when there is none. What a
+//! client sends is read by the same shape, and what it does not know is refused by name.
+
+use encke_hub::{Epoch, Gap, GapReason, Message, Position, Run};
+use encke_wire::base64;
+use serde::Deserialize;
+
+use crate::log::Civil;
+
+/// The type of a payload that came without one.
+pub(crate) fn content_type(message: &Message) -> &str {
+    match &message.content_type {
+        Some(given) => given,
+        None if message.text => "text/plain; charset=utf-8",
+        None => "application/octet-stream",
+    }
+}
+
+/// Appends a message's envelope.
+pub(crate) fn put(out: &mut Vec<u8>, epoch: Epoch, message: &Message) {
+    let id = Position { epoch, offset: message.offset };
+    out.extend_from_slice(format!("{{\"id\":\"{id}\",\"channel\":\"{}\"", message.channel).as_bytes());
+    if let Some(event) = &message.event {
+        out.extend_from_slice(b",\"event\":");
+        put_text(out, event);
+    }
+    out.extend_from_slice(b",\"type\":");
+    put_text(out, content_type(message));
+    out.extend_from_slice(b",\"time\":\"");
+    put_time(out, message.unix_ms);
+    match std::str::from_utf8(&message.data) {
+        Ok(text) => {
+            out.extend_from_slice(b"\",\"data\":");
+            put_text(out, text);
+        }
+        Err(_) => {
+            out.extend_from_slice(b"\",\"data64\":\"");
+            base64::put(out, &message.data);
+            out.push(b'"');
+        }
+    }
+    out.push(b'}');
+}
+
+/// Appends what says that messages are missing.
+pub(crate) fn put_gap(out: &mut Vec<u8>, gap: &Gap) {
+    let text = format!(
+        "{{\"op\":\"gap\",\"from\":\"{}\",\"to\":\"{}\",\"reason\":\"{}\"}}",
+        gap.from,
+        gap.to,
+        reason(gap)
+    );
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Why there is a gap, in a word.
+pub(crate) fn reason(gap: &Gap) -> &'static str {
+    match gap.reason {
+        GapReason::Away => "away",
+        GapReason::Late => "late",
+        GapReason::Epoch => "epoch",
+    }
+}
+
+/// Appends the answer to a poll for everything.
+pub(crate) fn put_batch(out: &mut Vec<u8>, run: &Run<'_>) {
+    out.extend_from_slice(b"{\"messages\":[");
+    for (place, message) in run.messages.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        put(out, run.position.epoch, message);
+    }
+    out.extend_from_slice(format!("],\"next\":\"{}\"", run.position).as_bytes());
+    if run.more > 0 {
+        out.extend_from_slice(format!(",\"more\":{}", run.more).as_bytes());
+    }
+    if let Some(gap) = &run.gap {
+        out.extend_from_slice(b",\"gap\":");
+        put_gap(out, gap);
+    }
+    out.push(b'}');
+}
+
+/// Appends a text as a JSON string.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a text is JSON, and memory takes it");
+}
+
+/// Appends a moment as RFC 3339 writes it.
+fn put_time(out: &mut Vec<u8>, unix_ms: u64) {
+    out.extend_from_slice(&Civil::of(unix_ms / 1_000).rfc3339());
+    out.extend_from_slice(format!(".{:03}Z", unix_ms % 1_000).as_bytes());
+}
+
+/// What a client may say in an envelope: a line of NDJSON to publish, or a frame of `encke.v1`.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Said {
+    /// What it wants; nothing means to publish.
+    #[serde(default)]
+    pub(crate) op: Op,
+    /// Comes back with the answer.
+    #[serde(rename = "ref")]
+    pub(crate) reference: Option<u64>,
+    /// Where to publish.
+    pub(crate) channel: Option<String>,
+    /// What to subscribe to, or not any more.
+    #[serde(default)]
+    pub(crate) channels: Vec<String>,
+    pub(crate) event: Option<String>,
+    #[serde(rename = "type")]
+    pub(crate) content_type: Option<String>,
+    pub(crate) data: Option<String>,
+    pub(crate) data64: Option<String>,
+    /// A repeat of the same key is not published again.
+    pub(crate) key: Option<String>,
+}
+
+/// What a client wants.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Op {
+    #[default]
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    /// To be answered, so that the client knows that the connection lives.
+    Ping,
+}
+
+impl Said {
+    /// Reads one.
+    pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text).map_err(|error| error.to_string())
+    }
+
+    /// The payload.
+    pub(crate) fn payload(&mut self) -> Result<Vec<u8>, String> {
+        match (self.data.take(), self.data64.take()) {
+            (Some(text), None) => Ok(text.into_bytes()),
+            (None, Some(text)) => {
+                base64::decode(text.as_bytes()).ok_or_else(|| "data64 is not base64 (RFC 4648 §4)".into())
+            }
+            (None, None) => Err("there is neither data nor data64".into()),
+            (Some(_), Some(_)) => Err("there are both data and data64".into()),
+        }
+    }
+}

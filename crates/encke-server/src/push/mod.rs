@@ -1,0 +1,573 @@
+//! Push: channels over HTTP. Publish with any body, read by long poll, server-sent events, NDJSON or WebSocket.
+//!
+//! ```text
+//! request ─► Pusher (a handler: reads what is asked, keeps nothing but bodies on their way)
+//!              │ Ask (publish, info, forget)        │ Body::Subscription, Outcome::Upgrade
+//!              ▼                                    ▼
+//!            Room (a worker's): hub ◄─ feed ─ sequencer (on the first worker)
+//!              │ deliveries
+//!              ▼
+//!            connections: one send each, of bytes that all subscribers at one place share
+//! ```
+//! This folder owns push from the path to the frame: [`negotiate`] reads requests, [`form`] and [`envelope`] write
+//! messages, [`room`] brings hub and connections together, [`socket`] speaks WebSocket, [`rights`] knows who may.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+use encke_io::Done;
+use encke_wire::method::Method;
+use encke_wire::websocket;
+
+use crate::exchange::{Exchange, ExchangeKey};
+use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
+use crate::reply::{Body, Reply};
+use crate::request::{Kept, Request};
+
+pub(crate) mod envelope;
+pub(crate) mod form;
+mod negotiate;
+pub(crate) mod plan;
+pub(crate) mod rights;
+pub(crate) mod room;
+pub(crate) mod socket;
+mod subscriber;
+
+use envelope::Said;
+use form::Kind;
+use negotiate::{Query, Wish, bad, refusal};
+use plan::PushPlan;
+use rights::{Act, Decision, Denial, Identity, Question, TokenCache, Verdict};
+use room::{Ask, Publish, Subscription};
+use socket::Role;
+
+/// Envelopes that one request may publish.
+const BATCH_MAX: usize = 10_000;
+/// Longest name of an event, in bytes.
+const EVENT_BYTES_MAX: usize = 128;
+/// Longest idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 255;
+
+/// The client library, at `/encke.js`: made from `client/` and kept in the repository as it is served.
+const CLIENT: &str = include_str!("../../../../client/dist/encke.js");
+/// Where it is.
+pub(crate) const CLIENT_PATH: &str = "/encke.js";
+
+/// Serves the client library. A file of that name in a site's folder is hidden by it.
+pub(crate) fn client(request: &Request<'_>, _: Exchange) -> Outcome {
+    let tag = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
+    let reply = match request.method() {
+        Method::Get | Method::Head if request.path() != CLIENT_PATH.as_bytes() => Reply::error(404),
+        Method::Get | Method::Head => Reply::new(200)
+            .with("Content-Type", "text/javascript; charset=utf-8")
+            .with("Cache-Control", "no-cache")
+            .with("ETag", tag)
+            .with("Access-Control-Allow-Origin", "*")
+            .with("X-Content-Type-Options", "nosniff")
+            .body(Body::Shared(CLIENT.as_bytes().into())),
+        _ => Reply::error(405).with("Allow", "GET, HEAD"),
+    };
+    Outcome::Now(reply)
+}
+
+/// The handler of all channels, mounted at their prefix.
+pub(crate) struct Push(pub(crate) Arc<PushPlan>);
+
+impl Mount for Push {
+    fn open(&self, desk: Desk) -> Box<dyn Handler> {
+        Box::new(Pusher {
+            plan: Arc::clone(&self.0),
+            desk,
+            bodies: HashMap::new(),
+            tokens: TokenCache::default(),
+            asking: HashMap::new(),
+        })
+    }
+}
+
+struct Pusher {
+    plan: Arc<PushPlan>,
+    desk: Desk,
+    /// Bodies on their way: at most one a connection, each at most a message's bytes.
+    bodies: HashMap<ExchangeKey, Incoming>,
+    tokens: TokenCache,
+    /// Requests that wait for what the application says: at most as many as the pool takes jobs.
+    asking: HashMap<JobId, Asking>,
+}
+
+/// A publish whose body is being read.
+struct Incoming {
+    exchange: Exchange,
+    bytes: Vec<u8>,
+    most: usize,
+    publish: Intent,
+}
+
+/// What is to be done with a body.
+enum Intent {
+    /// It is one message, for each of these channels.
+    Message {
+        channels: Vec<Name>,
+        content_type: Option<Box<str>>,
+        event: Option<Box<str>>,
+        key: Option<IdempotencyKey>,
+        trace: bool,
+    },
+    /// It is envelopes, line by line.
+    Envelopes { identity: Identity, publisher: u64 },
+}
+
+/// A request whose rights the application is asked for.
+struct Asking {
+    request: Kept,
+    exchange: Exchange,
+    question: Question,
+    act: Act,
+    channel: Name,
+    granted: Granted,
+}
+
+/// What the application has allowed for this request.
+type Granted = Vec<(Act, Name)>;
+
+/// Why a request does not get on.
+enum Stop {
+    /// It is answered.
+    Reply(Reply),
+    /// The application is asked first.
+    Ask(Box<Question>, Act, Name),
+}
+
+impl From<Reply> for Stop {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+impl Handler for Pusher {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let mut exchange = Some(exchange);
+        match self.answer(request, &mut exchange, &[]) {
+            Ok(outcome) => outcome,
+            Err(Stop::Reply(reply)) => Outcome::Now(self.share(request, reply)),
+            Err(Stop::Ask(question, act, channel)) => {
+                let exchange = exchange.expect("an exchange is kept by an outcome alone");
+                self.inquire(request.keep(), exchange, *question, (act, channel), Vec::new());
+                Outcome::Later
+            }
+        }
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some(mut incoming) = self.bodies.remove(&key) else { return };
+        match piece {
+            Piece::Data(data) if incoming.bytes.len() + data.len() > incoming.most => {
+                let text = format!("a message may have {} bytes (push.message_bytes)", incoming.most);
+                incoming.exchange.answer(refusal(413, text).and_close());
+            }
+            Piece::Data(data) => {
+                incoming.bytes.extend_from_slice(data);
+                incoming.exchange.read_more();
+                self.bodies.insert(key, incoming);
+            }
+            Piece::End => self.publish(incoming),
+            // The server answers, or has nobody to answer to.
+            Piece::Broken => {}
+        }
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        let Some(asking) = self.asking.remove(&job) else { return };
+        let Asking { request, exchange, question, act, channel, mut granted } = asking;
+        let view = request.view();
+        match done.and_then(|done| done.downcast::<Verdict>().ok()).as_deref() {
+            Some(verdict @ (Verdict::Allowed { .. } | Verdict::Denied { .. })) => {
+                self.tokens.learn(&question, verdict, self.desk.now().unix_s());
+                if let Verdict::Denied { denial, .. } = verdict {
+                    return exchange.answer(self.share(&view, denied(denial.clone())));
+                }
+                granted.push((act, channel));
+            }
+            Some(Verdict::Unanswered(error)) => {
+                crate::errors::report(crate::settings::Level::Warn, error);
+                return exchange.answer(self.share(&view, unasked()));
+            }
+            None => return exchange.answer(self.share(&view, unasked())),
+        }
+        let mut exchange = Some(exchange);
+        let outcome = self.answer(&view, &mut exchange, &granted);
+        let Some(exchange) = exchange else { return };
+        match outcome {
+            Ok(Outcome::Now(reply)) => exchange.answer(reply),
+            Ok(Outcome::Upgrade(upgrade)) => exchange.upgrade(upgrade),
+            // It was kept.
+            Ok(Outcome::Later) => {}
+            Err(Stop::Reply(reply)) => exchange.answer(self.share(&view, reply)),
+            Err(Stop::Ask(question, act, channel)) => {
+                self.inquire(request, exchange, *question, (act, channel), granted);
+            }
+        }
+    }
+}
+
+impl Pusher {
+    /// Answers a request, or takes the exchange to answer it later.
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
+        if request.method() == Method::Options {
+            return Err(preflight().into());
+        }
+        let query = Query::read(request.query())?;
+        let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
+        match request.method() {
+            Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
+            Method::Get | Method::Head => self.subscribe(request, exchange, path, &query, &identity, granted),
+            Method::Delete => {
+                let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+                self.permit(request, &identity, Act::Manage, &channels, granted)?;
+                let exchange = exchange.take().expect("it was not kept yet");
+                self.desk.ask(Ask::Forget { exchange, channels });
+                Ok(Outcome::Later)
+            }
+            _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
+                .with("Allow", METHODS)
+                .into()),
+        }
+    }
+
+    /// Whether all of the channels may be acted upon.
+    fn permit(
+        &mut self,
+        request: &Request<'_>,
+        identity: &Identity,
+        act: Act,
+        channels: &[Name],
+        granted: &[(Act, Name)],
+    ) -> Result<(), Stop> {
+        for channel in channels {
+            if granted.iter().any(|(other, name)| *other == act && name == channel) {
+                continue;
+            }
+            match self.plan.rights.decide(identity, act, channel, request, &mut self.tokens) {
+                Decision::Allowed => {}
+                Decision::Denied(denial) => return Err(denied(denial).into()),
+                Decision::Ask(question) => return Err(Stop::Ask(question, act, channel.clone())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the application asked.
+    fn inquire(
+        &mut self,
+        request: Kept,
+        exchange: Exchange,
+        question: Question,
+        (act, channel): (Act, Name),
+        granted: Granted,
+    ) {
+        let asked = question.clone();
+        let job = self.desk.offload(move || asked.ask());
+        self.asking.insert(job, Asking { request, exchange, question, act, channel, granted });
+    }
+
+    /// POST or PUT: the body is read, then published.
+    fn accept(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        path: &[u8],
+        query: &Query,
+        identity: Identity,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        let content_type = content_type(request)?;
+        let publisher = publisher(request, &identity);
+        let batch = content_type.as_deref().is_some_and(|given| media(given) == "application/x-ndjson");
+        let (publish, most) = if path.is_empty() && batch {
+            let most = self.plan.rules.message_bytes.saturating_mul(16);
+            (Intent::Envelopes { identity, publisher }, most)
+        } else if path.is_empty() {
+            let text = format!(
+                "which channel? Publish to {0}CHANNEL, or envelopes as application/x-ndjson to {0}",
+                self.plan.prefix
+            );
+            return Err(bad(text).into());
+        } else {
+            let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+            self.permit(request, &identity, Act::Publish, &channels, granted)?;
+            let key = field_text(request, "idempotency-key", KEY_BYTES_MAX)?;
+            let key = key.map(|key| IdempotencyKey { publisher, key });
+            let event = field_text(request, "encke-event", EVENT_BYTES_MAX)?;
+            let intent = Intent::Message { channels, content_type, event, key, trace: query.trace };
+            (intent, self.plan.rules.message_bytes)
+        };
+        let exchange = exchange.take().expect("it was not kept yet");
+        exchange.read_more();
+        self.bodies.insert(exchange.key(), Incoming { exchange, bytes: Vec::new(), most, publish });
+        Ok(Outcome::Later)
+    }
+
+    /// A body is whole.
+    fn publish(&mut self, incoming: Incoming) {
+        let Incoming { exchange, bytes, publish, .. } = incoming;
+        let drafts = match publish {
+            Intent::Message { channels, content_type, event, key, trace } => {
+                let (last, others) = channels.split_last().expect("a path names a channel");
+                let draft = |channel: &Name, data: Vec<u8>| Draft {
+                    channel: channel.clone(),
+                    data: data.into_boxed_slice(),
+                    content_type: content_type.clone(),
+                    event: event.clone(),
+                    flags: Flags::default(),
+                    key: key.clone(),
+                };
+                let mut drafts: Vec<Draft> =
+                    others.iter().map(|channel| draft(channel, bytes.clone())).collect();
+                drafts.push(draft(last, bytes));
+                return self.desk.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
+            }
+            Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher),
+        };
+        match drafts {
+            Ok(drafts) => {
+                self.desk.ask(Ask::Publish(Publish { exchange, drafts, trace: false, lines: true }));
+            }
+            Err(reply) => exchange.answer(reply),
+        }
+    }
+
+    /// GET or HEAD.
+    fn subscribe(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        path: &[u8],
+        query: &Query,
+        identity: &Identity,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        if path.is_empty() {
+            return Err(refusal(404, format!("which channel? GET {}CHANNEL", self.plan.prefix)).into());
+        }
+        let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+        let wish = negotiate::wish(request, query, channels.len());
+        self.permit(request, identity, Act::Subscribe, &channels, granted)?;
+        let member = match (&identity.name, query.name.as_deref()) {
+            (Some(subject), _) => Some(Arc::clone(subject)),
+            (None, Some(name)) => Some(Arc::from(name)),
+            (None, None) => None,
+        };
+        let shared = self.plan.rights.shares(request);
+        match wish {
+            Wish::Info => {
+                let [channel] = &channels[..] else {
+                    return Err(bad("?info is of one channel".into()).into());
+                };
+                let exchange = exchange.take().expect("it was not kept yet");
+                let members = identity.may(Act::Presence, channel);
+                self.desk.ask(Ask::Info { exchange, channel: channel.clone(), members });
+                Ok(Outcome::Later)
+            }
+            Wish::Page => Ok(Outcome::Now(page()?)),
+            Wish::Messages(kind) => {
+                let poll = matches!(kind, Kind::Raw | Kind::Json);
+                let subscription = Subscription {
+                    since: negotiate::since(request, query, poll),
+                    channels,
+                    kind,
+                    wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
+                    member,
+                    shared,
+                    expires_unix_s: identity.expires_unix_s,
+                };
+                Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
+            }
+            Wish::Socket => {
+                let handshake = websocket::Handshake::check(request.method(), request.version(), |name| {
+                    request.all(name)
+                })
+                .map_err(|error| {
+                    refusal(error.status(), error.to_string())
+                        .with("Sec-WebSocket-Version", websocket::VERSION)
+                        .with("Upgrade", "websocket")
+                })?;
+                let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
+                let kind = if envelopes { Kind::Envelope } else { Kind::Payload };
+                let mut head = Vec::new();
+                handshake.put_head(&mut head, envelopes.then_some("encke.v1"));
+                let subscription = Subscription {
+                    since: negotiate::since(request, query, false),
+                    channels,
+                    kind,
+                    wait_s: 0,
+                    member,
+                    shared,
+                    expires_unix_s: identity.expires_unix_s,
+                };
+                let speaker = socket::Speaker {
+                    identity: identity.clone(),
+                    publisher: publisher(request, identity),
+                    envelopes,
+                    channel: subscription.channels[0].clone(),
+                };
+                Ok(Outcome::Upgrade(Upgrade {
+                    head,
+                    message_bytes_max: self.plan.rules.message_bytes as u64 * 2,
+                    role: Role::Push(Box::new(speaker)),
+                    subscription: Some(Box::new(subscription)),
+                }))
+            }
+        }
+    }
+
+    /// An answer that a page of an allowed origin may read.
+    fn share(&self, request: &Request<'_>, reply: Reply) -> Reply {
+        if self.plan.rights.shares(request) { reply.with("Access-Control-Allow-Origin", "*") } else { reply }
+    }
+}
+
+/// What may be done with a channel.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// The page that a browser gets on a channel's address. What is published runs nowhere in it: only what carries the
+/// nonce does.
+fn page() -> Result<Reply, Reply> {
+    let mut bytes = [0; 16];
+    encke_io::host::random(&mut bytes)
+        .map_err(|error| refusal(500, format!("the system gives no randomness: {error}")))?;
+    let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let policy = format!(
+        "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    let page = include_str!("page.html").replace("{{nonce}}", &nonce);
+    Ok(Reply::new(200)
+        .with("Content-Type", "text/html; charset=utf-8")
+        .with("Content-Security-Policy", policy)
+        .with("X-Content-Type-Options", "nosniff")
+        .with("Referrer-Policy", "no-referrer")
+        .with("Vary", "Accept")
+        .with("Cache-Control", "no-store")
+        .body(Body::Bytes(page.into_bytes())))
+}
+
+/// What a browser asks before a request to another origin (Fetch standard, CORS preflight). Whether the request itself
+/// may be made, and its answer read, is decided when it comes.
+fn preflight() -> Reply {
+    Reply::new(204)
+        .with("Allow", METHODS)
+        .with("Access-Control-Allow-Origin", "*")
+        .with("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
+        .with(
+            "Access-Control-Allow-Headers",
+            "authorization, content-type, encke-event, idempotency-key, last-event-id",
+        )
+        .with("Access-Control-Max-Age", "600")
+}
+
+/// Whose idempotency keys these are: of a subject, else of an address.
+fn publisher(request: &Request<'_>, identity: &Identity) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match &identity.name {
+        Some(name) => name.hash(&mut hasher),
+        None => request.origin().client.hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// The application did not say.
+fn unasked() -> Reply {
+    refusal(503, "the application that knows who may (auth.ask) does not answer".into())
+        .with("Retry-After", "2")
+}
+
+/// The drafts of a body of envelopes.
+fn drafts(bytes: &[u8], identity: &Identity, publisher: u64) -> Result<Vec<Draft>, Reply> {
+    let mut drafts = Vec::new();
+    for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let place = number + 1;
+        if drafts.len() == BATCH_MAX {
+            return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes a request")));
+        }
+        let draft = Said::read(line)
+            .and_then(|said| draft(said, publisher))
+            .map_err(|error| bad(format!("line {place}: {error}; nothing was published")))?;
+        if !identity.may(Act::Publish, &draft.channel) {
+            return Err(denied(identity.denial(Act::Publish, &draft.channel)));
+        }
+        drafts.push(draft);
+    }
+    Ok(drafts)
+}
+
+/// What an envelope publishes.
+pub(crate) fn draft(mut said: Said, publisher: u64) -> Result<Draft, String> {
+    let channel = said.channel.take().ok_or("there is no channel")?;
+    let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
+    let data = said.payload()?.into_boxed_slice();
+    let key = said.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
+    if key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
+        return Err(format!("key has more than {KEY_BYTES_MAX} bytes"));
+    }
+    let event: Option<Box<str>> = said.event.map(Into::into);
+    if event
+        .as_deref()
+        .is_some_and(|event| event.len() > EVENT_BYTES_MAX || event.chars().any(char::is_control))
+    {
+        return Err(format!("event: at most {EVENT_BYTES_MAX} bytes without control characters"));
+    }
+    let content_type: Option<Box<str>> = said.content_type.map(Into::into);
+    if content_type.as_deref().is_some_and(|given| !is_type(given)) {
+        return Err("type is no media type".into());
+    }
+    Ok(Draft { channel, data, content_type, event, flags: Flags::default(), key })
+}
+
+fn denied(denial: Denial) -> Reply {
+    match denial {
+        Denial::Unauthorized(text) => refusal(401, text).with("WWW-Authenticate", "Bearer"),
+        Denial::Forbidden(text) => refusal(403, text),
+    }
+}
+
+/// The type of a body. What curl and forms send by themselves says nothing of it.
+fn content_type(request: &Request<'_>) -> Result<Option<Box<str>>, Reply> {
+    let Some(given) = request.known(encke_wire::field::Known::ContentType) else { return Ok(None) };
+    let given = std::str::from_utf8(given).ok().map(str::trim).filter(|given| is_type(given));
+    let given = given.ok_or_else(|| bad("Content-Type is no media type".into()))?;
+    Ok((media(given) != "application/x-www-form-urlencoded").then(|| given.into()))
+}
+
+/// A media type without its parameters.
+fn media(given: &str) -> &str {
+    given.split(';').next().unwrap_or_default().trim()
+}
+
+/// Whether a text may stand in a `Content-Type` field: visible ASCII and spaces, `x/y`, at most 255 bytes.
+fn is_type(given: &str) -> bool {
+    given.len() <= 255
+        && given.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        && media(given).split_once('/').is_some_and(|(main, sub)| !main.is_empty() && !sub.is_empty())
+}
+
+/// A field's value as text of visible characters.
+fn field_text(request: &Request<'_>, name: &str, most: usize) -> Result<Option<Box<str>>, Reply> {
+    let Some(value) = request.field(name) else { return Ok(None) };
+    match std::str::from_utf8(value) {
+        Ok(text) if text.len() <= most && !text.chars().any(char::is_control) => {
+            Ok(Some(text.trim().into()).filter(|text: &Box<str>| !text.is_empty()))
+        }
+        _ => Err(bad(format!("{name}: at most {most} bytes of UTF-8 without control characters"))),
+    }
+}

@@ -1,0 +1,200 @@
+//! What a request to a channel asks for: read once at the edge, so that all behind it deals with values that hold.
+//!
+//! ```text
+//! GET /push/CH     Upgrade: websocket ─► Socket · Accept or ?as= ─► stream or poll · browser ─► the built-in page
+//! POST, PUT        publish                                  DELETE ─► forget        ?info ─► counts
+//! ```
+
+use encke_hub::{Epoch, Name, Position, Since};
+use encke_wire::accept;
+use encke_wire::field::Known;
+use encke_wire::method::Method;
+use encke_wire::target::{decode_path, query_pairs};
+
+use super::form::Kind;
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// How long a poll waits if it does not say.
+pub(crate) const WAIT_S: u64 = 25;
+/// … and how long at most: proxies give up after 60 s.
+pub(crate) const WAIT_S_MAX: u64 = 55;
+
+/// What is asked of channels by GET or HEAD.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Messages, in this shape.
+    Messages(Kind),
+    /// A WebSocket; whether by `encke.v1`.
+    Socket,
+    /// The built-in page.
+    Page,
+    /// Counts.
+    Info,
+}
+
+/// What the query says.
+#[derive(Default, Debug)]
+pub(crate) struct Query {
+    pub(crate) since: Option<Since>,
+    pub(crate) wait_s: Option<u64>,
+    pub(crate) shape: Option<Shape>,
+    pub(crate) name: Option<String>,
+    pub(crate) envelope: bool,
+    pub(crate) info: bool,
+    pub(crate) trace: bool,
+}
+
+/// `?as=`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    Sse,
+    Ws,
+    Poll,
+    Json,
+    Ndjson,
+}
+
+/// Longest name that a member may give itself, in bytes.
+const MEMBER_NAME_BYTES_MAX: usize = 64;
+
+impl Query {
+    /// Reads a query; what it does not know is passed over, as on any page.
+    pub(crate) fn read(query: Option<&[u8]>) -> Result<Self, Reply> {
+        let mut found = Self::default();
+        for (key, value) in query_pairs(query.unwrap_or_default()) {
+            match &*key {
+                "since" => {
+                    found.since = Some(Since::parse(&value).map_err(|error| {
+                        bad(format!(
+                            "since={value}: {error}; it is an id, all, now, last:N or an age such as 10m"
+                        ))
+                    })?);
+                }
+                "wait" => {
+                    let seconds: u64 = value.parse().map_err(|_| {
+                        bad(format!("wait={value} is no number of seconds (0 to {WAIT_S_MAX})"))
+                    })?;
+                    found.wait_s = Some(seconds.min(WAIT_S_MAX));
+                }
+                "as" => {
+                    found.shape = Some(match &*value {
+                        "sse" => Shape::Sse,
+                        "ws" => Shape::Ws,
+                        "poll" => Shape::Poll,
+                        "json" => Shape::Json,
+                        "ndjson" => Shape::Ndjson,
+                        _ => return Err(bad(format!("as={value}: it is sse, ws, poll, json or ndjson"))),
+                    });
+                }
+                "name" => {
+                    if value.len() > MEMBER_NAME_BYTES_MAX || value.chars().any(char::is_control) {
+                        return Err(bad(format!(
+                            "name: at most {MEMBER_NAME_BYTES_MAX} bytes without control characters"
+                        )));
+                    }
+                    found.name = Some(value.into_owned()).filter(|name| !name.is_empty());
+                }
+                "envelope" => found.envelope = true,
+                "info" => found.info = true,
+                "trace" => found.trace = true,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The channels that a path names behind the prefix: `A` or `A,B,C`.
+pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
+    let mut decoded = String::new();
+    let text = if path.contains(&b'%') {
+        decode_path(path, &mut decoded).map_err(|error| bad(error.to_string()))?;
+        decoded.as_bytes()
+    } else {
+        path
+    };
+    let mut names: Vec<Name> = Vec::new();
+    for part in text.split(|byte| *byte == b',') {
+        let name = Name::parse(part)
+            .map_err(|error| bad(format!("channel {:?}: {error}", String::from_utf8_lossy(part))))?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.len() > most {
+        return Err(bad(format!("{} channels on one stream; at most {most} are allowed", names.len())));
+    }
+    Ok(names)
+}
+
+/// What a GET or HEAD wants.
+pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wish {
+    let upgrade = request.all(Known::Upgrade).any(|value| value.eq_ignore_ascii_case(b"websocket"));
+    if query.info {
+        return Wish::Info;
+    }
+    if upgrade || query.shape == Some(Shape::Ws) {
+        return Wish::Socket;
+    }
+    let sse = if channels > 1 || query.envelope { Kind::SseEnvelope } else { Kind::Sse };
+    match query.shape {
+        Some(Shape::Sse) => return Wish::Messages(sse),
+        Some(Shape::Ndjson) => return Wish::Messages(Kind::Ndjson),
+        Some(Shape::Json) => return Wish::Messages(Kind::Json),
+        Some(Shape::Poll) => return Wish::Messages(Kind::Raw),
+        Some(Shape::Ws) | None => {}
+    }
+    // Who takes anything, or names none of ours, gets the message itself.
+    const OFFERED: [&str; 5] =
+        ["*/*", "text/event-stream", "application/x-ndjson", "application/json", "text/html"];
+    let lines = request.all(Known::Accept);
+    let named = |offer: &str| {
+        lines.clone().any(|line| {
+            line.split(|byte| *byte == b',').any(|range| {
+                let range = range.split(|byte| *byte == b';').next().unwrap_or_default();
+                range.trim_ascii().eq_ignore_ascii_case(offer.as_bytes())
+            })
+        })
+    };
+    let offered: Vec<&str> = OFFERED[1..].iter().copied().filter(|offer| named(offer)).collect();
+    match accept::preferred(lines.clone(), &offered).and_then(|place| offered.get(place)) {
+        Some(&"text/event-stream") => Wish::Messages(sse),
+        Some(&"application/x-ndjson") => Wish::Messages(Kind::Ndjson),
+        Some(&"application/json") => Wish::Messages(Kind::Json),
+        Some(&"text/html") if request.method() == Method::Get && channels == 1 => Wish::Page,
+        _ => Wish::Messages(Kind::Raw),
+    }
+}
+
+/// A place in no stream of ours: whoever reads on from it is told of a gap.
+const FOREIGN: Position = Position { epoch: Epoch(0), offset: 0 };
+
+/// From where a subscriber reads on: `Last-Event-ID`, then `If-None-Match` of a poll, then `?since=`, else now.
+pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
+    let text = |known| request.known(known).and_then(|value| std::str::from_utf8(value.trim_ascii()).ok());
+    if let Some(id) = text(Known::LastEventId).filter(|id| !id.is_empty()) {
+        // An id that is not ours is one of another epoch: whoever sends it has missed something.
+        return Since::After(id.parse().unwrap_or(FOREIGN));
+    }
+    if poll
+        && let Some(tag) = text(Known::IfNoneMatch)
+        && let Some(id) = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'))
+        && let Ok(position) = id.parse()
+    {
+        return Since::After(position);
+    }
+    query.since.unwrap_or(Since::Now)
+}
+
+/// A 400 that says what is wrong.
+pub(crate) fn bad(text: String) -> Reply {
+    refusal(400, text)
+}
+
+/// An error of push, in words.
+pub(crate) fn refusal(status: u16, text: String) -> Reply {
+    Reply::text(status, text + "\n")
+        .with("X-Content-Type-Options", "nosniff")
+        .with("Cache-Control", "no-store")
+}

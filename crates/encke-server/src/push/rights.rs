@@ -1,0 +1,527 @@
+//! Who may do what on channels.
+//!
+//! ```text
+//!  request ─► a page of another site? ──────────────────────────────────────────► Denial: 403
+//!    │
+//!    ├─ a token: Authorization: Bearer, ?access_token=, cookie
+//!    │    ├─ this worker has seen it ─────────────────► Identity
+//!    │    ├─ a fixed one of the settings ─────────────► Identity ┐ remembered by its SHA-256
+//!    │    ├─ a JWT that a key of ours has signed ─────► Identity ┘ until it ends
+//!    │    └─ neither ─────────────────────────────────► Denial: 401; nobody, if an application is asked
+//!    └─ none
+//!         ├─ the server is open to the request (`open`) ► Identity that may do everything
+//!         └─ nobody ──────────────────────────────────► Identity that may do what `anonymous` names
+//!
+//!  Identity ─► may it? ─► if not, and there is an application to ask: Question ─► (offload) ─► Verdict
+//! ```
+//! [`Rights`] are made from settings, replaced whole at a reload, and shared by all workers without a lock: what a
+//! worker finds out it keeps in a [`TokenCache`] of its own. Only what was found good is kept.
+//!
+//! A token is a secret. It is held as long as the request is looked at and no longer: the cache knows its digest,
+//! an [`Identity`] not even that. The access log masks it in targets (`log/line.rs`), and no error repeats it.
+
+use std::borrow::Cow;
+use std::iter;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use encke_hub::Name;
+use encke_wire::field::Known;
+use encke_wire::target;
+
+mod ask;
+mod grants;
+mod keys;
+mod open;
+mod origins;
+mod signer;
+mod table;
+mod token;
+
+pub(crate) use ask::{Question, Verdict};
+pub(crate) use grants::pattern;
+pub(crate) use open::{Openness, Shut};
+pub use signer::{Pass, Signer};
+
+pub(crate) use crate::settings::auth::Act;
+
+use crate::request::Request;
+use crate::settings::auth::{AskUrl, AuthSettings, StaticToken};
+use grants::{Acts, Grants};
+use keys::{Digest, KEYS_MAX, Key};
+use origins::{Origins, Page};
+use table::Table;
+use token::TOKEN_BYTES_MAX;
+
+/// Fixed tokens there may be: each request with a token that this worker has not seen is compared with all.
+const TOKENS_MAX: usize = 1024;
+
+/// Characters of a fixed token: 16 hexadecimal digits are 64 bits, which nobody guesses over a network.
+const STATIC_TOKEN_BYTES_MIN: usize = 16;
+
+/// Who may do what, by the settings of one moment.
+pub(crate) struct Rights {
+    /// Tells these rights from those before a reload.
+    serial: u64,
+    anonymous: Acts,
+    keys: Box<[Key]>,
+    tokens: Box<[Fixed]>,
+    cookie: Option<Box<str>>,
+    ask: Option<AskUrl>,
+    origins: Origins,
+    openness: Openness,
+}
+
+/// A fixed token.
+struct Fixed {
+    digest: Digest,
+    name: Option<Arc<str>>,
+    grants: Grants,
+}
+
+/// Who asks. A clone costs a count.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity(Arc<Somebody>);
+
+/// What is known of somebody.
+#[derive(Debug)]
+pub(crate) struct Somebody {
+    /// The user's name, if a token says it.
+    pub(crate) name: Option<Arc<str>>,
+    /// What they may do.
+    pub(crate) grants: Grants,
+    /// When that ends, in seconds since 1970.
+    pub(crate) expires_unix_s: Option<u64>,
+    credential: Credential,
+}
+
+/// How somebody has come to be who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Credential {
+    /// By nothing; and why that does not open everything.
+    Nobody(Shut),
+    /// By nothing, and the server is open to them.
+    Open,
+    /// By a fixed token.
+    Fixed(Digest),
+    /// By a token that this key has signed.
+    Signed(Digest),
+}
+
+/// Why somebody may not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Denial {
+    /// 401: a token could help.
+    Unauthorized(String),
+    /// 403: whoever asks is known, and may not; or comes from a page that may not.
+    Forbidden(String),
+}
+
+/// What a worker remembers: who came with which token, and what an application has answered; at most 4,096 of each.
+///
+/// Empty at first: 160 KiB for either when there is something to remember, and some 300 bytes a token. One that
+/// names as many channels as fit takes 20 KiB, so whoever may sign could fill 80 MiB.
+#[derive(Default)]
+pub(crate) struct TokenCache(Option<Box<Memory>>);
+
+/// What is known under the rights of one moment.
+struct Memory {
+    /// Of those rights.
+    serial: u64,
+    open: Identity,
+    /// Nobody, by the reason for which the server is not open to them.
+    nobody: [Identity; Shut::ALL.len()],
+    tokens: Table<Identity>,
+    answers: Table<Answer>,
+}
+
+/// What an application has answered.
+struct Answer {
+    until_unix_s: u64,
+    denial: Option<Denial>,
+}
+
+/// What [`Rights::decide`] comes to.
+pub(crate) enum Decision {
+    /// They may.
+    Allowed,
+    /// They may not.
+    Denied(Denial),
+    /// The application decides: ask it on the offload pool ([`Question::ask`]), and hand its verdict to
+    /// [`TokenCache::learn`].
+    Ask(Box<Question>),
+}
+
+impl Rights {
+    /// Reads keys, secrets and files; `origins` is `push.origins`.
+    ///
+    /// # Errors
+    /// What of it is not to be had or cannot be meant.
+    pub(crate) fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, String> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let mut keys = Vec::new();
+        for (place, key) in auth.keys.iter().enumerate() {
+            keys.push(
+                Key::of_settings(key).map_err(|error| format!("auth.keys, number {}: {error}", place + 1))?,
+            );
+        }
+        if let Some(path) = &auth.jwks {
+            keys.extend(keys::of_jwks(path).map_err(|error| format!("auth.jwks: {error}"))?);
+        }
+        if keys.len() > KEYS_MAX {
+            return Err(format!("auth: there are {} keys; {KEYS_MAX} is the most", keys.len()));
+        }
+        if auth.tokens.len() > TOKENS_MAX {
+            return Err(format!("auth.tokens: there are {}; {TOKENS_MAX} is the most", auth.tokens.len()));
+        }
+        let mut tokens = Vec::new();
+        for (place, token) in auth.tokens.iter().enumerate() {
+            let fixed =
+                Fixed::new(token).map_err(|error| format!("auth.tokens, number {}: {error}", place + 1))?;
+            tokens.push(fixed);
+        }
+        let origins = Origins::new(origins).map_err(|error| format!("push.origins: {error}"))?;
+        if origins.are_all() && (auth.cookie.is_some() || auth.ask.is_some()) {
+            return Err("push.origins = [\"*\"] would let every page on the Internet use the cookies of whoever looks \
+                        at it (auth.cookie, auth.ask): name the origins"
+                .into());
+        }
+        Ok(Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            anonymous: auth.anonymous.iter().copied().collect(),
+            keys: keys.into(),
+            tokens: tokens.into(),
+            cookie: auth.cookie.as_deref().map(Into::into),
+            ask: auth.ask.clone(),
+            origins,
+            openness,
+        })
+    }
+
+    /// Who sends a request.
+    ///
+    /// # Errors
+    /// A page of another site does, or the token is worth nothing.
+    pub(crate) fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Identity, Denial> {
+        let page = self.origins.page(request);
+        let open = self.openness.admits(request, page);
+        if let (Page::Foreign(_), Err(_)) = (page, open) {
+            return Err(Denial::Forbidden(
+                "the request comes from a page of another site; its origin is not in push.origins".into(),
+            ));
+        }
+        let memory = cache.memory(self);
+        let without = match open {
+            Ok(()) => &memory.open,
+            Err(shut) => &memory.nobody[shut as usize],
+        };
+        // Where no token can be right, none is wrong either.
+        let token = if self.takes_tokens() { self.token(request)? } else { None };
+        let Some(token) = token else { return Ok(without.clone()) };
+        let (digest, now_s) = (Digest::of(token.as_bytes()), request.now().unix_s());
+        if let Some(identity) = memory.tokens.find(&digest)
+            && identity.expires_unix_s.is_none_or(|end_s| now_s < end_s)
+        {
+            return Ok(identity.clone());
+        }
+        match self.verify(&token, digest, now_s) {
+            Ok(identity) => {
+                memory.tokens.keep(digest, identity.clone());
+                Ok(identity)
+            }
+            // It may be the application's own.
+            Err(_) if self.ask.is_some() => Ok(without.clone()),
+            Err(fault) => Err(Denial::Unauthorized(format!("the token is not taken: {fault}"))),
+        }
+    }
+
+    /// Whether somebody may do something, as far as it is known here.
+    pub(crate) fn decide(
+        &self,
+        identity: &Identity,
+        act: Act,
+        channel: &Name,
+        request: &Request<'_>,
+        cache: &mut TokenCache,
+    ) -> Decision {
+        if identity.may(act, channel) {
+            return Decision::Allowed;
+        }
+        let Some(url) = &self.ask else { return Decision::Denied(identity.denial(act, channel)) };
+        let mut cookies = request.all(Known::Cookie);
+        let question = Question {
+            serial: self.serial,
+            url: url.clone(),
+            act,
+            channel: channel.clone(),
+            authorization: request
+                .known(Known::Authorization)
+                .map(Into::into)
+                .or_else(|| Some([b"Bearer ", query_token(request).ok()??.as_bytes()].concat().into())),
+            // Several fields are as good as one (RFC 9113 §8.2.3).
+            cookie: cookies
+                .next()
+                .map(|first| iter::once(first).chain(cookies).collect::<Vec<_>>().join(&b"; "[..]).into()),
+        };
+        let answers = &mut cache.memory(self).answers;
+        match answers.find(&question.digest()) {
+            Some(answer) if request.now().unix_s() < answer.until_unix_s => match &answer.denial {
+                None => Decision::Allowed,
+                Some(denial) => Decision::Denied(denial.clone()),
+            },
+            _ => Decision::Ask(Box::new(question)),
+        }
+    }
+
+    /// The same somebody under these rights, which have replaced those before: `None` if what they came with is worth
+    /// nothing any more.
+    pub(crate) fn renew(&self, identity: &Identity) -> Option<Identity> {
+        let (grants, credential) = match identity.credential {
+            Credential::Open if !matches!(self.openness, Openness::Shut(_)) => {
+                (Grants::everywhere(Acts::ALL), Credential::Open)
+            }
+            Credential::Open => (Grants::everywhere(self.anonymous), Credential::Nobody(Shut::Settings)),
+            Credential::Nobody(shut) => (Grants::everywhere(self.anonymous), Credential::Nobody(shut)),
+            Credential::Fixed(digest) => {
+                let fixed = self.tokens.iter().find(|fixed| fixed.digest == digest)?;
+                (fixed.grants.with_everywhere(self.anonymous), identity.credential)
+            }
+            Credential::Signed(print) => {
+                self.keys.iter().find(|key| key.print == print)?;
+                (identity.grants.with_everywhere(self.anonymous), identity.credential)
+            }
+        };
+        let (name, expires_unix_s) = (identity.name.clone(), identity.expires_unix_s);
+        Some(Identity(Arc::new(Somebody { name, grants, expires_unix_s, credential })))
+    }
+
+    /// Whether the page that sent a request may read the answer, though it is of another origin (CORS).
+    pub(crate) fn shares(&self, request: &Request<'_>) -> bool {
+        match self.origins.page(request) {
+            Page::None | Page::Same => false,
+            Page::Listed(_) => true,
+            page @ Page::Foreign(_) => self.openness.admits(request, page).is_ok(),
+        }
+    }
+
+    fn takes_tokens(&self) -> bool {
+        !self.keys.is_empty() || !self.tokens.is_empty()
+    }
+
+    /// The token that a request carries.
+    fn token<'a>(&self, request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
+        let token = match bearer_token(request)? {
+            Some(token) => Some(token),
+            None => query_token(request)?,
+        };
+        match (token, &self.cookie) {
+            (None, Some(name)) => cookie_token(request, name),
+            (token, _) => Ok(token),
+        }
+    }
+
+    fn verify(&self, token: &str, digest: Digest, now_s: u64) -> Result<Identity, token::Fault> {
+        // Each is looked at whole, so that the time it takes tells nothing of any.
+        let mut fixed = None;
+        for one in &self.tokens {
+            if one.digest.is(&digest) {
+                fixed = Some(one);
+            }
+        }
+        let somebody = if let Some(fixed) = fixed {
+            Somebody {
+                name: fixed.name.clone(),
+                grants: fixed.grants.with_everywhere(self.anonymous),
+                expires_unix_s: None,
+                credential: Credential::Fixed(digest),
+            }
+        } else {
+            let statement = token::verify(token, &self.keys, now_s)?;
+            Somebody {
+                name: statement.subject.map(Into::into),
+                grants: statement.grants.with_everywhere(self.anonymous),
+                expires_unix_s: statement.expires_unix_s,
+                credential: Credential::Signed(statement.key.print),
+            }
+        };
+        Ok(Identity(Arc::new(somebody)))
+    }
+}
+
+impl Identity {
+    fn new(grants: Grants, credential: Credential) -> Self {
+        Self(Arc::new(Somebody { name: None, grants, expires_unix_s: None, credential }))
+    }
+
+    /// Whether they may do something without anybody being asked.
+    pub(crate) fn may(&self, act: Act, channel: &Name) -> bool {
+        self.grants.allow(act, channel)
+    }
+
+    /// What to answer when they may not.
+    pub(crate) fn denial(&self, act: Act, channel: &Name) -> Denial {
+        let act = match act {
+            Act::Publish => "publish to",
+            Act::Subscribe => "read",
+            Act::Presence => "see who is on",
+            Act::Manage => "forget the messages of",
+        };
+        match self.credential {
+            Credential::Nobody(shut) => {
+                Denial::Unauthorized(format!("nobody may {act} {channel} without a token: {}", shut.hint()))
+            }
+            _ => Denial::Forbidden(format!("this token does not allow to {act} {channel}")),
+        }
+    }
+
+    /// A number for whoever publishes, the same for all tokens of a user: by it keys of idempotency are told apart.
+    /// Somebody without a name is their address.
+    pub(crate) fn publisher(&self, request: &Request<'_>) -> u64 {
+        let digest = match (&self.name, self.credential) {
+            (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
+            (None, Credential::Fixed(digest) | Credential::Signed(digest)) => digest,
+            (None, Credential::Nobody(_) | Credential::Open) => match request.origin().client {
+                Some(address) => Digest::of(format!("address{}", address.to_canonical()).as_bytes()),
+                None => Digest::of(b"local"),
+            },
+        };
+        digest.short()
+    }
+}
+
+impl Deref for Identity {
+    type Target = Somebody;
+
+    fn deref(&self) -> &Somebody {
+        &self.0
+    }
+}
+
+impl TokenCache {
+    /// Remembers what an application has answered, as long as it allows.
+    pub(crate) fn learn(&mut self, question: &Question, verdict: &Verdict, now_unix_s: u64) {
+        let (kept_s, denial) = match verdict {
+            Verdict::Allowed { kept_s } => (*kept_s, None),
+            Verdict::Denied { denial, kept_s } => (*kept_s, Some(denial.clone())),
+            Verdict::Unanswered(_) => return,
+        };
+        // Since it was asked other rights may have come, and another application.
+        if let Some(memory) = self.0.as_mut().filter(|memory| kept_s > 0 && memory.serial == question.serial)
+        {
+            let answer = Answer { until_unix_s: now_unix_s.saturating_add(kept_s), denial };
+            memory.answers.keep(question.digest(), answer);
+        }
+    }
+
+    /// What is known under these rights; what was known under others is forgotten.
+    fn memory(&mut self, rights: &Rights) -> &mut Memory {
+        if self.0.as_ref().is_none_or(|memory| memory.serial != rights.serial) {
+            self.0 = None;
+        }
+        self.0.get_or_insert_with(|| {
+            let nobody = |shut| Identity::new(Grants::everywhere(rights.anonymous), Credential::Nobody(shut));
+            Box::new(Memory {
+                serial: rights.serial,
+                open: Identity::new(Grants::everywhere(Acts::ALL), Credential::Open),
+                nobody: Shut::ALL.map(nobody),
+                tokens: Table::new(),
+                answers: Table::new(),
+            })
+        })
+    }
+}
+
+impl Fixed {
+    fn new(settings: &StaticToken) -> Result<Self, String> {
+        let token = settings.token.reveal()?;
+        if token.len() < STATIC_TOKEN_BYTES_MIN {
+            let bytes = token.len();
+            return Err(format!(
+                "a token of {bytes} characters can be guessed, it needs {STATIC_TOKEN_BYTES_MIN}; make one with \
+                 `openssl rand -hex 16`"
+            ));
+        }
+        if !is_token68(token.as_bytes()) {
+            return Err(
+                "a token is made of letters, digits and `-._~+/`: no field and no query holds others".into(),
+            );
+        }
+        Ok(Self {
+            digest: Digest::of(token.as_bytes()),
+            name: settings.name.as_deref().map(Into::into),
+            grants: Grants::named(|act| settings.patterns(act))?,
+        })
+    }
+}
+
+/// The token of `Authorization: Bearer …`. Other schemes are somebody else's: a proxy's, an application's.
+fn bearer_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
+    let mut fields = request.all(Known::Authorization);
+    let Some(value) = fields.next() else { return Ok(None) };
+    if fields.next().is_some() {
+        return Err(ambiguous("Authorization"));
+    }
+    let scheme_len = value.iter().position(|&byte| byte == b' ').unwrap_or(value.len());
+    let (scheme, token) = value.split_at(scheme_len);
+    if scheme.eq_ignore_ascii_case(b"bearer") { token_of(token.trim_ascii()).map(Some) } else { Ok(None) }
+}
+
+/// The token of `?access_token=` (RFC 6750 §2.3).
+fn query_token<'a>(request: &Request<'a>) -> Result<Option<Cow<'a, str>>, Denial> {
+    let query = request.query().unwrap_or_default();
+    let mut values =
+        target::query_pairs(query).filter(|(name, _)| name == "access_token").map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(Cow::Borrowed(token)), None) => token_of(token.as_bytes()).map(Some),
+        (Some(Cow::Owned(token)), None) => {
+            token_of(token.as_bytes()).map(|token| Some(token.into_owned().into()))
+        }
+        (Some(_), Some(_)) => Err(ambiguous("access_token")),
+    }
+}
+
+/// The token in a cookie (RFC 6265 §4.2). One without a value was taken away.
+fn cookie_token<'a>(request: &Request<'a>, name: &str) -> Result<Option<Cow<'a, str>>, Denial> {
+    let pairs = request.all(Known::Cookie).flat_map(|field| field.split(|&byte| byte == b';'));
+    let mut found = None;
+    for pair in pairs {
+        let Some(value) =
+            pair.trim_ascii_start().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+        else {
+            continue;
+        };
+        let value = value.trim_ascii();
+        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+        // A subdomain can set a cookie of the same name beside ours: which of them comes first tells nothing.
+        if found.is_some_and(|other| other != value) {
+            return Err(ambiguous("Cookie"));
+        }
+        found = Some(value);
+    }
+    found.filter(|value| !value.is_empty()).map(token_of).transpose()
+}
+
+fn ambiguous(place: &str) -> Denial {
+    Denial::Unauthorized(format!("there is more than one token in {place}: which one counts?"))
+}
+
+fn token_of(bytes: &[u8]) -> Result<Cow<'_, str>, Denial> {
+    if bytes.len() <= TOKEN_BYTES_MAX && is_token68(bytes) {
+        Ok(String::from_utf8_lossy(bytes))
+    } else {
+        let text =
+            "the token is not taken: it has characters that no token has, none, or more than 8 KiB of them";
+        Err(Denial::Unauthorized(text.into()))
+    }
+}
+
+/// What can stand behind `Bearer` (RFC 6750 §2.1), and so nothing that ends a line.
+fn is_token68(bytes: &[u8]) -> bool {
+    let end = bytes.iter().rposition(|&byte| byte != b'=').map_or(0, |at| at + 1);
+    end > 0 && bytes[..end].iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
+}
+
+#[cfg(test)]
+mod tests;

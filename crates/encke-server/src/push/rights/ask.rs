@@ -1,0 +1,351 @@
+//! Asks the application whether somebody may do something (`[auth] ask`).
+//!
+//! ```text
+//!  GET /may HTTP/1.1                        2xx          allowed  ┐ for as long as Cache-Control: max-age says,
+//!  X-Encke-Action: subscribe          ◄──   401, 403     denied   ┘ at most an hour; without it, this once
+//!  X-Encke-Channel: news/today              all else,
+//!  Authorization, Cookie: as they came      or nothing:  503, and nothing is remembered
+//! ```
+//! It blocks, up to [`PATIENCE`], and so belongs on the offload pool. Only the answer's head is read.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use encke_hub::Name;
+use encke_io::clock::Clock;
+use encke_wire::field::Known;
+use encke_wire::http1::{HeadLimits, Progress, ResponseHead};
+
+use super::Denial;
+use super::keys::Digest;
+use crate::settings::auth::{Act, AskUrl};
+
+/// An application on the same machine answers in milliseconds. Whoever waits for it occupies a thread of the
+/// pool.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An answer is remembered no longer, whatever it says: an hour after somebody has lost a right it is gone.
+const KEPT_S_MAX: u64 = 3600;
+
+/// Bytes of an answer's head.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Whether somebody may do something: to be asked of the application.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// Of the rights under which it is asked.
+    pub(super) serial: u64,
+    pub(super) url: AskUrl,
+    pub(super) act: Act,
+    pub(super) channel: Name,
+    /// As they came with the request; a token in the query stands for an Authorization (RFC 6750 §2).
+    pub(super) authorization: Option<Box<[u8]>>,
+    pub(super) cookie: Option<Box<[u8]>>,
+}
+
+/// What the application says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Yes.
+    Allowed {
+        /// For so many seconds; 0: this once.
+        kept_s: u64,
+    },
+    /// No.
+    Denied {
+        /// What to answer.
+        denial: Denial,
+        /// As above.
+        kept_s: u64,
+    },
+    /// It says neither: answer 503 and log why.
+    Unanswered(String),
+}
+
+impl Question {
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(&self) -> Verdict {
+        self.ask_within(PATIENCE)
+    }
+
+    fn ask_within(&self, patience: Duration) -> Verdict {
+        self.exchange(patience).unwrap_or_else(|error| {
+            Verdict::Unanswered(format!("auth.ask: {} does not answer: {error}", self.url))
+        })
+    }
+
+    fn exchange(&self, patience: Duration) -> io::Result<Verdict> {
+        let mut clock = Clock::new();
+        let deadline_ns = clock.now().plus(patience);
+        let mut left = || match deadline_ns.saturating_sub(clock.now().mono_ns) {
+            0 => Err(io::Error::from(io::ErrorKind::TimedOut)),
+            left_ns => Ok(Duration::from_nanos(left_ns)),
+        };
+        let mut stream = Err(io::Error::other("its name has no address"));
+        for address in self.url.host_and_port().to_socket_addrs()? {
+            stream = TcpStream::connect_timeout(&address, left()?);
+            if stream.is_ok() {
+                break;
+            }
+        }
+        let mut stream = stream?;
+        stream.set_write_timeout(Some(left()?))?;
+        stream.write_all(&self.request())?;
+        let (mut answer, mut piece) = (Vec::new(), [0; 2048]);
+        let mut head = ResponseHead::new();
+        loop {
+            stream.set_read_timeout(Some(left()?))?;
+            let count = match stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            answer.extend_from_slice(&piece[..count]);
+            // An interim answer (1xx) comes before the one that counts.
+            loop {
+                let limits = HeadLimits { head_bytes: HEAD_BYTES_MAX as u32, ..HeadLimits::default() };
+                match head.feed(&answer, &limits) {
+                    Progress::Partial => break,
+                    Progress::Refused(_) => return Err(io::Error::other("what it answers is not HTTP")),
+                    Progress::Done { head_bytes } if head.status() < 200 => {
+                        answer.drain(..head_bytes);
+                        head.reset();
+                    }
+                    Progress::Done { .. } => return Ok(self.verdict(&head, &answer)),
+                }
+            }
+        }
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let (target, authority) = (self.url.target(), self.url.authority());
+        let (act, channel) = (self.act.name(), &self.channel);
+        let mut request = format!(
+            "GET {target} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\nX-Encke-Action: {act}\r\n\
+             X-Encke-Channel: {channel}\r\n"
+        )
+        .into_bytes();
+        // A field's value that was parsed has no line ends: these cannot become other fields.
+        for (name, value) in [("Authorization", &self.authorization), ("Cookie", &self.cookie)] {
+            if let Some(value) = value {
+                request.extend_from_slice(format!("{name}: ").as_bytes());
+                request.extend_from_slice(value);
+                request.extend_from_slice(b"\r\n");
+            }
+        }
+        request.extend_from_slice(b"\r\n");
+        request
+    }
+
+    fn verdict(&self, head: &ResponseHead, bytes: &[u8]) -> Verdict {
+        let kept_s = kept_s(head.all(bytes, Known::CacheControl));
+        let (act, channel) = (self.act.name(), &self.channel);
+        match head.status() {
+            200..300 => Verdict::Allowed { kept_s },
+            401 => {
+                let text = format!("the application wants to know who you are before you {act} {channel}");
+                Verdict::Denied { denial: Denial::Unauthorized(text), kept_s }
+            }
+            403 => {
+                let text = format!("the application does not let you {act} {channel}");
+                Verdict::Denied { denial: Denial::Forbidden(text), kept_s }
+            }
+            status => Verdict::Unanswered(format!(
+                "auth.ask: {} answers {status}, which is neither yes (2xx) nor no (401, 403)",
+                self.url
+            )),
+        }
+    }
+
+    /// Names the question, without holding what is secret in it.
+    pub(super) fn digest(&self) -> Digest {
+        let channel = self.channel.as_str().as_bytes();
+        let mut text = vec![self.act as u8];
+        for part in [Some(channel), self.authorization.as_deref(), self.cookie.as_deref()] {
+            // Lengths keep apart what was apart; an absent part differs from an empty one.
+            text.extend_from_slice(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+            text.extend_from_slice(part.unwrap_or_default());
+        }
+        Digest::of(&text)
+    }
+}
+
+/// For how long an answer may be kept (RFC 9111 §5.2.2): what it does not say clearly is "not at all".
+fn kept_s<'a>(fields: impl Iterator<Item = &'a [u8]>) -> u64 {
+    let mut kept_s = None;
+    for directive in fields.flat_map(|field| field.split(|&byte| byte == b',')) {
+        let directive = String::from_utf8_lossy(directive).trim().to_ascii_lowercase();
+        if directive.starts_with("no-store") || directive.starts_with("no-cache") {
+            return 0;
+        }
+        if let Some(seconds) = directive.strip_prefix("max-age=") {
+            let seconds = seconds.trim_matches('"').parse().unwrap_or(0).min(KEPT_S_MAX);
+            kept_s = Some(kept_s.map_or(seconds, |kept_s: u64| kept_s.min(seconds)));
+        }
+    }
+    kept_s.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn question(url: &str) -> Question {
+        Question {
+            serial: 0,
+            url: url.parse().expect("a URL"),
+            act: Act::Subscribe,
+            channel: Name::parse(b"news/today").expect("a name"),
+            authorization: Some(b"Bearer abc".as_slice().into()),
+            cookie: Some(b"session=1; other=2".as_slice().into()),
+        }
+    }
+
+    /// Asks an application that sends these pieces; gives its verdict and what it was asked.
+    fn asked(pieces: &[&[u8]]) -> (Verdict, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/may?x=1", listener.local_addr().expect("bound"));
+        let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
+        let application = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut request = Vec::new();
+            let mut piece = [0; 512];
+            while !request.ends_with(b"\r\n\r\n") {
+                let count = stream.read(&mut piece).expect("a request");
+                request.extend_from_slice(&piece[..count]);
+            }
+            stream.set_nodelay(true).expect("TCP");
+            for piece in pieces {
+                // The asker may have gone when it has read enough.
+                let _gone = stream.write_all(&piece);
+            }
+            String::from_utf8(request).expect("text")
+        });
+        let verdict = question(&url).ask();
+        (verdict, application.join().expect("no panic"))
+    }
+
+    fn verdict(answer: &str) -> Verdict {
+        asked(&[answer.as_bytes()]).0
+    }
+
+    #[test]
+    fn the_application_sees_what_is_asked_and_who_asks() {
+        let (verdict, request) = asked(&[b"HTTP/1.1 204 No Content\r\n\r\n"]);
+        assert_eq!(verdict, Verdict::Allowed { kept_s: 0 });
+        assert!(request.starts_with("GET /may?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{request}");
+        for line in [
+            "Connection: close",
+            "X-Encke-Action: subscribe",
+            "X-Encke-Channel: news/today",
+            "Authorization: Bearer abc",
+            "Cookie: session=1; other=2",
+        ] {
+            assert!(request.contains(&format!("\r\n{line}\r\n")), "{line} is missing in {request}");
+        }
+    }
+
+    #[test]
+    fn yes_no_and_neither() {
+        for (status, allowed) in [(200, true), (204, true), (299, true), (401, false), (403, false)] {
+            let verdict = verdict(&format!("HTTP/1.1 {status} X\r\nCache-Control: max-age=60\r\n\r\n"));
+            match verdict {
+                Verdict::Allowed { kept_s: 60 } => assert!(allowed, "{status}"),
+                Verdict::Denied { denial: Denial::Unauthorized(_), kept_s: 60 } => assert_eq!(status, 401),
+                Verdict::Denied { denial: Denial::Forbidden(_), kept_s: 60 } => assert_eq!(status, 403),
+                other => panic!("{status}: {other:?}"),
+            }
+        }
+        for answer in [
+            "HTTP/1.1 302 X\r\nLocation: /login\r\n\r\n",
+            "HTTP/1.1 404 X\r\n\r\n",
+            "HTTP/1.1 500 X\r\nCache-Control: max-age=60\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+            "HTTP/1.1 200 X\r\n",
+            "",
+        ] {
+            assert!(matches!(verdict(answer), Verdict::Unanswered(_)), "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_answer_in_pieces_and_behind_an_interim_one_is_the_same() {
+        let answer =
+            b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nCache-Control: max-age=5\r\n\r\nyes";
+        for split in 0..answer.len() {
+            let (one, other) = answer.split_at(split);
+            assert_eq!(asked(&[one, other]).0, Verdict::Allowed { kept_s: 5 }, "split at {split}");
+        }
+    }
+
+    #[test]
+    fn an_endless_head_is_no_answer() {
+        let line = format!("X: {}\r\n", "x".repeat(1000));
+        let answer = format!("HTTP/1.1 200 OK\r\n{}\r\n", line.repeat(20));
+        assert!(matches!(verdict(&answer), Verdict::Unanswered(_)));
+    }
+
+    #[test]
+    fn an_application_that_is_silent_drips_or_is_not_there_does_not_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let question = question(&format!("http://{}", listener.local_addr().expect("bound")));
+        // Accepted by the kernel, and answered by nobody.
+        let Verdict::Unanswered(why) = question.ask_within(Duration::from_millis(20)) else {
+            panic!("silence")
+        };
+        assert!(why.contains("does not answer"), "{why}");
+        let dripping = thread::spawn(move || {
+            let (_silent, _) = listener.accept().expect("the first one");
+            let (mut stream, _) = listener.accept().expect("the second one");
+            while stream.write_all(b"H").is_ok() {}
+        });
+        assert!(matches!(question.ask_within(Duration::from_millis(20)), Verdict::Unanswered(_)), "drops");
+        dripping.join().expect("no panic");
+        assert!(matches!(question.ask(), Verdict::Unanswered(_)), "nobody listens");
+    }
+
+    #[test]
+    fn an_answer_is_kept_as_long_as_it_says_clearly() {
+        for (fields, seconds) in [
+            (&["max-age=60"][..], 60),
+            (&["private, Max-Age=\"60\""], 60),
+            (&["max-age=60", "max-age=5"], 5),
+            (&["max-age=999999999"], KEPT_S_MAX),
+            (&["max-age=60, no-store"], 0),
+            (&["no-cache", "max-age=60"], 0),
+            (&["max-age=-1"], 0),
+            (&["max-age="], 0),
+            (&["s-maxage=60"], 0),
+            (&["public"], 0),
+            (&[], 0),
+        ] {
+            assert_eq!(kept_s(fields.iter().map(|field| field.as_bytes())), seconds, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn questions_that_differ_in_anything_are_different() {
+        let one = question("http://h");
+        let with = |change: fn(&mut Question)| {
+            let mut other = one.clone();
+            change(&mut other);
+            other.digest()
+        };
+        assert_eq!(one.digest(), with(|_| {}));
+        for other in [
+            with(|other| other.act = Act::Publish),
+            with(|other| other.channel = Name::parse(b"news").expect("a name")),
+            with(|other| other.authorization = None),
+            with(|other| other.authorization = Some([].into())),
+            with(|other| other.cookie = None),
+            with(|other| std::mem::swap(&mut other.authorization, &mut other.cookie)),
+        ] {
+            assert_ne!(one.digest(), other);
+        }
+    }
+}

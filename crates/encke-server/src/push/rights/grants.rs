@@ -1,0 +1,125 @@
+//! What somebody may do: acts on every channel, and acts on the channels that patterns name.
+
+use std::sync::Arc;
+
+use encke_hub::{Name, Pattern, PatternError};
+
+use crate::settings::auth::Act;
+
+/// A set of acts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Acts(u8);
+
+impl Acts {
+    pub(super) const NONE: Self = Self(0);
+    pub(super) const ALL: Self = Self((1 << Act::ALL.len()) - 1);
+
+    const fn has(self, act: Act) -> bool {
+        self.0 & 1 << act as u8 != 0
+    }
+}
+
+impl FromIterator<Act> for Acts {
+    fn from_iter<I: IntoIterator<Item = Act>>(acts: I) -> Self {
+        Self(acts.into_iter().fold(0, |bits, act| bits | 1 << act as u8))
+    }
+}
+
+/// What somebody may do. A clone shares the patterns.
+#[derive(Clone, Debug)]
+pub(crate) struct Grants {
+    /// On every channel: what anybody may.
+    everywhere: Acts,
+    /// By [`Act`], on the channels that one of the patterns matches.
+    named: Option<Arc<Named>>,
+}
+
+type Named = [Box<[Pattern]>; Act::ALL.len()];
+
+impl Grants {
+    /// Nothing but these acts, on every channel.
+    pub(super) const fn everywhere(acts: Acts) -> Self {
+        Self { everywhere: acts, named: None }
+    }
+
+    /// What patterns name, by act.
+    ///
+    /// # Errors
+    /// A pattern is none.
+    pub(super) fn named<'a>(patterns: impl Fn(Act) -> &'a [String]) -> Result<Self, String> {
+        let mut named = Named::default();
+        for (act, list) in Act::ALL.into_iter().zip(&mut named) {
+            *list = patterns(act).iter().map(|text| pattern(text)).collect::<Result<_, _>>()?;
+        }
+        Ok(Self { everywhere: Acts::NONE, named: Some(Arc::new(named)) })
+    }
+
+    /// The same patterns, and these acts everywhere in place of those before.
+    #[must_use]
+    pub(super) fn with_everywhere(&self, acts: Acts) -> Self {
+        Self { everywhere: acts, named: self.named.clone() }
+    }
+
+    /// Whether an act is allowed on a channel.
+    pub(crate) fn allow(&self, act: Act, channel: &Name) -> bool {
+        let named = || self.named.as_ref().map_or(&[][..], |named| &named[act as usize]);
+        self.everywhere.has(act) || named().iter().any(|pattern| pattern.matches(channel))
+    }
+}
+
+/// A pattern of channels, as settings and tokens write it.
+///
+/// # Errors
+/// It is none: what is wrong with it, and what one looks like.
+pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse().map_err(|error: PatternError| {
+        format!("`{text}` is no pattern of channels ({error}); one is written like `news/*` or `**`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn an_act_is_allowed_on_the_channels_that_its_own_patterns_match() {
+        let publish = ["news/*".to_owned(), "shop/**".to_owned()];
+        let grants = Grants::named(|act| if act == Act::Publish { &publish } else { &[] }).expect("patterns");
+        for (channel, allowed) in
+            [("news/a", true), ("news/a/b", false), ("news", false), ("shop/a/b", true), ("newsy/a", false)]
+        {
+            for act in Act::ALL {
+                assert_eq!(
+                    grants.allow(act, &name(channel)),
+                    allowed && act == Act::Publish,
+                    "{act:?} {channel}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_everywhere_needs_no_pattern() {
+        for act in Act::ALL {
+            let grants = Grants::everywhere([act].into_iter().collect());
+            for other in Act::ALL {
+                assert_eq!(grants.allow(other, &name("any/channel")), act == other);
+            }
+            assert!(Grants::everywhere(Acts::ALL).allow(act, &name("a")));
+            assert!(!Grants::everywhere(Acts::NONE).allow(act, &name("a")));
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in ["", "/", "a//b", "a b", "**/a"] {
+            let wrong = [text.to_owned()];
+            let error = Grants::named(|_| &wrong).expect_err(text);
+            assert!(error.contains("no pattern of channels"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! Keys that verify tokens: a shared secret, or the public half of a pair.
+//!
+//! A key has one algorithm, by its kind. What a token says of its algorithm only chooses among keys that have it
+//! anyway, so a public key can never be used as a secret (RFC 8725 §3.1).
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use ed25519_dalek::pkcs8::DecodePrivateKey as _;
+use ed25519_dalek::pkcs8::spki::DecodePublicKey as _;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use p256::ecdsa::signature::{Signer as _, Verifier as _};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::settings::auth::KeySettings;
+
+/// How a token is signed (RFC 7518 §3.1, RFC 8037 §3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Algorithm {
+    /// HMAC with SHA-256.
+    Hs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// EdDSA on Ed25519.
+    EdDsa,
+}
+
+impl Algorithm {
+    /// By its name in a token's head. There is no `none`.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "HS256" => Some(Self::Hs256),
+            "ES256" => Some(Self::Es256),
+            // RFC 9864 calls it by the curve.
+            "EdDSA" | "Ed25519" => Some(Self::EdDsa),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+            Self::Es256 => "ES256",
+            Self::EdDsa => "EdDSA",
+        }
+    }
+}
+
+/// A SHA-256 digest: names a token or a key without holding it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Digest(pub(super) [u8; 32]);
+
+impl Digest {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Whether both are the same, in a time that does not depend on where they differ.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differing, (one, other)| differing | (one ^ other)) == 0
+    }
+
+    /// The first eight bytes.
+    pub(super) fn short(self) -> u64 {
+        self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+}
+
+/// A secret of fewer bytes than its digest has weakens HS256 (RFC 7518 §3.2).
+const SECRET_BYTES_MIN: usize = 32;
+
+/// Keys there may be: a key that names no `kid` is tried with every token.
+pub(super) const KEYS_MAX: usize = 64;
+
+/// Bytes of a file with keys: 64 keys have some 16 KiB.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// A key that verifies.
+pub(super) struct Key {
+    pub(super) kid: Option<Box<str>>,
+    material: Material,
+    /// Tells it from every other key.
+    pub(super) print: Digest,
+}
+
+enum Material {
+    Hs256(Hmac<Sha256>),
+    Es256(p256::ecdsa::VerifyingKey),
+    EdDsa(ed25519_dalek::VerifyingKey),
+}
+
+impl Key {
+    /// The key that settings describe.
+    ///
+    /// # Errors
+    /// Its file or secret is not to be had, or is no key.
+    pub(super) fn of_settings(settings: &KeySettings) -> Result<Self, String> {
+        let key = match (&settings.secret, &settings.pem) {
+            (Some(secret), None) => Self::of_secret(&secret.reveal()?)?,
+            (None, Some(path)) => Self::of_pem(&read(path)?).map_err(|error| of_file(path, &error))?,
+            _ => return Err("a key is either `secret` or `pem`".into()),
+        };
+        Ok(key.named(settings.kid.as_deref()))
+    }
+
+    /// A secret for HS256.
+    fn of_secret(secret: &str) -> Result<Self, String> {
+        if secret.contains("-----BEGIN ") {
+            // Whoever knows a public key could sign with it, if it counted as a secret.
+            return Err("this secret is a PEM text: name its file as `pem`".into());
+        }
+        Self::of_secret_bytes(secret.as_bytes())
+    }
+
+    fn of_secret_bytes(secret: &[u8]) -> Result<Self, String> {
+        Ok(Self::new(Material::Hs256(hmac(secret)?), Digest::of(&[b"HS256", secret].concat())))
+    }
+
+    /// A public or private key as PEM.
+    fn of_pem(text: &str) -> Result<Self, String> {
+        match Pem::read(text)? {
+            Pem::Es256(key) => Ok(Self::of_p256(key)),
+            Pem::EdDsa(key) => Self::of_ed25519(key),
+            Pem::Private(signer) => Ok(match signer {
+                Signing::Es256(key) => Self::of_p256(*key.verifying_key()),
+                Signing::EdDsa(key) => Self::of_ed25519(key.verifying_key())?,
+                Signing::Hs256(_) => return Err("a PEM file holds no secret".into()),
+            }),
+        }
+    }
+
+    fn of_p256(key: p256::ecdsa::VerifyingKey) -> Self {
+        let print = Digest::of(&[b"ES256", &key.to_sec1_point(false).as_bytes()[..]].concat());
+        Self::new(Material::Es256(key), print)
+    }
+
+    fn of_ed25519(key: ed25519_dalek::VerifyingKey) -> Result<Self, String> {
+        if key.is_weak() {
+            return Err("this Ed25519 key verifies what nobody has signed (it has low order)".into());
+        }
+        let print = Digest::of(&[b"EdDSA", &key.as_bytes()[..]].concat());
+        Ok(Self::new(Material::EdDsa(key), print))
+    }
+
+    const fn new(material: Material, print: Digest) -> Self {
+        Self { kid: None, material, print }
+    }
+
+    fn named(self, kid: Option<&str>) -> Self {
+        Self { kid: kid.map(Into::into), ..self }
+    }
+
+    pub(super) const fn algorithm(&self) -> Algorithm {
+        match self.material {
+            Material::Hs256(_) => Algorithm::Hs256,
+            Material::Es256(_) => Algorithm::Es256,
+            Material::EdDsa(_) => Algorithm::EdDsa,
+        }
+    }
+
+    /// Whether it, or its other half, has signed. The time that takes tells nothing of a secret.
+    pub(super) fn verifies(&self, signed: &[u8], signature: &[u8]) -> bool {
+        match &self.material {
+            Material::Hs256(hmac) => hmac.clone().chain_update(signed).verify_slice(signature).is_ok(),
+            Material::Es256(key) => p256::ecdsa::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify(signed, &signature).is_ok()),
+            Material::EdDsa(key) => ed25519_dalek::Signature::from_slice(signature)
+                .is_ok_and(|signature| key.verify_strict(signed, &signature).is_ok()),
+        }
+    }
+}
+
+/// What signs.
+pub(super) enum Signing {
+    Hs256(Hmac<Sha256>),
+    Es256(p256::ecdsa::SigningKey),
+    EdDsa(ed25519_dalek::SigningKey),
+}
+
+impl Signing {
+    /// The signing side of a key in settings: `None` if it is only a public one.
+    ///
+    /// # Errors
+    /// As [`Key::of_settings`].
+    pub(super) fn of_settings(settings: &KeySettings) -> Result<Option<Self>, String> {
+        // What a server would not take makes no tokens either.
+        Key::of_settings(settings)?;
+        match (&settings.secret, &settings.pem) {
+            (Some(secret), _) => Ok(Some(Self::Hs256(hmac(secret.reveal()?.as_bytes())?))),
+            (None, Some(path)) => Ok(match Pem::read(&read(path)?)? {
+                Pem::Private(signing) => Some(signing),
+                Pem::Es256(_) | Pem::EdDsa(_) => None,
+            }),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// From a file: a private key as PEM, or a secret in the first line.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds neither.
+    pub(super) fn of_file(path: &Path) -> Result<Self, String> {
+        let text = read(path)?;
+        let signing = if text.contains("-----BEGIN ") {
+            match Pem::read(&text) {
+                Ok(Pem::Private(signing)) => Ok(signing),
+                Ok(_) => Err("it is a public key: only the private one signs".to_owned()),
+                Err(error) => Err(error),
+            }
+        } else {
+            hmac(text.lines().next().unwrap_or_default().trim().as_bytes()).map(Self::Hs256)
+        };
+        signing.map_err(|error| of_file(path, &error))
+    }
+
+    pub(super) const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Hs256(_) => Algorithm::Hs256,
+            Self::Es256(_) => Algorithm::Es256,
+            Self::EdDsa(_) => Algorithm::EdDsa,
+        }
+    }
+
+    /// The signature. Neither kind of pair needs entropy to sign (RFC 6979, RFC 8032).
+    pub(super) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Hs256(hmac) => hmac.clone().chain_update(bytes).finalize().into_bytes().to_vec(),
+            Self::Es256(key) => {
+                let signature: p256::ecdsa::Signature = key.sign(bytes);
+                signature.to_bytes().to_vec()
+            }
+            Self::EdDsa(key) => key.sign(bytes).to_bytes().to_vec(),
+        }
+    }
+}
+
+fn hmac(secret: &[u8]) -> Result<Hmac<Sha256>, String> {
+    if secret.len() < SECRET_BYTES_MIN {
+        let bytes = secret.len();
+        return Err(format!(
+            "a secret of {bytes} bytes can be guessed, HS256 needs {SECRET_BYTES_MIN}; make one with `openssl rand \
+             -hex 32`"
+        ));
+    }
+    Ok(Hmac::new_from_slice(secret).expect("HMAC takes secrets of any length (RFC 2104)"))
+}
+
+/// What a PEM file holds.
+enum Pem {
+    Es256(p256::ecdsa::VerifyingKey),
+    EdDsa(ed25519_dalek::VerifyingKey),
+    Private(Signing),
+}
+
+impl Pem {
+    fn read(text: &str) -> Result<Self, String> {
+        // Text before the first line of dashes is a comment (RFC 7468 §2).
+        let text = text.find("-----BEGIN ").map_or(text, |at| &text[at..]).trim_end();
+        let label = text.strip_prefix("-----BEGIN ").and_then(|rest| rest.split_once("-----"));
+        let key = match label.map(|(label, _)| label) {
+            Some("PUBLIC KEY") => p256::ecdsa::VerifyingKey::from_public_key_pem(text)
+                .map(Self::Es256)
+                .or_else(|_| ed25519_dalek::VerifyingKey::from_public_key_pem(text).map(Self::EdDsa))
+                .ok(),
+            Some("PRIVATE KEY") => p256::ecdsa::SigningKey::from_pkcs8_pem(text)
+                .map(Signing::Es256)
+                .or_else(|_| ed25519_dalek::SigningKey::from_pkcs8_pem(text).map(Signing::EdDsa))
+                .map(Self::Private)
+                .ok(),
+            Some(label) => {
+                return Err(format!(
+                    "its label is `{label}`; needed is `PUBLIC KEY` or `PRIVATE KEY`: convert it with `openssl \
+                     pkey -pubout`, or `openssl pkcs8 -topk8 -nocrypt`"
+                ));
+            }
+            None => return Err("it is no PEM file: there is no line `-----BEGIN PUBLIC KEY-----`".into()),
+        };
+        key.ok_or_else(|| "it holds neither a P-256 key nor an Ed25519 key".into())
+    }
+}
+
+/// Every key of a JWK Set (RFC 7517 §5) that can verify tokens here. Keys of other kinds, and for other uses, are
+/// passed over, as the RFC asks for.
+///
+/// # Errors
+/// It is no JWK Set, a key in it is broken, or none of them can be used.
+pub(super) fn of_jwks(path: &Path) -> Result<Vec<Key>, String> {
+    of_jwks_text(&read(path)?).map_err(|error| of_file(path, &error))
+}
+
+pub(super) fn of_jwks_text(text: &str) -> Result<Vec<Key>, String> {
+    #[derive(Deserialize)]
+    struct Set {
+        keys: Vec<Value>,
+    }
+    let set: Set = serde_json::from_str(text).map_err(|error| format!("it is no JWK Set: {error}"))?;
+    let mut keys = Vec::new();
+    for (place, value) in set.keys.into_iter().enumerate() {
+        let key =
+            serde_json::from_value::<Jwk>(value).map_err(|error| error.to_string()).and_then(|jwk| jwk.key());
+        keys.extend(key.map_err(|error| format!("its key {place}: {error}"))?);
+    }
+    if keys.is_empty() {
+        return Err("it holds no key that can be used here: P-256, Ed25519 or `oct` for HS256".into());
+    }
+    Ok(keys)
+}
+
+/// A JSON Web Key (RFC 7517 §4, RFC 7518 §6, RFC 8037 §2).
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    alg: Option<String>,
+    #[serde(default, rename = "use")]
+    usage: Option<String>,
+    #[serde(default)]
+    key_ops: Option<Vec<String>>,
+    #[serde(default)]
+    crv: Option<String>,
+    #[serde(default)]
+    x: Option<String>,
+    #[serde(default)]
+    y: Option<String>,
+    #[serde(default)]
+    k: Option<String>,
+}
+
+impl Jwk {
+    fn key(self) -> Result<Option<Key>, String> {
+        let verifies = self.usage.as_ref().is_none_or(|usage| usage == "sig")
+            && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+        let algorithm = match (self.kty.as_str(), self.crv.as_deref()) {
+            ("EC", Some("P-256")) => Algorithm::Es256,
+            ("OKP", Some("Ed25519")) => Algorithm::EdDsa,
+            // A secret says what it is for; one that does not could be meant for anything.
+            ("oct", _) if self.alg.is_some() => Algorithm::Hs256,
+            _ => return Ok(None),
+        };
+        let meant = self.alg.as_deref().is_none_or(|name| Algorithm::of(name) == Some(algorithm));
+        if !verifies || !meant {
+            return Ok(None);
+        }
+        let key = match algorithm {
+            Algorithm::Hs256 => Key::of_secret_bytes(&decoded("k", self.k.as_deref())?)?,
+            Algorithm::Es256 => {
+                let [x, y] = [number("x", self.x.as_deref())?, number("y", self.y.as_deref())?];
+                // An uncompressed point (SEC 1 §2.3.3).
+                let point = [&[4][..], &x, &y].concat();
+                let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(&point);
+                Key::of_p256(key.map_err(|_| "`x` and `y` are no point of P-256")?)
+            }
+            Algorithm::EdDsa => {
+                let key = ed25519_dalek::VerifyingKey::from_bytes(&number("x", self.x.as_deref())?);
+                Key::of_ed25519(key.map_err(|_| "`x` is no point of Ed25519")?)?
+            }
+        };
+        Ok(Some(key.named(self.kid.as_deref())))
+    }
+}
+
+fn decoded(name: &str, text: Option<&str>) -> Result<Vec<u8>, String> {
+    let text = text.ok_or_else(|| format!("`{name}` is missing"))?;
+    Base64UrlUnpadded::decode_vec(text).map_err(|_| format!("`{name}` is no base64url"))
+}
+
+fn number(name: &str, text: Option<&str>) -> Result<[u8; 32], String> {
+    decoded(name, text)?.try_into().map_err(|_| format!("`{name}` has not 32 bytes"))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .and_then(|_| match text.len() as u64 {
+            0..=FILE_BYTES_MAX => Ok(()),
+            _ => Err(io::Error::other("it is larger than 256 KiB: no file with keys")),
+        })
+        .map_err(|error| of_file(path, &error.to_string()))?;
+    Ok(text)
+}
+
+fn of_file(path: &Path, error: &str) -> String {
+    format!("key file {}: {error}", path.display())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A key that verifies what `signing` signs.
+    pub(in crate::push::rights) fn verifying(signing: &Signing, kid: Option<&str>) -> Key {
+        let key = match signing {
+            Signing::Hs256(_) => Key::of_secret(SECRET),
+            Signing::Es256(key) => Ok(Key::of_p256(*key.verifying_key())),
+            Signing::EdDsa(key) => Key::of_ed25519(key.verifying_key()),
+        };
+        key.expect("a good key").named(kid)
+    }
+
+    pub(in crate::push::rights) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+    /// One of each kind; made for this test.
+    pub(in crate::push::rights) fn signings() -> [Signing; 3] {
+        let p256 =
+            p256::ecdsa::SigningKey::from_slice(&[7; 32]).expect("7 repeated is below the order of P-256");
+        [
+            Signing::Hs256(hmac(SECRET.as_bytes()).expect("long enough")),
+            Signing::Es256(p256),
+            Signing::EdDsa(ed25519_dalek::SigningKey::from_bytes(&[9; 32])),
+        ]
+    }
+
+    // Made with `openssl genpkey`, for this test.
+    const P256_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgmOH7RkmJEHcc5ZZD\n\
+        ywwsTgFliWOG7UZXgnVwnUYQXHChRANCAARts8qiQO14x0pFA4YcWiI3DzgsEzz6\n\
+        EYxkhcNlGErJn94Pxu5VTAiFWIa1MowMMGXewqOifjur9pULr0bPh73h\n\
+        -----END PRIVATE KEY-----\n";
+    const P256_PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
+        MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEbbPKokDteMdKRQOGHFoiNw84LBM8\n\
+        +hGMZIXDZRhKyZ/eD8buVUwIhViGtTKMDDBl3sKjon47q/aVC69Gz4e94Q==\n\
+        -----END PUBLIC KEY-----\n";
+    const ED25519_PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
+        MC4CAQAwBQYDK2VwBCIEIIC0h7iwWTgUmjLqbQ2C/j2JK8m9gbsv0np0QbvURoVb\n\
+        -----END PRIVATE KEY-----\n";
+    const ED25519_PUBLIC: &str = "-----BEGIN PUBLIC KEY-----\n\
+        MCowBQYDK2VwAyEAiYW91Y4pKuXYI6Uneutst+OhJuYAWOiiq6ugBTIuenI=\n\
+        -----END PUBLIC KEY-----\n";
+
+    #[test]
+    fn what_a_key_signs_its_own_kind_verifies_and_nothing_else() {
+        let signings = signings();
+        for (signing, place) in signings.iter().zip(0..) {
+            let signature = signing.sign(b"message");
+            for (other, other_place) in signings.iter().zip(0..) {
+                let key = verifying(other, None);
+                assert_eq!(key.algorithm(), other.algorithm());
+                assert_eq!(key.verifies(b"message", &signature), place == other_place);
+                assert!(!key.verifies(b"massage", &signature));
+                for cut in 0..signature.len() {
+                    assert!(!key.verifies(b"message", &signature[..cut]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_of_a_signature_is_noticed() {
+        for signing in signings() {
+            let (key, signature) = (verifying(&signing, None), signing.sign(b"message"));
+            for bit in 0..signature.len() * 8 {
+                let mut changed = signature.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(!key.verifies(b"message", &changed), "{:?}: bit {bit}", key.algorithm());
+            }
+        }
+    }
+
+    #[test]
+    fn a_private_key_and_its_public_one_are_the_same_key() {
+        for (private, public, algorithm) in [
+            (P256_PRIVATE, P256_PUBLIC, Algorithm::Es256),
+            (ED25519_PRIVATE, ED25519_PUBLIC, Algorithm::EdDsa),
+        ] {
+            let (private, public) = (Key::of_pem(private), Key::of_pem(&format!("A comment\n{public}\n\n")));
+            let (private, public) = (private.expect("a key"), public.expect("a key"));
+            assert_eq!((private.print, private.algorithm()), (public.print, algorithm));
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_says_why() {
+        for (pem, reason) in [
+            ("", "no PEM file"),
+            ("-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n", "openssl pkcs8"),
+            ("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "label is `CERTIFICATE`"),
+            ("-----BEGIN PUBLIC KEY-----\nAA==\n-----END PUBLIC KEY-----\n", "neither a P-256 key"),
+            ("-----BEGIN PUBLIC KEY-----\n", "neither a P-256 key"),
+        ] {
+            let error = Key::of_pem(pem).err().expect(pem);
+            assert!(error.contains(reason), "{pem}: {error}");
+        }
+        for (secret, reason) in [("short", "5 bytes can be guessed"), (P256_PUBLIC, "name its file as `pem`")]
+        {
+            let error = Key::of_secret(secret).err().expect(secret);
+            assert!(error.contains(reason), "{secret}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_low_order_point_is_no_key() {
+        let mut identity = [0; 32];
+        identity[0] = 1;
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&identity).expect("it is on the curve");
+        assert!(Key::of_ed25519(key).is_err());
+    }
+
+    #[test]
+    fn a_jwk_set_is_read_key_by_key() {
+        // The EC key of RFC 7517 A.1 and the Ed25519 key of RFC 8037 A.2, among others that are passed over.
+        let keys = of_jwks_text(
+            r#"{"keys": [
+                {"kty": "EC", "crv": "P-256", "use": "enc", "x": "", "y": ""},
+                {"kty": "EC", "crv": "P-256", "kid": "1", "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+                 "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"},
+                {"kty": "RSA", "n": "AQAB", "e": "AQAB", "alg": "RS256"},
+                {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+                {"kty": "OKP", "crv": "X25519", "x": ""},
+                {"kty": "oct", "k": "AAAA"},
+                {"kty": "oct", "alg": "HS512", "k": "AAAA"},
+                {"kty": "oct", "alg": "HS256", "key_ops": ["sign"], "k": "AAAA"},
+                {"kty": "oct", "alg": "HS256", "key_ops": ["sign", "verify"],
+                 "k": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"}
+            ]}"#,
+        );
+        let keys: Vec<_> =
+            keys.expect("three keys").into_iter().map(|key| (key.algorithm(), key.kid)).collect();
+        assert_eq!(
+            keys,
+            [(Algorithm::Es256, Some("1".into())), (Algorithm::EdDsa, None), (Algorithm::Hs256, None)]
+        );
+    }
+
+    #[test]
+    fn a_broken_jwk_set_is_refused_whole() {
+        for (text, reason) in [
+            ("", "no JWK Set"),
+            (r#"{"keys": 5}"#, "no JWK Set"),
+            (r#"{"keys": []}"#, "no key that can be used"),
+            (r#"{"keys": [{"kty": "RSA"}]}"#, "no key that can be used"),
+            (r#"{"keys": [{"kid": "a"}]}"#, "its key 0: missing field `kty`"),
+            (r#"{"keys": [{"kty": "EC", "crv": "P-256"}]}"#, "its key 0: `x` is missing"),
+            (r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]}"#, "`x` has not 32 bytes"),
+            (r#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "A+"}]}"#, "`x` is no base64url"),
+            (r#"{"keys": [{"kty": "oct", "alg": "HS256", "k": "AAAA"}]}"#, "3 bytes can be guessed"),
+        ] {
+            let error = of_jwks_text(text).err().expect(text);
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let zero = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        let off = format!(r#"{{"keys": [{{"kty": "EC", "crv": "P-256", "x": "{zero}", "y": "{zero}"}}]}}"#);
+        assert!(of_jwks_text(&off).err().expect("not on the curve").contains("no point of P-256"));
+    }
+}

@@ -1,0 +1,477 @@
+//! Signed tokens: JWT in its compact form (RFC 7519, RFC 7515), as little of it as rights need.
+//!
+//! ```text
+//!  head . claims . signature        each part base64url without padding, nothing else in between
+//!    │       │         │
+//!    │       │         └─ verified over `head.claims` as they were sent, before the claims are looked at
+//!    │       └─ {"sub": USER, "exp": S, "nbf": S, "encke": {"publish": [PATTERN…], …}}
+//!    └─ {"alg": …, "kid": …}: chooses among our keys, and nothing in it is ever taken as a key (jwk, jku, x5c)
+//! ```
+//! It asks for no time: `now_s` is an argument.
+
+use std::fmt;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::de::{self, Deserializer, IgnoredAny, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::grants::Grants;
+use super::keys::{Algorithm, Key, Signing};
+use crate::settings::auth::Act;
+
+/// Bytes of a token: cookies end at 4 KiB, and 8 KiB name some 200 channels.
+pub(super) const TOKEN_BYTES_MAX: usize = 8 * 1024;
+
+/// Bytes of a user's name, which is shown to all members of a channel.
+const SUBJECT_BYTES_MAX: usize = 256;
+
+/// A token may be used this many seconds before its `nbf`, because clocks differ. Its `exp` is taken exactly.
+const EARLY_S_MAX: u64 = 60;
+
+/// What a token that is in order says.
+pub(super) struct Statement<'k> {
+    pub(super) subject: Option<String>,
+    pub(super) expires_unix_s: Option<u64>,
+    pub(super) grants: Grants,
+    /// The key that verified it.
+    pub(super) key: &'k Key,
+}
+
+/// Why a token is worth nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Neither one of the fixed tokens, nor three parts in base64url, the first of them a JSON object.
+    Form,
+    /// Its head asks for what is not known here, and says that it must be (`crit`).
+    Critical,
+    /// Signed in a way that is not taken here, `none` among them.
+    Algorithm,
+    /// No key of this server has signed it.
+    Signature,
+    /// It has ended.
+    Expired {
+        /// So many seconds ago.
+        ago_s: u64,
+    },
+    /// It begins later.
+    Early {
+        /// In so many seconds.
+        in_s: u64,
+    },
+    /// It is signed, but what it says cannot be meant.
+    Claims(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("it is neither one of this server's tokens nor a JWT"),
+            Self::Critical => f.write_str("it has extensions that are not known here (crit)"),
+            Self::Algorithm => f.write_str("its algorithm is none of HS256, ES256 and EdDSA"),
+            Self::Signature => f.write_str("no key of this server has signed it"),
+            Self::Expired { ago_s } => write!(f, "it expired {ago_s} s ago"),
+            Self::Early { in_s } => write!(f, "it is valid in {in_s} s only; is the clock right?"),
+            Self::Claims(text) => write!(f, "what it says is not understood: {text}"),
+        }
+    }
+}
+
+/// What a token's head says. Other members are ignored (RFC 7515 §4).
+#[derive(Deserialize)]
+struct Head {
+    alg: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    crit: Option<IgnoredAny>,
+}
+
+/// What a token says. Whoever signs it may say more, which is ignored.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Claims {
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(super) sub: Option<String>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(super) exp: Option<NumericDate>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(super) nbf: Option<NumericDate>,
+    #[serde(default)]
+    pub(super) encke: Channels,
+}
+
+/// Patterns of channels, by what may be done with them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Channels {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) publish: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) subscribe: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) presence: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) manage: Vec<String>,
+}
+
+impl Channels {
+    pub(super) fn patterns(&self, act: Act) -> &[String] {
+        match act {
+            Act::Publish => &self.publish,
+            Act::Subscribe => &self.subscribe,
+            Act::Presence => &self.presence,
+            Act::Manage => &self.manage,
+        }
+    }
+}
+
+/// Takes a token that one of `keys` has signed and that is valid at `now_s`, in seconds since 1970.
+///
+/// # Errors
+/// It is worth nothing, and why.
+pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Statement<'k>, Fault> {
+    let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Form)?;
+    let (head, claims) = signed.split_once('.').ok_or(Fault::Form)?;
+    // A fourth part is a dot in the claims, which base64url does not have.
+    let [head, claims, signature] =
+        [head, claims, signature].map(|part| Base64UrlUnpadded::decode_vec(part).map_err(|_| Fault::Form));
+    let (head, claims, signature) = (head?, claims?, signature?);
+    let head: Head = serde_json::from_slice(&head).map_err(|_| Fault::Form)?;
+    if head.crit.is_some() {
+        return Err(Fault::Critical);
+    }
+    let algorithm = Algorithm::of(&head.alg).ok_or(Fault::Algorithm)?;
+    let may_have_signed = |key: &&Key| {
+        let named = head.kid.as_deref().zip(key.kid.as_deref());
+        key.algorithm() == algorithm && named.is_none_or(|(wanted, kid)| wanted == kid)
+    };
+    let key = keys
+        .iter()
+        .filter(may_have_signed)
+        .find(|key| key.verifies(signed.as_bytes(), &signature))
+        .ok_or(Fault::Signature)?;
+    let claims: Claims = serde_json::from_slice(&claims).map_err(|error| Fault::Claims(error.to_string()))?;
+    claims.state(key, now_s)
+}
+
+impl Claims {
+    fn state(self, key: &Key, now_s: u64) -> Result<Statement<'_>, Fault> {
+        let expires_unix_s = self.exp.map(|NumericDate(at_s)| at_s);
+        if let Some(ago_s) = expires_unix_s.and_then(|at_s| now_s.checked_sub(at_s)) {
+            return Err(Fault::Expired { ago_s });
+        }
+        if let Some(in_s) = self.nbf.and_then(|NumericDate(at_s)| at_s.checked_sub(now_s))
+            && in_s > EARLY_S_MAX
+        {
+            return Err(Fault::Early { in_s });
+        }
+        if let Some(error) = self.sub.as_deref().and_then(wrong_subject) {
+            return Err(Fault::Claims(error));
+        }
+        let grants = Grants::named(|act| self.encke.patterns(act)).map_err(Fault::Claims)?;
+        Ok(Statement { subject: self.sub, expires_unix_s, grants, key })
+    }
+}
+
+/// What is wrong with the name of a user.
+pub(super) fn wrong_subject(name: &str) -> Option<String> {
+    let wrong = name.is_empty() || name.len() > SUBJECT_BYTES_MAX || name.chars().any(char::is_control);
+    wrong.then(|| {
+        format!("`sub`, a user's name, has 1 to {SUBJECT_BYTES_MAX} bytes and no control characters")
+    })
+}
+
+/// Writes and signs a token.
+pub(super) fn sign(claims: &Claims, signing: &Signing, kid: Option<&str>) -> String {
+    #[derive(Serialize)]
+    struct Head<'a> {
+        alg: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kid: Option<&'a str>,
+        typ: &'static str,
+    }
+    let head = Head { alg: signing.algorithm().name(), kid, typ: "JWT" };
+    let part = |json: serde_json::Result<Vec<u8>>| {
+        Base64UrlUnpadded::encode_string(&json.expect("text and numbers can be written as JSON"))
+    };
+    let signed = format!("{}.{}", part(serde_json::to_vec(&head)), part(serde_json::to_vec(claims)));
+    let signature = Base64UrlUnpadded::encode_string(&signing.sign(signed.as_bytes()));
+    format!("{signed}.{signature}")
+}
+
+/// Whole seconds since 1970; a fraction is cut off, and what lies before 1970 is 1970 (RFC 7519 §2).
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(super) struct NumericDate(pub(super) u64);
+
+impl<'de> Deserialize<'de> for NumericDate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl Visitor<'_> for Number {
+            type Value = NumericDate;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("seconds since 1970")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<NumericDate, E> {
+                Ok(NumericDate(number))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<NumericDate, E> {
+                Ok(NumericDate(u64::try_from(number).unwrap_or(0)))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<NumericDate, E> {
+                // A cast of a float keeps within the range of the integer.
+                Ok(NumericDate(number as u64))
+            }
+        }
+
+        deserializer.deserialize_any(Number)
+    }
+}
+
+/// A member that is there has a value: `"exp": null` is a mistake of whoever signs, not a token without end.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use p256::pkcs8::LineEnding;
+    use hmac::KeyInit;
+
+    use super::super::keys::tests::{SECRET, signings, verifying};
+    use super::*;
+
+    const NOW_S: u64 = 1_795_300_000;
+
+    /// A token of any head and claims, signed over what was written.
+    fn token(head: &str, claims: &str, signing: &Signing) -> String {
+        let part = |text: &str| Base64UrlUnpadded::encode_string(text.as_bytes());
+        let signed = format!("{}.{}", part(head), part(claims));
+        format!("{signed}.{}", Base64UrlUnpadded::encode_string(&signing.sign(signed.as_bytes())))
+    }
+
+    /// What becomes of claims that are signed as they should be.
+    fn verified(claims: &str) -> Result<Option<u64>, Fault> {
+        let [hs256, ..] = signings();
+        let keys = [verifying(&hs256, None)];
+        verify(&token(r#"{"alg":"HS256"}"#, claims, &hs256), &keys, NOW_S)
+            .map(|statement| statement.expires_unix_s)
+    }
+
+    fn fault(result: Result<Statement<'_>, Fault>) -> Fault {
+        result.err().expect("it was taken")
+    }
+
+    #[test]
+    fn what_is_signed_here_is_taken_here() {
+        let claims = Claims {
+            sub: Some("ann".into()),
+            exp: Some(NumericDate(NOW_S + 60)),
+            nbf: Some(NumericDate(NOW_S)),
+            encke: Channels { publish: vec!["news/*".into()], ..Channels::default() },
+        };
+        for signing in signings() {
+            let keys = [verifying(&signing, Some("a"))];
+            for kid in [None, Some("a")] {
+                let token = sign(&claims, &signing, kid);
+                let statement = verify(&token, &keys, NOW_S).unwrap_or_else(|fault| panic!("{fault}"));
+                assert_eq!(statement.subject.as_deref(), Some("ann"));
+                assert_eq!(statement.expires_unix_s, Some(NOW_S + 60));
+            }
+            assert_eq!(fault(verify(&sign(&claims, &signing, Some("b")), &keys, NOW_S)), Fault::Signature);
+            let unnamed = [verifying(&signing, None)];
+            assert!(verify(&sign(&claims, &signing, Some("b")), &unnamed, NOW_S).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_example_of_rfc_7515_is_taken_until_it_ends() {
+        // Appendix A.1, with its key; its claims are `iss`, `exp` and one of a stranger.
+        let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0\
+                     dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        let set = r#"{"keys": [{"kty": "oct", "alg": "HS256", "k":
+            "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}]}"#;
+        let keys = super::super::keys::of_jwks_text(set).expect("a key");
+        assert_eq!(
+            verify(token, &keys, 1_300_819_379).map(|told| told.expires_unix_s),
+            Ok(Some(1_300_819_380))
+        );
+        assert_eq!(fault(verify(token, &keys, 1_300_819_380)), Fault::Expired { ago_s: 0 });
+    }
+
+    #[test]
+    fn a_token_says_nothing_of_how_it_is_verified() {
+        let [hs256, es256, eddsa] = signings();
+        let keys = [verifying(&es256, None), verifying(&eddsa, None)];
+        let claims = "{}";
+        for name in ["none", "None", "NONE", "nOnE", "", "HS384", "HS512", "RS256", "PS256", "ES384", "hs256"]
+        {
+            let head = format!(r#"{{"alg":"{name}"}}"#);
+            assert_eq!(
+                fault(verify(&token(&head, claims, &es256), &keys, NOW_S)),
+                Fault::Algorithm,
+                "{name}"
+            );
+            let unsigned =
+                format!("{}.", token(&head, claims, &es256).rsplit_once('.').expect("three parts").0);
+            assert_eq!(fault(verify(&unsigned, &keys, NOW_S)), Fault::Algorithm, "{name}");
+        }
+        // The signature of one kind under the name of another.
+        for (name, signing) in [("ES256", &eddsa), ("EdDSA", &es256), ("ES256", &hs256), ("HS256", &es256)] {
+            let head = format!(r#"{{"alg":"{name}"}}"#);
+            assert_eq!(
+                fault(verify(&token(&head, claims, signing), &keys, NOW_S)),
+                Fault::Signature,
+                "{name}"
+            );
+        }
+        // Keys that a token brings along.
+        for member in [r#""jwk":{"kty":"oct","alg":"HS256","k":"AAAA"}"#, r#""jku":"http://evil.example/""#] {
+            let head = format!(r#"{{"alg":"HS256",{member}}}"#);
+            assert_eq!(
+                fault(verify(&token(&head, claims, &hs256), &keys, NOW_S)),
+                Fault::Signature,
+                "{member}"
+            );
+        }
+    }
+
+    /// CVE-2015-9235 and its many sisters: a token "signed" by HS256 with the text of the public key as the secret.
+    #[test]
+    fn a_public_key_is_no_secret() {
+        let [_, es256, eddsa] = signings();
+        for pair in [&es256, &eddsa] {
+            let keys = [verifying(pair, Some("a"))];
+            for secret in public_forms(pair) {
+                let forger = Signing::Hs256(KeyInit::new_from_slice(&secret).expect("any length"));
+                for head in [r#"{"alg":"HS256"}"#, r#"{"alg":"HS256","kid":"a"}"#, r#"{"alg":"ES256"}"#] {
+                    assert_eq!(fault(verify(&token(head, "{}", &forger), &keys, NOW_S)), Fault::Signature);
+                }
+            }
+        }
+    }
+
+    /// A public key as an attacker can write it: PEM with and without its last line end, DER, raw.
+    fn public_forms(pair: &Signing) -> Vec<Vec<u8>> {
+        use ed25519_dalek::pkcs8::spki::EncodePublicKey as _;
+        let (der, pem, raw) = match pair {
+            Signing::Es256(key) => {
+                let key = key.verifying_key();
+                (
+                    key.to_public_key_der(),
+                    key.to_public_key_pem(LineEnding::LF),
+                    key.to_sec1_bytes().into_vec(),
+                )
+            }
+            Signing::EdDsa(key) => {
+                let key = key.verifying_key();
+                (key.to_public_key_der(), key.to_public_key_pem(LineEnding::LF), key.to_bytes().to_vec())
+            }
+            Signing::Hs256(_) => panic!("a secret has no public half"),
+        };
+        let (der, pem) = (der.expect("it can be written"), pem.expect("it can be written"));
+        vec![pem.trim_end().as_bytes().to_vec(), pem.into_bytes(), der.as_bytes().to_vec(), raw]
+    }
+
+    #[test]
+    fn critical_extensions_are_refused() {
+        let [hs256, ..] = signings();
+        let keys = [verifying(&hs256, None)];
+        for crit in [r#"["b64"]"#, r#"["exp"]"#, "[]"] {
+            let head = format!(r#"{{"alg":"HS256","crit":{crit},"b64":false}}"#);
+            assert_eq!(fault(verify(&token(&head, "{}", &hs256), &keys, NOW_S)), Fault::Critical, "{crit}");
+        }
+    }
+
+    #[test]
+    fn a_token_begins_and_ends_when_it_says() {
+        let late = NOW_S + 1;
+        for (claims, expected) in [
+            ("{}".into(), Ok(None)),
+            (format!(r#"{{"exp":{late}}}"#), Ok(Some(late))),
+            (format!(r#"{{"exp":{late}.5}}"#), Ok(Some(late))),
+            (format!(r#"{{"exp":{NOW_S}}}"#), Err(Fault::Expired { ago_s: 0 })),
+            (r#"{"exp":0}"#.into(), Err(Fault::Expired { ago_s: NOW_S })),
+            (r#"{"exp":-5}"#.into(), Err(Fault::Expired { ago_s: NOW_S })),
+            (r#"{"exp":1e300}"#.into(), Ok(Some(u64::MAX))),
+            (format!(r#"{{"nbf":{}}}"#, NOW_S + EARLY_S_MAX), Ok(None)),
+            (format!(r#"{{"nbf":{}}}"#, late + EARLY_S_MAX), Err(Fault::Early { in_s: EARLY_S_MAX + 1 })),
+        ] {
+            assert_eq!(verified(&claims), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn claims_that_cannot_be_meant_are_refused() {
+        let long = format!(r#"{{"sub":"{}"}}"#, "x".repeat(SUBJECT_BYTES_MAX + 1));
+        for claims in [
+            "",
+            "[]",
+            "null",
+            "5",
+            "{",
+            "{}{}",
+            r#"{"exp":null}"#,
+            r#"{"exp":"1795300001"}"#,
+            r#"{"exp":[1]}"#,
+            r#"{"exp":1795300001,"exp":9795300001}"#,
+            r#"{"nbf":null}"#,
+            r#"{"sub":null}"#,
+            r#"{"sub":5}"#,
+            r#"{"sub":""}"#,
+            r#"{"sub":"a\nb"}"#,
+            &long,
+            r#"{"encke":null}"#,
+            r#"{"encke":[]}"#,
+            r#"{"encke":{"publish":"**"}}"#,
+            r#"{"encke":{"publish":[5]}}"#,
+            r#"{"encke":{"publish":["a//b"]}}"#,
+            r#"{"encke":{"publish":null}}"#,
+            r#"{"encke":{},"encke":{}}"#,
+        ] {
+            assert!(matches!(verified(claims), Err(Fault::Claims(_))), "{claims}: {:?}", verified(claims));
+        }
+        assert_eq!(verified(r#"{"iss":"x","aud":["y"],"encke":{"later":["**"],"publish":[]}}"#), Ok(None));
+    }
+
+    #[test]
+    fn every_other_form_is_refused() {
+        let [hs256, ..] = signings();
+        let keys = [verifying(&hs256, None)];
+        let good = token(r#"{"alg":"HS256"}"#, r#"{"exp":9795300000}"#, &hs256);
+        assert!(verify(&good, &keys, NOW_S).is_ok());
+        for end in 0..good.len() {
+            assert!(verify(&good[..end], &keys, NOW_S).is_err(), "cut at {end}");
+        }
+        for at in 0..good.len() {
+            let mut changed = good.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).expect("ASCII");
+            assert!(verify(&changed, &keys, NOW_S).is_err(), "changed at {at}");
+        }
+        let [head, claims, signature] = &good.split('.').collect::<Vec<_>>()[..] else {
+            panic!("three parts")
+        };
+        for other in [
+            String::new(),
+            "..".into(),
+            format!("{good}."),
+            format!(".{good}"),
+            format!("{head}..{claims}.{signature}"),
+            format!("{head}.{claims}.{signature}.{signature}.{signature}"),
+            format!("{head}.{claims}.{signature}="),
+            format!("{head}=.{claims}.{signature}"),
+            format!("{head}.{claims}.{signature} "),
+            good.replace('.', ","),
+            SECRET.into(),
+        ] {
+            assert_eq!(fault(verify(&other, &keys, NOW_S)), Fault::Form, "{other}");
+        }
+        // Two heads in one: the first `alg` or the last?
+        let twice = token(r#"{"alg":"HS256","alg":"none"}"#, "{}", &hs256);
+        assert_eq!(fault(verify(&twice, &keys, NOW_S)), Fault::Form);
+    }
+}

@@ -1,0 +1,636 @@
+//! Connections that listen: from a request to a subscriber of the hub, deliveries to sends, time to heartbeats.
+//!
+//! ```text
+//! subscribe ─► (hub: its channels are here) ─► started ─► delivery ─► send ─► sent ─► hub: what came meanwhile
+//!                                                 ▲            │
+//!                                     heartbeat ──┘            └─ a frame of its own is on its way: the delivery
+//!                                                                 waits in the stash and follows it
+//! poll:      subscribe ─► the first run, or nothing in time ─► answered ─► between requests
+//! drain:     each at its own moment within the drain's time ─► farewell (when to come back) ─► closed
+//! ```
+//! A send that has begun is always finished before anything else is sent: deliveries are whole frames.
+
+use std::sync::Arc;
+
+use encke_hub::{Delivery, Form, Once, Position, SubscriberId, What};
+use encke_io::{Op, Segment, Token, Tuning};
+use encke_wire::websocket::{self, Event, Opcode};
+
+use super::form::{self, Kind};
+use super::room::{Extra, Room, Spoken, Subscription, hub_now};
+use super::socket::{self, Deed, Role, SocketMessage, SocketState};
+use crate::close::CloseReason;
+use crate::conn::{LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
+use crate::exchange::ExchangeKey;
+use crate::handler::Upgrade;
+use crate::log::Entry;
+use crate::record::Asked;
+use crate::reply::Reply;
+use crate::worker::Core;
+
+/// Publishes of a WebSocket that wait for their answer before it is read no further.
+const UNANSWERED_MAX: u32 = 64;
+/// A WebSocket that published or listened where it may not (the code's range is for applications).
+const CLOSE_GAP: u16 = 4410;
+
+impl Core {
+    /// A request for messages: the connection listens from now on.
+    pub(crate) fn subscribe(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        subscription: Subscription,
+        entry: Option<Box<Entry>>,
+    ) {
+        let poll = matches!(subscription.kind, Kind::Raw | Kind::Json);
+        let draining = self.draining();
+        if asked.head_only || self.room.is_none() {
+            let status = if self.room.is_none() { 503 } else { 200 };
+            return self.answer_subscription(token, asked, Reply::new(status), entry);
+        }
+        let mut bits = if asked.version_10 { form::VERSION10 } else { 0 };
+        if subscription.shared {
+            bits |= form::SHARED;
+        }
+        let (phase, wait_ns) = if poll {
+            if !asked.keep || draining {
+                bits |= form::LAST;
+                self.end_after(token, CloseReason::Answered);
+            }
+            let wait_s = if draining { 0 } else { subscription.wait_s };
+            (Phase::Polling, wait_s.saturating_mul(1_000_000_000))
+        } else {
+            if !asked.version_10 {
+                bits |= form::CHUNKED;
+            }
+            (Phase::Subscribed, self.heartbeat_ns())
+        };
+        self.join(token, phase, bits, asked, wait_ns, subscription, entry);
+        if self.conns[token.index as usize].subscribes() {
+            self.set_deadline(token, wait_ns);
+        }
+    }
+
+    /// A handshake: the connection is a WebSocket from now on.
+    pub(crate) fn upgrade(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        upgrade: Upgrade,
+        entry: Option<Box<Entry>>,
+    ) {
+        let Upgrade { mut head, message_bytes_max, role, subscription } = upgrade;
+        head.extend_from_slice(b"\r\n");
+        self.metrics.responses(101);
+        let mut state = Box::new(SocketState::new(message_bytes_max, role));
+        match subscription {
+            Some(subscription) => {
+                state.greeting = head;
+                self.sockets.insert(token.index, state);
+                self.join(token, Phase::Socket, 0, asked, 0, *subscription, entry);
+            }
+            None => {
+                self.sockets.insert(token.index, state);
+                let conn = &mut self.conns[token.index as usize];
+                conn.phase = Phase::Socket;
+                conn.record = NONE;
+                self.end_entry(entry, 101, 0, self.now.mono_ns);
+                self.out.tail(&mut self.buffers).extend_from_slice(&head);
+            }
+        }
+        let heartbeat_ns = self.heartbeat_ns();
+        self.set_deadline(token, heartbeat_ns);
+    }
+
+    /// A handshake that was accepted after its call.
+    pub(crate) fn late_upgrade(&mut self, key: ExchangeKey, upgrade: Upgrade) {
+        let Some(record) = self.records.get(key.slot) else { return };
+        let token = record.token;
+        if record.generation != key.generation || record.answered || !record.intake.is_done() {
+            return;
+        }
+        if self.conns[token.index as usize].has(SENDING) {
+            // An earlier answer of a client that asks for a WebSocket behind it: no browser does.
+            self.answer(
+                key,
+                super::negotiate::refusal(503, "try again on a new connection".into()).and_close(),
+            );
+            return;
+        }
+        let Some(record) = self.records.remove(key.slot) else { return };
+        self.conns[token.index as usize].record = NONE;
+        self.upgrade(token, record.asked, upgrade, record.entry);
+        self.settle(token);
+    }
+
+    fn heartbeat_ns(&self) -> u64 {
+        self.room.as_ref().map_or(25_000_000_000, |room| room.plan.heartbeat_ns)
+    }
+
+    /// Makes a connection a subscriber of the hub.
+    fn join(
+        &mut self,
+        token: Token,
+        phase: Phase,
+        bits: u8,
+        asked: Asked,
+        wait_ns: u64,
+        subscription: Subscription,
+        entry: Option<Box<Entry>>,
+    ) {
+        let Subscription { channels, since, kind, member, expires_unix_s, .. } = subscription;
+        // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
+        let until_ns = (self.out.len() > 0 || !self.segments.is_empty())
+            .then(|| self.now.mono_ns.saturating_add(wait_ns));
+        let Some(room) = &mut self.room else { return };
+        let once = match kind {
+            Kind::Raw => Once::Oldest,
+            Kind::Json => Once::All,
+            _ => Once::Never,
+        };
+        let form = form::form(kind, bits);
+        let subscribe = encke_hub::Subscribe { channels, since, form, once, key: token.word(), member };
+        let id = match room.hub.subscribe(hub_now(self.now), subscribe) {
+            Ok(id) => id,
+            Err(refused) => return self.refuse_subscription(token, asked, &refused, entry),
+        };
+        if entry.is_some() || expires_unix_s.is_some() || until_ns.is_some() {
+            let extra =
+                Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, expires_unix_s, until_ns };
+            room.extras.insert(token.index, extra);
+        }
+        room.pending = true;
+        let (unsent_bytes, dead_after_ms) = (room.plan.unsent_bytes, room.plan.dead_after_ms);
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = phase;
+        conn.record = id.0;
+        conn.form = form.0;
+        if phase != Phase::Polling {
+            self.ops.push((token, Op::Tune(Tuning { unsent_bytes, dead_after_ms })));
+        }
+    }
+
+    /// A subscriber's connection is no subscriber any more: what is known of it comes back.
+    pub(crate) fn leave(&mut self, token: Token) -> Option<Extra> {
+        let conn = &mut self.conns[token.index as usize];
+        let id = SubscriberId(std::mem::replace(&mut conn.record, NONE));
+        let room = self.room.as_mut()?;
+        if id.0 != NONE {
+            room.hub.leave(id);
+            room.pending = true;
+        }
+        room.stash.remove(&token.index);
+        room.extras.remove(&token.index)
+    }
+
+    /// What belongs to a connection that closes while it listens.
+    pub(crate) fn leave_closing(&mut self, token: Token) {
+        self.sockets.remove(&token.index);
+        if let Some(extra) = self.leave(token)
+            && let Some(entry) = extra.entry
+        {
+            self.finish_entry(entry, extra.sent_bytes, extra.started_ns);
+        }
+    }
+
+    /// Answers a request for messages without any.
+    fn answer_subscription(&mut self, token: Token, asked: Asked, reply: Reply, entry: Option<Box<Entry>>) {
+        let status = reply.status;
+        let (_, content) = self.put_reply(token, asked, true, reply);
+        self.end_entry(entry, status, content, self.now.mono_ns);
+        self.next_request(token);
+    }
+
+    /// There are too many channels.
+    fn refuse_subscription(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        refused: &encke_hub::Refused,
+        entry: Option<Box<Entry>>,
+    ) {
+        self.sockets.remove(&token.index);
+        let status = match refused {
+            encke_hub::Refused::TooManyOnStream { .. } => 400,
+            encke_hub::Refused::TooManyChannels { .. } => 503,
+        };
+        let reply = super::negotiate::refusal(status, refused.to_string());
+        self.answer_subscription(token, asked, reply, entry);
+    }
+
+    fn end_after(&mut self, token: Token, reason: CloseReason) {
+        let conn = &mut self.conns[token.index as usize];
+        conn.flags |= LAST;
+        conn.reason = reason;
+    }
+
+    /// One slice: what the hub has for connections becomes sends. True if there is more.
+    pub(crate) fn push_slice(&mut self, most: usize) -> bool {
+        let Some(room) = &mut self.room else { return false };
+        if !room.pending {
+            return false;
+        }
+        let mut deliveries = std::mem::take(&mut room.deliveries);
+        let Room { hub, press, .. } = &mut **room;
+        let more = hub.slice(hub_now(self.now), most, press, &mut deliveries);
+        room.rest(self.now, more);
+        self.metrics.deliveries.add(deliveries.len() as u64);
+        for delivery in deliveries.drain(..) {
+            self.deliver(delivery);
+        }
+        if let Some(room) = &mut self.room {
+            room.deliveries = deliveries;
+        }
+        more
+    }
+
+    fn deliver(&mut self, Delivery { subscriber, key, what }: Delivery) {
+        let token = Token::from_word(key);
+        let listens = |conn: &crate::conn::Conn| conn.subscribes() && conn.record == subscriber.0;
+        if !self.conn(token).is_some_and(|conn| listens(conn)) {
+            return;
+        }
+        match what {
+            What::Bytes(bytes) => {
+                if self.conns[token.index as usize].has(SENDING) {
+                    return self.stash(token, bytes);
+                }
+                self.send_shared(token, bytes);
+            }
+            What::Last(bytes) => {
+                // The hub knows it no longer.
+                let conn = &mut self.conns[token.index as usize];
+                conn.record = NONE;
+                if conn.has(SENDING) {
+                    return self.stash(token, bytes);
+                }
+                self.answer_poll(token, Some(bytes));
+            }
+            What::Waiting => {
+                let conn = &self.conns[token.index as usize];
+                if !conn.has(SENDING) && conn.deadline_ns <= self.now.mono_ns {
+                    self.answer_poll(token, None);
+                }
+            }
+            What::Started { position, gap } => self.started(token, &position, gap.as_ref()),
+            What::Overrun => self.overrun(token),
+        }
+    }
+
+    /// Keeps a delivery until what is being sent has left.
+    fn stash(&mut self, token: Token, bytes: Arc<[u8]>) {
+        if let Some(room) = &mut self.room {
+            room.stash.insert(token.index, bytes);
+        }
+    }
+
+    /// Sends bytes that others are sent, too. The warm path of a fan-out.
+    #[inline]
+    fn send_shared(&mut self, token: Token, bytes: Arc<[u8]>) {
+        let mut segments = self.spare_segments.pop().unwrap_or_default();
+        if let Some(room) = &mut self.room
+            && !room.extras.is_empty()
+            && let Some(extra) = room.extras.get_mut(&token.index)
+        {
+            extra.sent_bytes += bytes.len() as u64;
+        }
+        segments.push(Segment::Shared(bytes, 0));
+        let deadline_ns = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
+        let conn = &mut self.conns[token.index as usize];
+        conn.flags |= SENDING;
+        conn.deadline_ns = deadline_ns;
+        conn.window_bytes = UNMEASURED;
+        let segments = conn.transport.seal(segments);
+        self.wheel.arm_earlier(token.index, deadline_ns);
+        self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
+    }
+
+    /// The channels of a subscriber are here: its stream begins.
+    fn started(&mut self, token: Token, position: &Position, gap: Option<&encke_hub::Gap>) {
+        let retry_ms = self.retry_ms(token);
+        let draining = self.draining();
+        let Some(room) = &mut self.room else { return };
+        let form = Form(self.conns[token.index as usize].form);
+        let out = self.out.tail(&mut self.buffers);
+        if self.conns[token.index as usize].phase == Phase::Socket {
+            let Some(state) = self.sockets.get_mut(&token.index) else { return };
+            out.append(&mut state.greeting);
+            match (form::kind(form), gap) {
+                (Kind::Envelope, gap) => {
+                    socket::put_ok(out, None, &format!(",\"id\":\"{position}\""));
+                    if let Some(gap) = gap {
+                        let mut json = Vec::new();
+                        super::envelope::put_gap(&mut json, gap);
+                        websocket::put_frame(out, Opcode::Text, &json);
+                    }
+                }
+                (_, Some(_)) => {
+                    websocket::put_close(out, CLOSE_GAP, "messages are missing");
+                    self.end_after(token, CloseReason::Overrun);
+                }
+                (_, None) => {}
+            }
+        } else {
+            self.metrics.responses(200);
+            room.press.put_stream_head(form, &position.to_string(), retry_ms, gap, out);
+            if draining {
+                out.extend_from_slice(&form::farewell(form, retry_ms));
+                self.end_after(token, CloseReason::Drain);
+            }
+        }
+        self.settle(token);
+    }
+
+    /// Answers a poll: with a message, or with nothing.
+    fn answer_poll(&mut self, token: Token, answer: Option<Arc<[u8]>>) {
+        let conn = &self.conns[token.index as usize];
+        let (id, form) = (SubscriberId(conn.record), Form(conn.form));
+        let (status, len) = match answer {
+            Some(bytes) => {
+                let len = bytes.len() as u64;
+                self.segments.push(Segment::Shared(bytes, 0));
+                (200, len)
+            }
+            None => {
+                let Some(room) = &mut self.room else { return };
+                // Of a channel that is not known here yet nothing can be said but that nothing was seen.
+                let position =
+                    room.hub.position_of(id).unwrap_or(Position { epoch: room.plan.epoch, offset: 0 });
+                let out = self.out.tail(&mut self.buffers);
+                room.press.put_nothing(form, &position.to_string(), None, out);
+                (if form::kind(form) == Kind::Json { 200 } else { 204 }, 0)
+            }
+        };
+        self.metrics.responses(status);
+        if let Some(extra) = self.leave(token)
+            && extra.entry.is_some()
+        {
+            self.end_entry(extra.entry, status, len, extra.started_ns);
+        }
+        self.next_request(token);
+        self.settle(token);
+    }
+
+    /// Brings receiving in line with the state of a connection that listens and to which nothing is being sent.
+    pub(crate) fn settle_subscriber(&mut self, token: Token) {
+        let hungry_socket = self.socket_is_hungry(token);
+        let conn = &mut self.conns[token.index as usize];
+        let waits = conn.input.as_ref().is_some_and(|input| !input.bytes.is_empty());
+        if conn.has(PEER_ENDED) && !waits {
+            return self.close(token, CloseReason::PeerDone, false);
+        }
+        let hungry = !waits && (conn.phase != Phase::Socket || hungry_socket) && !conn.has(PEER_ENDED);
+        if hungry && conn.has(PAUSED) {
+            conn.flags &= !PAUSED;
+            self.ops.push((token, Op::Recv));
+        } else if !hungry && !conn.has(PAUSED | PEER_ENDED) {
+            conn.flags |= PAUSED;
+            self.ops.push((token, Op::Pause));
+        }
+    }
+
+    /// The ring has passed a subscriber whose channel says that it is then to go.
+    fn overrun(&mut self, token: Token) {
+        if self.conns[token.index as usize].phase == Phase::Socket {
+            let out = self.out.tail(&mut self.buffers);
+            websocket::put_close(out, CLOSE_GAP, "too slow: messages are missing");
+            self.end_after(token, CloseReason::Overrun);
+            self.settle(token);
+        } else {
+            self.close(token, CloseReason::Overrun, false);
+        }
+    }
+
+    /// A send of a subscriber has ended.
+    pub(crate) fn subscriber_sent(&mut self, token: Token) {
+        let heartbeat_ns = self.now.mono_ns.saturating_add(self.heartbeat_ns());
+        let conn = &mut self.conns[token.index as usize];
+        conn.deadline_ns = heartbeat_ns;
+        let (id, phase) = (SubscriberId(conn.record), conn.phase);
+        let flight = std::mem::replace(&mut conn.flight, NONE);
+        if flight != NONE {
+            self.end_flight(flight, None);
+        }
+        if phase == Phase::Polling {
+            return self.poll_goes_on(token);
+        }
+        if self.conns[token.index as usize].has(LAST) {
+            return self.end(token);
+        }
+        if phase == Phase::Socket {
+            if let Some(state) = self.sockets.get_mut(&token.index)
+                && !state.waiting.is_empty()
+            {
+                let waiting = std::mem::take(&mut state.waiting);
+                self.segments.push(Segment::Bytes(waiting));
+                return self.settle(token);
+            }
+            if self.conns[token.index as usize].input.is_some() {
+                self.resume_input(token);
+                self.settle(token);
+                if !self.conn(token).is_some_and(|conn| conn.phase == Phase::Socket && !conn.has(SENDING)) {
+                    return;
+                }
+            }
+        }
+        let Some(room) = &mut self.room else { return };
+        if !room.stash.is_empty()
+            && let Some(bytes) = room.stash.remove(&token.index)
+        {
+            return self.send_shared(token, bytes);
+        }
+        if id.0 != NONE {
+            room.hub.sent(id);
+            room.pending = true;
+        }
+    }
+
+    /// The answer before a poll's has left.
+    fn poll_goes_on(&mut self, token: Token) {
+        let Some(room) = &mut self.room else { return };
+        if let Some(bytes) = room.stash.remove(&token.index) {
+            return self.answer_poll(token, Some(bytes));
+        }
+        let until_ns = room.extras.get(&token.index).and_then(|extra| extra.until_ns);
+        let left_ns = until_ns.unwrap_or(0).saturating_sub(self.now.mono_ns);
+        if left_ns == 0 {
+            return self.answer_poll(token, None);
+        }
+        self.set_deadline(token, left_ns);
+    }
+
+    /// Time has come for a connection that listens and to which nothing is being sent.
+    pub(crate) fn subscriber_overdue(&mut self, token: Token) {
+        let conn = &self.conns[token.index as usize];
+        let (phase, id, form) = (conn.phase, SubscriberId(conn.record), conn.form);
+        if phase == Phase::Polling {
+            return self.answer_poll(token, None);
+        }
+        let retry_ms = self.retry_ms(token);
+        let draining = self.draining();
+        let unix_s = self.now.unix_s();
+        // A WebSocket that listens to nothing gets pings, too.
+        let form = if id.0 == NONE { form::form(Kind::Payload, 0) } else { Form(form) };
+        let expired = self.room.as_ref().is_some_and(|room| {
+            room.extras
+                .get(&token.index)
+                .and_then(|extra| extra.expires_unix_s)
+                .is_some_and(|end| end <= unix_s)
+        });
+        let bytes = if draining {
+            self.end_after(token, CloseReason::Drain);
+            form::farewell(form, retry_ms)
+        } else if expired {
+            self.end_after(token, CloseReason::TokenExpired);
+            form::farewell(form, retry_ms)
+        } else {
+            form::heartbeat(form)
+        };
+        self.out.tail(&mut self.buffers).extend_from_slice(&bytes);
+        self.settle(token);
+        if self.conn(token).is_some_and(|conn| !conn.has(SENDING) && conn.has(LAST)) {
+            self.end(token);
+        }
+    }
+
+    /// When this client is to come back: the setting, half more or less, so that not all come at once.
+    fn retry_ms(&mut self, token: Token) -> u64 {
+        let retry_ms = self.room.as_ref().map_or(2_000, |room| room.plan.retry_ms);
+        // A multiplicative hash of what differs between connections: no need for a better one.
+        let seed = u64::from(token.index) << 32 ^ u64::from(token.generation) ^ self.now.mono_ns;
+        let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        retry_ms / 2 + spread % retry_ms.max(1)
+    }
+
+    /// At a drain subscribers go one by one, over most of its time.
+    pub(crate) fn spread_farewells(&mut self, time_ns: u64) {
+        let spread_ns = time_ns / 4 * 3;
+        for index in 0..self.conns.len() as u32 {
+            let conn = &self.conns[index as usize];
+            if !conn.subscribes() {
+                continue;
+            }
+            let token = Token { index, generation: conn.generation };
+            let after_ns = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % spread_ns.max(1);
+            if !conn.has(SENDING) {
+                self.set_deadline(token, after_ns);
+            }
+        }
+    }
+
+    // ---- WebSocket ----
+
+    /// Bytes of a WebSocket, which are looked at unless something is being sent.
+    pub(crate) fn frames(&mut self, token: Token, bytes: &mut [u8]) {
+        let Some(mut state) = self.sockets.remove(&token.index) else { return };
+        let mut out = self.buffers.take();
+        let mut used = 0;
+        while used < bytes.len() && !self.conns[token.index as usize].has(LAST) {
+            let SocketState { decoder, message, message_bytes_max, role, unanswered, .. } = &mut *state;
+            let rules = websocket::Rules::new(websocket::Peer::Client, *message_bytes_max);
+            let step = match decoder.feed(&mut bytes[used..], &rules) {
+                Ok(step) => step,
+                Err(failure) => {
+                    self.metrics.refused(failure.reason());
+                    websocket::put_close(&mut out, failure.code(), &failure.to_string());
+                    self.end_after(token, CloseReason::Refused);
+                    self.conns[token.index as usize].flags |= LINGER;
+                    break;
+                }
+            };
+            used += step.used;
+            match step.event {
+                None | Some(Event::Pong(_)) => {}
+                Some(Event::Ping(payload)) => websocket::put_frame(&mut out, Opcode::Pong, payload),
+                Some(Event::Close { code, .. }) => {
+                    match code {
+                        Some(code) => websocket::put_close(&mut out, code, ""),
+                        None => websocket::put_frame(&mut out, Opcode::Close, b""),
+                    }
+                    self.end_after(token, CloseReason::PeerDone);
+                }
+                Some(Event::Data { payload, kind, first, last, .. }) => {
+                    let whole = if first && last {
+                        payload
+                    } else {
+                        message.extend_from_slice(payload);
+                        if !last {
+                            continue;
+                        }
+                        &message[..]
+                    };
+                    let said = match kind {
+                        websocket::Kind::Binary => SocketMessage::Binary(whole),
+                        // The decoder has checked it, piece by piece.
+                        websocket::Kind::Text => match std::str::from_utf8(whole) {
+                            Ok(text) => SocketMessage::Text(text),
+                            Err(_) => SocketMessage::Binary(whole),
+                        },
+                    };
+                    match role {
+                        Role::Handler(handler) => {
+                            handler.message(said, &mut socket::Answers { out: &mut out });
+                        }
+                        Role::Push(speaker) => {
+                            let tell = speaker.envelopes;
+                            let deed = speaker.hear(said, &mut out);
+                            self.act(token, deed, tell, unanswered, &mut out);
+                        }
+                    }
+                    if !message.is_empty() {
+                        *message = Vec::new();
+                    }
+                }
+            }
+        }
+        self.sockets.insert(token.index, state);
+        if out.is_empty() {
+            self.buffers.give(out);
+        } else {
+            self.segments.push(Segment::Bytes(out));
+        }
+    }
+
+    /// Does what a speaker wants.
+    fn act(&mut self, token: Token, deed: Deed, tell: bool, unanswered: &mut u32, out: &mut Vec<u8>) {
+        let id = SubscriberId(self.conns[token.index as usize].record);
+        let Some(room) = &mut self.room else { return };
+        match deed {
+            Deed::Nothing => {}
+            Deed::Close => self.end_after(token, CloseReason::Refused),
+            Deed::Publish(reference, draft) => {
+                *unanswered += 1;
+                let core = room.core;
+                room.speak(self.now, Spoken { core, token, reference, draft, tell });
+                room.pending = true;
+            }
+            Deed::Change { add, remove, reference } => {
+                match room.hub.change(hub_now(self.now), id, &add, &remove) {
+                    Ok(()) => socket::put_ok(out, reference, ""),
+                    Err(error) => socket::put_error(out, reference, 400, &error.to_string()),
+                }
+                room.pending = true;
+            }
+        }
+    }
+
+    /// The answer to a publish by WebSocket.
+    pub(crate) fn heard(&mut self, token: Token, answer: &[u8]) {
+        if !self.conn(token).is_some_and(|conn| conn.phase == Phase::Socket) {
+            return;
+        }
+        let Some(state) = self.sockets.get_mut(&token.index) else { return };
+        state.unanswered = state.unanswered.saturating_sub(1);
+        if self.conns[token.index as usize].has(SENDING) {
+            state.waiting.extend_from_slice(answer);
+            return;
+        }
+        self.out.tail(&mut self.buffers).extend_from_slice(answer);
+        self.settle(token);
+    }
+
+    /// Whether a WebSocket is to be read.
+    pub(crate) fn socket_is_hungry(&self, token: Token) -> bool {
+        self.sockets.get(&token.index).is_none_or(|state| state.unanswered < UNANSWERED_MAX)
+    }
+}

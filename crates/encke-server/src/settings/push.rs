@@ -1,0 +1,154 @@
+//! `[push]`: channels, what they keep, and what subscribers may cost.
+
+use encke_hub::{ChannelRules, Overrun, Pattern, Rules};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, Period};
+
+/// `[push]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PushSettings {
+    /// Whether there are channels at all. *start*
+    pub enabled: bool,
+    /// Where they are: paths that begin with it are push's, not files. *start*
+    pub prefix: String,
+    /// What all messages that are kept, and the frames made of them, may take. `auto` is 256 MiB, or a quarter of the
+    /// cgroup's limit if that is less. Over it the channels that were used least lose their oldest messages, and their
+    /// readers are told.
+    pub memory: super::OrAuto<ByteSize>,
+    /// The largest message. More is a 413.
+    pub message_bytes: ByteSize,
+    /// Channels that may exist at a time. One more is a 503.
+    pub channels: u32,
+    /// Channels that one stream may have.
+    pub channels_per_stream: u16,
+    /// Silence after which a stream says that it is alive. Proxies cut what is silent for 60 s.
+    pub heartbeat: Period,
+    /// When a client that is sent away comes back: half more or less, so that not all come at once.
+    pub retry: Period,
+    /// Origins whose pages may subscribe and publish beside the page's own; `*` is all.
+    pub origins: Vec<String>,
+    /// What may lie in the kernel unsent for one subscriber (TCP_NOTSENT_LOWAT): what is later waits in the ring, where
+    /// `policy` sees it.
+    pub unsent: ByteSize,
+    /// A subscriber that has not acknowledged anything for so long is dead (TCP_USER_TIMEOUT).
+    pub dead_after: Period,
+    /// While the fan-out is later than this, publishers wait for their answers.
+    pub publish_lag: Period,
+    /// Rules by pattern; the most specific pattern wins.
+    pub channel: Vec<ChannelSettings>,
+}
+
+impl Default for PushSettings {
+    fn default() -> Self {
+        let rules = Rules::default();
+        Self {
+            enabled: true,
+            prefix: "/push/".into(),
+            memory: super::OrAuto::Auto,
+            message_bytes: ByteSize::of(rules.message_bytes as u64),
+            channels: rules.channels as u32,
+            channels_per_stream: rules.channels_per_stream as u16,
+            heartbeat: Period::seconds(25),
+            retry: Period::seconds(2),
+            origins: Vec::new(),
+            unsent: ByteSize::of(16 * 1024),
+            dead_after: Period::seconds(60),
+            publish_lag: "10ms".parse().expect("a duration"),
+            channel: Vec::new(),
+        }
+    }
+}
+
+/// `[[push.channel]]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChannelSettings {
+    /// Which channels: `*` is one segment, `**` the rest.
+    pub pattern: String,
+    /// Messages that are kept for those who come later or back.
+    pub messages: u32,
+    /// Bytes of messages that are kept.
+    pub bytes: ByteSize,
+    /// How long messages are kept.
+    pub age: Period,
+    /// What becomes of a subscriber that is so slow that what it has not taken is no longer kept.
+    pub policy: Policy,
+    /// Whether it is told who comes and goes, and who is there.
+    pub presence: bool,
+}
+
+impl Default for ChannelSettings {
+    fn default() -> Self {
+        let rules = ChannelRules::default();
+        Self {
+            pattern: "**".into(),
+            messages: rules.messages as u32,
+            bytes: ByteSize::of(rules.bytes),
+            age: Period::seconds(rules.age_ms / 1_000),
+            policy: Policy::Disconnect,
+            presence: rules.presence,
+        }
+    }
+}
+
+/// `policy`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// It is disconnected: it comes back, and is told what it has missed.
+    #[default]
+    Disconnect,
+    /// It is told of the gap, and goes on with the oldest message that is kept.
+    Skip,
+    /// It gets the newest message only: for values, not for events.
+    Latest,
+}
+
+/// What `memory = "auto"` is at most.
+const MEMORY_AUTO_MAX: u64 = 256 * 1024 * 1024;
+
+impl PushSettings {
+    /// What a hub obeys.
+    ///
+    /// # Errors
+    /// A pattern is none: its place in the list, and what is wrong.
+    pub fn rules(&self) -> Result<Rules, (usize, String)> {
+        let memory = match self.memory {
+            super::OrAuto::Set(size) => size.bytes(),
+            super::OrAuto::Auto => {
+                encke_io::host::memory_limit().map_or(MEMORY_AUTO_MAX, |limit| MEMORY_AUTO_MAX.min(limit / 4))
+            }
+        };
+        let mut rules = Rules::default();
+        rules.memory_bytes = memory;
+        rules.message_bytes = usize::try_from(self.message_bytes.bytes()).unwrap_or(usize::MAX);
+        rules.channels = self.channels as usize;
+        rules.channels_per_stream = self.channels_per_stream.into();
+        rules.publish_lag_ns = self.publish_lag.nanoseconds();
+        for (place, channel) in self.channel.iter().enumerate() {
+            let pattern: Pattern = channel
+                .pattern
+                .parse()
+                .map_err(|error| (place, format!("pattern {:?}: {error}", channel.pattern)))?;
+            rules.set(
+                pattern,
+                ChannelRules {
+                    messages: channel.messages as usize,
+                    bytes: channel.bytes.bytes(),
+                    age_ms: channel.age.nanoseconds() / 1_000_000,
+                    policy: match channel.policy {
+                        Policy::Disconnect => Overrun::Disconnect,
+                        Policy::Skip => Overrun::Skip,
+                        Policy::Latest => Overrun::Latest,
+                    },
+                    presence: channel.presence,
+                    durable: false,
+                },
+            );
+        }
+        Ok(rules)
+    }
+}

@@ -1,0 +1,690 @@
+//! Channels from outside: what is published reaches everybody who listens, by whatever means they do.
+
+use std::io::Write as _;
+
+use encke_server::CloseReason;
+use encke_server::settings::{AuthSettings, PushSettings};
+use encke_wire::http1::ChunkedDecoder;
+use encke_wire::sse;
+use encke_wire::websocket::{self, Opcode};
+
+use crate::rig::{Answer, Client, Rig, Stand};
+
+on_every_stand! {
+    a_message_reaches_every_kind_of_subscriber,
+    a_stream_goes_on_where_it_was_cut,
+    what_is_no_longer_kept_is_told_as_a_gap,
+    an_id_of_another_life_is_a_gap,
+    several_channels_come_on_one_stream_in_one_order,
+    what_is_wrong_with_a_publish_is_said,
+    a_repeated_publish_is_published_once,
+    envelopes_are_published_in_order,
+    a_poll_waits_and_is_answered_with_nothing,
+    a_poll_stands_between_other_requests,
+    whoever_listens_and_goes_is_gone,
+    a_channel_can_be_asked_about_and_forgotten,
+    a_websocket_publishes_and_subscribes,
+    a_websocket_that_breaks_the_rules_is_told_and_closed,
+    handshakes_that_are_none_are_refused,
+    bytes_that_are_no_text_arrive,
+    many_subscribers_get_every_message_once,
+    the_way_in_stays_shut_to_strangers,
+    subscribers_are_sent_away_at_a_drain,
+    an_old_client_gets_a_stream_that_ends_with_the_connection,
+    who_is_there_is_told,
+}
+
+fn stand(stand: Stand) -> Rig {
+    with(stand, PushSettings::default())
+}
+
+fn with(stand: Stand, push: PushSettings) -> Rig {
+    stand.serve(|server| {
+        let server = server.mount("/", |_: &encke_server::Request<'_>, _| {
+            encke_server::Outcome::Now(encke_server::Reply::text(200, "a file\n"))
+        });
+        server.push(&push, &AuthSettings::default()).expect("settings that hold")
+    })
+}
+
+fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
+    post(rig, &format!("/push/{channel}"), "", body.as_bytes())
+}
+
+fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
+    let mut client = rig.client();
+    let mut request =
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {}\r\n\r\n", body.len())
+            .into_bytes();
+    request.extend_from_slice(body);
+    client.ask(request)
+}
+
+/// The value of a key in a flat JSON object, as it is written.
+fn json<'a>(text: &'a str, key: &str) -> &'a str {
+    let start =
+        text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {text}")) + key.len() + 3;
+    let rest = &text[start..];
+    match rest.strip_prefix('"') {
+        Some(text) => &text[..text.find('"').expect("a string ends")],
+        None => &rest[..rest.find([',', '}']).expect("a value ends")],
+    }
+}
+
+/// A stream of server-sent events.
+struct Stream {
+    client: Client,
+    decoder: ChunkedDecoder,
+    parser: sse::Parser,
+    /// Body bytes that are not parsed yet.
+    body: Vec<u8>,
+    id: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Event {
+    id: String,
+    event: String,
+    data: String,
+}
+
+impl Stream {
+    fn open(rig: &Rig, path: &str, fields: &str) -> Self {
+        let mut client = rig.client();
+        client.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{fields}\r\n"
+        ));
+        let head = client.head();
+        assert_eq!(head.status, 200, "{head:?}");
+        assert_eq!(head.field("Content-Type"), Some("text/event-stream"));
+        assert_eq!(head.field("Cache-Control"), Some("no-store, no-transform"));
+        assert_eq!(head.field("X-Accel-Buffering"), Some("no"));
+        assert_eq!(head.field("Transfer-Encoding"), Some("chunked"));
+        let parser = sse::Parser::new(1 << 20);
+        let mut stream =
+            Self { client, decoder: ChunkedDecoder::new(), parser, body: Vec::new(), id: String::new() };
+        // Its position comes before any message.
+        while stream.id.is_empty() {
+            assert_eq!(stream.look(), None);
+        }
+        stream
+    }
+
+    /// The next event.
+    fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.look() {
+                return event;
+            }
+        }
+    }
+
+    /// The next event, if one is among the bytes that have come; reads some if there are none.
+    fn look(&mut self) -> Option<Event> {
+        if self.body.is_empty() {
+            let mut bytes = self.client.read_some(1 << 16);
+            assert!(!bytes.is_empty(), "the stream has ended");
+            while !bytes.is_empty() {
+                let chunk = self.decoder.feed(&bytes).expect("chunks");
+                self.body.extend_from_slice(chunk.data);
+                let used = chunk.consumed;
+                assert!(used > 0, "a chunk line is split: {bytes:?}");
+                bytes.drain(..used);
+            }
+        }
+        let body = std::mem::take(&mut self.body);
+        let step = self.parser.feed(&body).expect("events of a sensible size");
+        let event = match step.event {
+            Some(sse::Event::Message { id, event, data }) => {
+                self.id = id.to_owned();
+                Some(Event { id: id.to_owned(), event: event.to_owned(), data: data.to_owned() })
+            }
+            Some(sse::Event::Position { id }) => {
+                self.id = id.to_owned();
+                None
+            }
+            Some(sse::Event::Retry { .. }) | None => None,
+        };
+        self.body = body[step.used..].to_vec();
+        event
+    }
+
+    fn data(&mut self) -> String {
+        self.next().data
+    }
+}
+
+/// A WebSocket.
+struct Socket(Client);
+
+impl Socket {
+    fn open(rig: &Rig, path: &str, protocol: &str) -> Self {
+        let mut client = rig.client();
+        let protocol = if protocol.is_empty() {
+            String::new()
+        } else {
+            format!("Sec-WebSocket-Protocol: {protocol}\r\n")
+        };
+        client.send(handshake(path, &protocol));
+        let head = client.head();
+        assert_eq!(head.status, 101, "{head:?}");
+        assert_eq!(head.field("Sec-WebSocket-Accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+        Self(client)
+    }
+
+    fn say(&mut self, opcode: Opcode, payload: &[u8]) {
+        let mut frame = Vec::new();
+        websocket::put_masked(&mut frame, opcode, payload, [1, 2, 3, 4]);
+        self.0.send(frame);
+    }
+
+    /// The next frame: its opcode and payload.
+    fn hear(&mut self) -> (u8, Vec<u8>) {
+        let head = self.0.read_exact(2);
+        assert_eq!(head[0] & 0x70, 0, "reserved bits");
+        assert_eq!(head[1] & 0x80, 0, "a server does not mask");
+        let len = match head[1] {
+            126 => u16::from_be_bytes(self.0.read_exact(2).try_into().expect("two bytes")) as usize,
+            127 => u64::from_be_bytes(self.0.read_exact(8).try_into().expect("eight bytes")) as usize,
+            len => len as usize,
+        };
+        (head[0] & 0xf, self.0.read_exact(len))
+    }
+
+    fn text(&mut self) -> String {
+        let (opcode, payload) = self.hear();
+        assert_eq!(opcode, 1, "{:?}", String::from_utf8_lossy(&payload));
+        String::from_utf8(payload).expect("text")
+    }
+
+    fn close_code(&mut self) -> u16 {
+        let (opcode, payload) = self.hear();
+        assert_eq!(opcode, 8, "{:?}", String::from_utf8_lossy(&payload));
+        u16::from_be_bytes(payload[..2].try_into().expect("a code"))
+    }
+}
+
+fn handshake(path: &str, fields: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{fields}\r\n"
+    )
+}
+
+fn wait_for_subscribers(rig: &Rig, count: u64) {
+    rig.wait(|| rig.count("encke_push_subscribers") == count, &format!("{count} subscribers"));
+}
+
+fn a_message_reaches_every_kind_of_subscriber(on: Stand) {
+    let rig = stand(on);
+    let mut sse = Stream::open(&rig, "/push/news", "");
+    let mut ndjson = rig.client();
+    ndjson.send(
+        "GET /push/news HTTP/1.1\r\nHost: a\r\nAccept: application/x-ndjson\r\n\r\n"
+            .replace("Host: a", "Host: localhost"),
+    );
+    assert_eq!(ndjson.head().field("Content-Type"), Some("application/x-ndjson"));
+    let mut raw = rig.client();
+    raw.send("GET /push/news HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut batch = rig.client();
+    batch.send("GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
+    let mut payloads = Socket::open(&rig, "/push/news", "");
+    let mut envelopes = Socket::open(&rig, "/push/news", "chat, encke.v1");
+    assert_eq!(json(&envelopes.text(), "op"), "ok");
+    wait_for_subscribers(&rig, 6);
+
+    let told = publish(&rig, "news", "hello");
+    assert_eq!(told.status, 201, "{told:?}");
+    let id = json(told.text(), "id").to_owned();
+    rig.wait(
+        || {
+            let info = rig.client().get("/push/news?info");
+            json(info.text(), "messages") == "1"
+        },
+        "the message is kept",
+    );
+
+    let event = sse.next();
+    assert_eq!((event.id.as_str(), event.event.as_str(), event.data.as_str()), (&*id, "message", "hello"));
+    let answer = raw.answer();
+    assert_eq!((answer.status, answer.text()), (200, "hello"));
+    assert_eq!(answer.field("Encke-Id"), Some(&*id));
+    assert_eq!(answer.field("ETag"), Some(&*format!("\"{id}\"")));
+    assert_eq!(answer.field("Encke-More"), Some("0"));
+    assert_eq!(answer.field("X-Content-Type-Options"), Some("nosniff"));
+    assert_eq!(answer.field("Content-Security-Policy"), Some("sandbox"));
+    let answer = batch.answer();
+    assert_eq!((json(answer.text(), "data"), json(answer.text(), "next")), ("hello", &*id));
+    assert_eq!(payloads.hear(), (1, b"hello".to_vec()));
+    let text = envelopes.text();
+    assert_eq!((json(&text, "id"), json(&text, "channel"), json(&text, "data")), (&*id, "news", "hello"));
+    let mut line = Vec::new();
+    while !line.ends_with(b"}\n\r\n") {
+        line.extend_from_slice(&ndjson.read_some(1 << 16));
+    }
+    let text = String::from_utf8(line).expect("JSON");
+    assert_eq!((json(&text, "id"), json(&text, "data")), (&*id, "hello"));
+}
+
+fn a_stream_goes_on_where_it_was_cut(on: Stand) {
+    let rig = stand(on);
+    let mut first = Stream::open(&rig, "/push/a", "");
+    let start = first.id.clone();
+    publish(&rig, "a", "one");
+    assert_eq!(first.data(), "one");
+    let seen = first.id.clone();
+    drop(first);
+    for text in ["two", "three"] {
+        publish(&rig, "a", text);
+    }
+    let mut again = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {seen}\r\n"));
+    assert_eq!([again.data(), again.data()], ["two", "three"]);
+    // The position of the start counts, too; and the field beats the query.
+    let mut all = Stream::open(&rig, "/push/a?since=now", &format!("Last-Event-ID: {start}\r\n"));
+    assert_eq!([all.data(), all.data(), all.data()], ["one", "two", "three"]);
+    let mut last = Stream::open(&rig, "/push/a?since=last:1", "");
+    assert_eq!(last.data(), "three");
+    // A poll goes on by the tag of its answer.
+    let mut poll = rig.client();
+    let ask =
+        |tag: &str| format!("GET /push/a?wait=5 HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n");
+    let answer = poll.ask(ask(&format!("\"{start}\"")));
+    assert_eq!((answer.text(), answer.field("Encke-More")), ("one", Some("2")));
+    let answer = poll.ask(ask(answer.field("ETag").expect("it has one")));
+    assert_eq!((answer.text(), answer.field("Encke-More")), ("two", Some("1")));
+}
+
+fn what_is_no_longer_kept_is_told_as_a_gap(on: Stand) {
+    let rig = stand(on);
+    let start = Stream::open(&rig, "/push/a", "").id;
+    for number in 0..150 {
+        assert_eq!(publish(&rig, "a", &number.to_string()).status, 201);
+    }
+    let mut stream = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {start}\r\n"));
+    let gap = stream.next();
+    assert_eq!(gap.event, "encke.gap");
+    assert_eq!((json(&gap.data, "from"), json(&gap.data, "reason")), (&*start, "away"));
+    for number in 50..150 {
+        assert_eq!(stream.data(), number.to_string());
+    }
+    let answer = rig.client().ask(format!("GET /push/a?since={start} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert_eq!(answer.text(), "50");
+    assert!(answer.field("Encke-Gap").is_some_and(|gap| gap.contains("reason=away")), "{answer:?}");
+}
+
+fn an_id_of_another_life_is_a_gap(on: Stand) {
+    let rig = stand(on);
+    publish(&rig, "a", "kept");
+    for id in ["0000000000001-7", "what is this", "\u{1f600}"] {
+        let mut stream = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {id}\r\n"));
+        let gap = stream.next();
+        assert_eq!((gap.event.as_str(), json(&gap.data, "reason")), ("encke.gap", "epoch"), "{id}");
+        assert_eq!(stream.data(), "kept", "{id}");
+    }
+}
+
+fn several_channels_come_on_one_stream_in_one_order(on: Stand) {
+    let rig = stand(on);
+    let mut stream = Stream::open(&rig, "/push/a,b/c,a", "");
+    for (channel, text) in [("a", "1"), ("b/c", "2"), ("d", "not this"), ("a", "3"), ("b/c", "4")] {
+        publish(&rig, channel, text);
+    }
+    for (channel, text) in [("a", "1"), ("b/c", "2"), ("a", "3"), ("b/c", "4")] {
+        let event = stream.next();
+        assert_eq!((json(&event.data, "channel"), json(&event.data, "data")), (channel, text));
+        assert_eq!(json(&event.data, "id"), event.id);
+    }
+    let told = publish(&rig, "a,b/c", "both");
+    assert!(told.text().contains("\"ids\":["), "{told:?}");
+    assert_eq!([json(&stream.data(), "data"), json(&stream.data(), "data")], ["both", "both"]);
+}
+
+fn what_is_wrong_with_a_publish_is_said(on: Stand) {
+    let push = PushSettings { message_bytes: "1KiB".parse().expect("a size"), ..PushSettings::default() };
+    let rig = with(on, push);
+    for (path, fields, status) in [
+        ("/push/", "", 400),
+        ("/push/a//b", "", 400),
+        ("/push/a/", "", 400),
+        ("/push/.a", "", 400),
+        ("/push/a%2Fb%20c", "", 400),
+        ("/push/a?since=yesterday", "", 400),
+        ("/push/a", "Encke-Event: encke.gap\r\n", 400),
+        ("/push/a", "Content-Type: nonsense\r\n", 400),
+    ] {
+        let answer = post(&rig, path, fields, b"x");
+        assert_eq!(answer.status, status, "{path} {fields}: {answer:?}");
+        assert!(answer.text().len() > 12, "{path}: {answer:?}");
+    }
+    assert_eq!(publish(&rig, &"x".repeat(201), "x").status, 400);
+    assert_eq!(publish(&rig, "1/2/3/4/5/6/7/8/9", "x").status, 400);
+    assert_eq!(publish(&rig, "a", &"x".repeat(1024)).status, 201);
+    assert_eq!(publish(&rig, "a", &"x".repeat(1025)).status, 413);
+    let answer = rig.client().ask("PATCH /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(answer.status, 405);
+    assert!(answer.field("Allow").is_some_and(|allow| allow.contains("POST")), "{answer:?}");
+}
+
+fn a_repeated_publish_is_published_once(on: Stand) {
+    let rig = stand(on);
+    let once = |body: &str| post(&rig, "/push/a", "Idempotency-Key: k1\r\n", body.as_bytes());
+    let first = once("text");
+    let again = once("text");
+    assert_eq!((first.status, again.status), (201, 200));
+    assert_eq!(json(first.text(), "id"), json(again.text(), "id"));
+    assert_eq!(once("another").status, 422);
+    let info = rig.client().get("/push/a?info");
+    assert_eq!(json(info.text(), "messages"), "1");
+}
+
+fn envelopes_are_published_in_order(on: Stand) {
+    let rig = stand(on);
+    let mut stream = Stream::open(&rig, "/push/a,b", "");
+    let lines =
+        "{\"channel\":\"a\",\"data\":\"one\",\"event\":\"x\"}\n\n{\"channel\":\"b\",\"data64\":\"dHdv\"}\n";
+    let answer = post(&rig, "/push/", "Content-Type: application/x-ndjson\r\n", lines.as_bytes());
+    assert_eq!((answer.status, json(answer.text(), "published")), (201, "2"));
+    let event = stream.next();
+    assert_eq!((event.event.as_str(), json(&event.data, "data")), ("x", "one"));
+    assert_eq!(json(&stream.data(), "data"), "two");
+    let wrong = "{\"channel\":\"a\",\"data\":\"kept back\"}\n{\"chanel\":\"a\",\"data\":\"x\"}\n";
+    let answer = post(&rig, "/push/", "Content-Type: application/x-ndjson\r\n", wrong.as_bytes());
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().starts_with("line 2: unknown field `chanel`"), "{answer:?}");
+    publish(&rig, "a", "after");
+    assert_eq!(json(&stream.data(), "data"), "after", "nothing of a bad request was published");
+}
+
+fn a_poll_waits_and_is_answered_with_nothing(on: Stand) {
+    let rig = stand(on);
+    let mut client = rig.client();
+    let now = client.get("/push/a?wait=0");
+    assert_eq!((now.status, now.body.len()), (204, 0));
+    let id = now.field("Encke-Id").expect("from where to go on").to_owned();
+    let waited = client.get("/push/a?wait=1");
+    assert_eq!(waited.status, 204);
+    publish(&rig, "a", "between two polls");
+    assert_eq!(client.get(&format!("/push/a?since={id}")).text(), "between two polls");
+    let batch = client
+        .ask("GET /push/a?wait=0&since=all HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
+    assert_eq!(json(batch.text(), "data"), "between two polls");
+    client.send("HEAD /push/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.answer_to_head().status, 200, "HEAD never waits");
+    assert_eq!(client.get("/push/a?wait=soon").status, 400);
+}
+
+fn a_poll_stands_between_other_requests(on: Stand) {
+    let rig = stand(on);
+    let mut client = rig.client();
+    client.send(
+        "GET /f HTTP/1.1\r\nHost: localhost\r\n\r\nGET /push/a HTTP/1.1\r\nHost: localhost\r\n\r\n\
+         GET /g HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    );
+    assert_eq!(client.answer().text(), "a file\n");
+    wait_for_subscribers(&rig, 1);
+    publish(&rig, "a", "now");
+    assert_eq!(client.answer().text(), "now");
+    assert_eq!(client.answer().text(), "a file\n");
+}
+
+fn whoever_listens_and_goes_is_gone(on: Stand) {
+    let rig = stand(on);
+    let mut polls: Vec<Client> = (0..4).map(|_| rig.client()).collect();
+    for poll in &mut polls {
+        // What follows lies unread while the poll waits; the end is seen all the same.
+        poll.send("GET /push/a HTTP/1.1\r\nHost: localhost\r\n\r\nGET /push/b");
+    }
+    let stream = Stream::open(&rig, "/push/a", "");
+    wait_for_subscribers(&rig, 5);
+    for poll in &mut polls {
+        poll.finish();
+    }
+    wait_for_subscribers(&rig, 1);
+    stream.client.reset();
+    wait_for_subscribers(&rig, 0);
+    drop(polls);
+    rig.wait(|| rig.connections() == 0, "all connections are closed");
+    assert_eq!(json(publish(&rig, "a", "x").text(), "id").split('-').count(), 2);
+}
+
+fn a_channel_can_be_asked_about_and_forgotten(on: Stand) {
+    let rig = stand(on);
+    assert_eq!(rig.client().get("/push/a?info").status, 404);
+    let stream = Stream::open(&rig, "/push/a", "");
+    let first = publish(&rig, "a", "one");
+    publish(&rig, "a", "two");
+    let info = rig.client().get("/push/a?info");
+    assert_eq!((json(info.text(), "messages"), json(info.text(), "first")), ("2", json(first.text(), "id")));
+    let answer = rig.client().ask("DELETE /push/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(answer.status, 204);
+    let info = rig.client().get("/push/a?info");
+    assert_eq!((json(info.text(), "messages"), json(info.text(), "first")), ("0", "null"));
+    // Whoever was before that is told.
+    let mut back = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {}\r\n", json(first.text(), "id")));
+    assert_eq!(back.next().event, "encke.gap");
+    drop(stream);
+}
+
+fn a_websocket_publishes_and_subscribes(on: Stand) {
+    let rig = stand(on);
+    let mut socket = Socket::open(&rig, "/push/a", "encke.v1");
+    let start = socket.text();
+    assert_eq!(json(&start, "op"), "ok");
+    let mut other = Stream::open(&rig, "/push/a", "");
+    socket.say(Opcode::Text, br#"{"op":"publish","channel":"a","data":"by socket","ref":7}"#);
+    let (first, second) = (socket.text(), socket.text());
+    let (ok, own) = if first.contains("\"op\"") { (first, second) } else { (second, first) };
+    assert_eq!((json(&ok, "op"), json(&ok, "ref")), ("ok", "7"));
+    assert_eq!((json(&own, "data"), json(&own, "id")), ("by socket", json(&ok, "id")));
+    assert_eq!(other.data(), "by socket");
+
+    socket.say(Opcode::Text, br#"{"op":"subscribe","channels":["b","c/d"],"ref":8}"#);
+    assert_eq!(json(&socket.text(), "ref"), "8");
+    publish(&rig, "c/d", "more");
+    assert_eq!(json(&socket.text(), "channel"), "c/d");
+    socket.say(Opcode::Text, br#"{"op":"unsubscribe","channels":["a"],"ref":9}"#);
+    assert_eq!(json(&socket.text(), "ref"), "9");
+    publish(&rig, "a", "unheard");
+    publish(&rig, "b", "heard");
+    assert_eq!(json(&socket.text(), "data"), "heard");
+
+    for wrong in [
+        "{",
+        "{\"op\":\"fly\",\"ref\":1}",
+        "{\"op\":\"publish\",\"ref\":1}",
+        "{\"op\":\"subscribe\",\"channels\":[\"a b\"]}",
+    ] {
+        socket.say(Opcode::Text, wrong.as_bytes());
+        let answer = socket.text();
+        assert_eq!((json(&answer, "op"), json(&answer, "status")), ("error", "400"), "{wrong}");
+    }
+    socket.say(Opcode::Ping, b"there?");
+    assert_eq!(socket.hear(), (10, b"there?".to_vec()));
+    socket.say(Opcode::Close, &1000_u16.to_be_bytes());
+    assert_eq!(socket.close_code(), 1000);
+    rig.wait_for_closes(CloseReason::PeerDone, 1);
+
+    let mut plain = Socket::open(&rig, "/push/a", "");
+    wait_for_subscribers(&rig, 2);
+    plain.say(Opcode::Binary, &[0xff, 0]);
+    assert_eq!(plain.hear(), (2, vec![0xff, 0]));
+    assert!(other.data().contains("unheard"));
+    assert_eq!(other.data(), "data:application/octet-stream;base64,/wA=");
+}
+
+fn a_websocket_that_breaks_the_rules_is_told_and_closed(on: Stand) {
+    let rig = stand(on);
+    let masked = |opcode: Opcode, payload: &[u8]| {
+        let mut frame = Vec::new();
+        websocket::put_masked(&mut frame, opcode, payload, [9, 8, 7, 6]);
+        frame
+    };
+    let mut unfinished = masked(Opcode::Text, b"caf\xc3");
+    unfinished[0] &= 0x7f;
+    let cases: Vec<(&str, Vec<u8>, u16)> = vec![
+        ("not masked", vec![0x81, 1, b'x'], 1002),
+        ("a reserved bit", [&[0xc1], &masked(Opcode::Text, b"x")[1..]].concat(), 1002),
+        ("a reserved opcode", [&[0x83], &masked(Opcode::Text, b"x")[1..]].concat(), 1002),
+        ("a long way to say 1", vec![0x81, 0xfe, 0, 1, 0, 0, 0, 0, b'x'], 1002),
+        ("an announced giant", vec![0x82, 0xff, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1009),
+        ("no UTF-8", masked(Opcode::Text, b"\xff"), 1007),
+        (
+            "no UTF-8, seen before the end",
+            [&unfinished[..], &masked(Opcode::Continuation, b"\x28")].concat(),
+            1007,
+        ),
+        ("a continuation of nothing", masked(Opcode::Continuation, b"x"), 1002),
+        ("a ping in pieces", [&[0x09], &masked(Opcode::Ping, b"x")[1..]].concat(), 1002),
+        ("a close code that nobody may send", masked(Opcode::Close, &1005_u16.to_be_bytes()), 1002),
+    ];
+    for (what, bytes, code) in cases {
+        let mut socket = Socket::open(&rig, "/push/a", "encke.v1");
+        socket.text();
+        socket.0.send(&bytes);
+        assert_eq!(socket.close_code(), code, "{what}");
+        assert_eq!(socket.0.end(), crate::rig::End::Finished, "{what}");
+    }
+}
+
+fn handshakes_that_are_none_are_refused(on: Stand) {
+    let rig = stand(on);
+    let good = handshake("/push/a", "");
+    for (from, to, status) in [
+        ("Version: 13", "Version: 12", 426),
+        ("Sec-WebSocket-Version: 13\r\n", "", 426),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", 400),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "short", 400),
+        ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", 400),
+        ("Connection: Upgrade", "Connection: close", 400),
+    ] {
+        let answer = rig.client().ask(good.replace(from, to));
+        assert_eq!(answer.status, status, "{from} → {to}: {answer:?}");
+    }
+    let answer = rig.client().ask(good.replace("Version: 13", "Version: 8"));
+    assert_eq!(answer.field("Sec-WebSocket-Version"), Some("13"));
+}
+
+fn bytes_that_are_no_text_arrive(on: Stand) {
+    let rig = stand(on);
+    let mut stream = Stream::open(&rig, "/push/a", "");
+    let bytes: Vec<u8> = (0..=255).collect();
+    post(&rig, "/push/a", "Content-Type: image/x\r\n", &bytes);
+    assert!(stream.data().starts_with("data:image/x;base64,AAECAw"));
+    for text in ["", "one line", "two\nlines", "\n", "ends\n", "日本語 \u{1f680}"] {
+        publish(&rig, "a", text);
+        assert_eq!(stream.data(), text);
+    }
+    let answer = rig.client().get("/push/a?since=all&wait=0");
+    assert_eq!((answer.field("Content-Type"), answer.body), (Some("image/x"), bytes));
+    // What curl says of every body says nothing.
+    post(&rig, "/push/b", "Content-Type: application/x-www-form-urlencoded\r\n", b"a=b");
+    let answer = rig.client().get("/push/b?since=all&wait=0");
+    assert_eq!(answer.field("Content-Type"), Some("text/plain; charset=utf-8"));
+}
+
+fn many_subscribers_get_every_message_once(on: Stand) {
+    let rig = stand(on);
+    let mut streams: Vec<Stream> = (0..60).map(|_| Stream::open(&rig, "/push/a", "")).collect();
+    let mut sockets: Vec<Socket> = (0..20).map(|_| Socket::open(&rig, "/push/a", "")).collect();
+    wait_for_subscribers(&rig, 80);
+    let mut publishers: Vec<Client> = (0..4).map(|_| rig.client()).collect();
+    for round in 0..20 {
+        for (number, publisher) in publishers.iter_mut().enumerate() {
+            let body = format!("{:04}", round * 4 + number);
+            let request =
+                format!("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n{body}");
+            assert_eq!(publisher.ask(request).status, 201);
+        }
+    }
+    for stream in &mut streams {
+        for number in 0..80 {
+            assert_eq!(stream.data(), format!("{number:04}"));
+        }
+    }
+    for socket in &mut sockets {
+        for number in 0..80 {
+            assert_eq!(socket.text(), format!("{number:04}"));
+        }
+    }
+}
+
+/// Without a settings file channels are open to programs and pages of this machine, and to nothing that may speak for
+/// somebody else.
+fn the_way_in_stays_shut_to_strangers(on: Stand) {
+    let rig = stand(on);
+    for (fields, status) in [
+        ("Host: localhost\r\n", 201),
+        ("Host: 127.0.0.1:80\r\nOrigin: http://localhost:3000\r\n", 201),
+        ("Host: [::1]\r\n", 201),
+        ("Host: evil.example\r\n", 401),
+        ("Host: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n", 401),
+        ("Host: localhost\r\nForwarded: for=192.0.2.1\r\n", 401),
+        ("Host: localhost\r\nVia: 1.1 proxy\r\n", 401),
+        ("Host: localhost\r\nOrigin: https://evil.example\r\nContent-Type: text/plain\r\n", 403),
+        ("Host: localhost\r\nOrigin: null\r\nContent-Type: text/plain\r\n", 403),
+    ] {
+        let answer = rig.client().ask(format!("POST /push/a HTTP/1.1\r\n{fields}Content-Length: 1\r\n\r\nx"));
+        assert_eq!(answer.status, status, "{fields}: {answer:?}");
+        let read = rig.client().ask(format!("GET /push/a?wait=0 HTTP/1.1\r\n{fields}\r\n"));
+        assert_eq!(read.status == 204, status == 201, "{fields}: {read:?}");
+    }
+}
+
+fn subscribers_are_sent_away_at_a_drain(on: Stand) {
+    let rig = stand(on);
+    let mut stream = Stream::open(&rig, "/push/a", "");
+    let mut socket = Socket::open(&rig, "/push/a", "encke.v1");
+    socket.text();
+    let mut poll = rig.client();
+    poll.send("GET /push/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wait_for_subscribers(&rig, 3);
+    rig.running().drain(std::time::Duration::ZERO, std::time::Duration::from_secs(2));
+    let answer = poll.answer();
+    assert!(answer.status == 204, "{answer:?}");
+    assert_eq!(socket.close_code(), 1012);
+    let (rest, end) = stream.client.rest();
+    let rest = String::from_utf8(rest).expect("text");
+    assert!(rest.contains("retry: ") && rest.ends_with("0\r\n\r\n"), "{rest}");
+    assert_eq!(end, crate::rig::End::Finished);
+}
+
+fn an_old_client_gets_a_stream_that_ends_with_the_connection(on: Stand) {
+    let push = PushSettings { origins: Vec::new(), ..PushSettings::default() };
+    let mut auth = AuthSettings::default();
+    auth.anonymous = encke_server::settings::Act::ALL.to_vec();
+    let rig = on.serve(|server| server.push(&push, &auth).expect("settings that hold"));
+    let mut client = rig.client();
+    client.send("GET /push/a HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n");
+    let head = client.head();
+    assert_eq!((head.status, head.field("Transfer-Encoding"), head.closes()), (200, None, true));
+    wait_for_subscribers(&rig, 1);
+    publish(&rig, "a", "old");
+    let mut text = Vec::new();
+    while !text.ends_with(b"data: old\n\n") {
+        let some = client.read_some(4096);
+        assert!(!some.is_empty(), "{:?}", String::from_utf8_lossy(&text));
+        text.write_all(&some).expect("memory");
+    }
+}
+
+fn who_is_there_is_told(on: Stand) {
+    let mut push = PushSettings::default();
+    let rules = encke_server::settings::ChannelSettings {
+        pattern: "room/*".into(),
+        presence: true,
+        ..encke_server::settings::ChannelSettings::default()
+    };
+    push.channel.push(rules);
+    let rig = with(on, push);
+    let mut ann = Stream::open(&rig, "/push/room/1?name=ann", "");
+    let joined = ann.next();
+    assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "ann"));
+    let bob = Stream::open(&rig, "/push/room/1?name=bob", "");
+    let joined = ann.next();
+    assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "bob"));
+    let info = rig.client().get("/push/room/1?info");
+    assert!(info.text().contains(r#""members":["ann","bob"]"#), "{info:?}");
+    drop(bob);
+    let left = ann.next();
+    assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));
+}
