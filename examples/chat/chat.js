@@ -56,7 +56,7 @@ const kept = {
 
 let texts = TEXTS[kept.language] ?? TEXTS.en;
 /** The room on the screen, and everything that goes with it. */
-let place = { room: '', stream: undefined, members: new Set(), subscribers: 0, unsent: new Map(), last: undefined, day: '' };
+let place = { room: '', stream: undefined, members: new Set(), subscribers: 0, unsent: new Map() };
 let unread = 0;
 
 /* Rooms */
@@ -69,7 +69,7 @@ function channelOf(room) {
 
 function enter(room) {
   place.stream?.close();
-  place = { room, stream: undefined, members: new Set(), subscribers: 0, unsent: new Map(), last: undefined, day: '' };
+  place = { room, stream: undefined, members: new Set(), subscribers: 0, unsent: new Map() };
   log.replaceChildren(emptiness());
   unread = 0;
   const present = place;
@@ -163,19 +163,13 @@ function say(text) {
 }
 
 function message(name, text, time, mine) {
-  const element = document.createElement('li');
-  const more = place.last && place.last.name === name && time - place.last.time < TOGETHER_MS;
-  place.last = { name, time };
-  element.className = `message${mine ? ' mine' : ''}${more ? ' more' : ''}`;
-  const who = part('div', 'who', name);
+  const element = part('li', mine ? 'message mine' : 'message');
   const bubble = part('div', 'bubble');
-  bubble.append(...linked(text));
-  const clock = part('time', '', time.toLocaleTimeString(document.documentElement.lang, { hour: '2-digit', minute: '2-digit' }));
+  const clock = part('time', '', time.toLocaleTimeString(document.documentElement.lang, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' }));
   clock.dateTime = time.toISOString();
-  bubble.append(clock);
-  element.append(face(name), who, bubble);
-  element.day = time.toLocaleDateString(document.documentElement.lang, { dateStyle: 'full' });
-  return element;
+  bubble.append(...linked(text), clock);
+  element.append(face(name), part('div', 'who', name), bubble);
+  return Object.assign(element, { name, time });
 }
 
 /** Text, with the addresses in it as links. */
@@ -188,19 +182,28 @@ function linked(text) {
   });
 }
 
+/** Adds a line to the log. What has not been delivered stays below what has: nobody knows its place yet. */
 function add(element, jump = false) {
   const low = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  const heard = element.matches('.message:not(.unsent)');
+  const below = element.matches('.unsent') ? null : log.querySelector('.unsent');
   log.querySelector('.empty')?.remove();
-  if (element.day && element.day !== place.day) {
-    if (place.day || element.day !== new Date().toLocaleDateString(document.documentElement.lang, { dateStyle: 'full' })) log.append(line('day', element.day));
-    place.day = element.day;
+  if (heard) {
+    const before = [...log.children].findLast((one) => !one.matches('.unsent'));
+    const day = dayOf(element.time);
+    if (day !== (before?.time ? dayOf(before.time) : dayOf(new Date()))) log.insertBefore(line('day', day), below);
+    else if (before?.name === element.name && element.time - before.time < TOGETHER_MS) element.classList.add('more');
   }
-  log.append(element);
+  log.insertBefore(element, below);
   while (log.children.length > LINES_MAX) log.firstElementChild.remove();
   if (low || jump) log.scrollTop = log.scrollHeight;
-  else if (element.classList.contains('message')) unread++;
-  if (document.hidden && element.classList.contains('message')) document.title = `● ${place.room} · ${texts.title}`;
+  else if (heard) unread++;
+  if (document.hidden && heard) document.title = `● ${place.room} · ${texts.title}`;
   showNewer();
+}
+
+function dayOf(time) {
+  return time.toLocaleDateString(document.documentElement.lang, { dateStyle: 'full' });
 }
 
 /* What the page shows */
