@@ -335,7 +335,7 @@ impl Hub {
                 }
             }
             Feed::Lost { channel, to } => {
-                self.head = self.head.max(to);
+                // What others have between here and there is still to come: the head stays.
                 let Some(&at) = self.names.get(&channel) else { return };
                 let channel = &mut self.channels[at];
                 if channel.open {
@@ -423,15 +423,20 @@ impl Hub {
         }
     }
 
-    /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. For one who knows all there
-    /// is, that is where the hub is. `None` if it is not there, or its channels are not known yet.
-    pub fn position_of(&self, id: SubscriberId) -> Option<Position> {
-        let subscriber = self.subscribers.get(id.0)?;
-        if subscriber.rest.as_ref().is_some_and(|rest| rest.since.is_some()) || !self.all_open(id.0) {
+    /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. One who knows all there is
+    /// stands where the hub is, from now on. `None` if it is not there, or its channels are not known yet.
+    pub fn position_of(&mut self, id: SubscriberId) -> Option<Position> {
+        let SubscriberId(id) = id;
+        let unknown = self.subscribers.get(id)?.rest.as_ref().is_some_and(|rest| rest.since.is_some());
+        if unknown || !self.all_open(id) {
             return None;
         }
-        let behind = self.is_behind(id.0).0;
-        let offset = if behind { subscriber.position } else { subscriber.position.max(self.head) };
+        let behind = self.is_behind(id).0;
+        let subscriber = &mut self.subscribers[id];
+        if !behind {
+            subscriber.position = subscriber.position.max(self.head);
+        }
+        let offset = subscriber.position;
         Some(self.at(offset))
     }
 
@@ -515,7 +520,11 @@ impl Hub {
         let mut gap = self.subscribers[id].rest.as_mut().and_then(|rest| rest.gap.take());
         if self.is_lost(id) {
             // It stood in line for longer than its first messages were kept.
-            gap = self.lose(id).gap.map(|lost| gap.map_or(lost, |gap| Gap { to: lost.to, ..gap })).or(gap);
+            let lost = self.lose(id).gap;
+            gap = match (gap, lost) {
+                (Some(gap), Some(lost)) => Some(Gap { to: gap.to.max(lost.to), ..gap }),
+                (gap, lost) => gap.or(lost),
+            };
         }
         self.compact(id);
         let subscriber = &mut self.subscribers[id];
@@ -1112,17 +1121,14 @@ fn set_floors(channels: &Slab<Channel>, links: &mut [Link], floor: impl Fn(&Chan
     }
 }
 
-/// The offset right before the first message above the floors; if there is none, where the hub is.
+/// The offset right before the first message above the floors; if there is none, where the hub is. (A loss that is
+/// told ahead of its place may lie beyond: there, messages of other channels are still to come.)
 fn before_first(channels: &Slab<Channel>, links: &[Link], head: u64) -> u64 {
     let firsts = links.iter().filter_map(|link| {
         let channel = &channels[link.channel];
         channel.message(channel.index_after(link.floor))
     });
-    let lost_to = links.iter().map(|link| channels[link.channel].lost_to).max();
-    match firsts.map(|message| message.offset).min() {
-        Some(first) => first - 1,
-        None => head.max(lost_to.unwrap_or(0)),
-    }
+    firsts.map(|message| message.offset).min().map_or(head, |first| first - 1)
 }
 
 /// The offset behind which the last `count` messages of all channels together lie.

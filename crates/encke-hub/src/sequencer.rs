@@ -11,8 +11,9 @@
 //! does not come for its feed finds later what the rings still hold, and is told what they have lost.
 //!
 //! **The order of a feed** is that of offsets over all channels of the core: a heap holds the marks by the offset of
-//! what comes next. Rings lose messages meanwhile, so a mark may be early, never late: when it comes up it is looked
-//! at anew, and goes back if its offset has grown.
+//! what comes next. Rings go on meanwhile, so a mark may be early, never late: when it comes up, and the message at
+//! its place is gone, the loss is told at that place; if it stood for a loss only, and the next message is farther
+//! on, it goes back there.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -475,23 +476,24 @@ impl Sequencer {
         }
         channel.readers[number].mark = 0;
         let next = channel.next_for(number)?;
-        if next > offset {
-            self.mark(number, at);
-            return None;
-        }
-        let reader = &mut channel.readers[number];
         let lost_to = channel.lost_to;
-        reader.lost_to = lost_to;
-        reader.told = reader.told.max(channel.gone);
-        let feed = match channel.ring.get((reader.told - channel.gone) as usize) {
-            Some(message) => {
-                reader.told += 1;
-                Feed::Message { message: Arc::clone(message), lost_to }
+        let reader = &mut channel.readers[number];
+        let feed = if let Next::Message(message) = next {
+            if message.offset > offset {
+                self.mark(number, at);
+                return None;
             }
-            None => Feed::Lost { channel: channel.name.clone(), to: lost_to },
+            reader.told += 1;
+            let core = &mut self.cores[number];
+            core.fed_to = core.fed_to.max(offset);
+            Feed::Message { message, lost_to }
+        } else {
+            // Right away: what comes next of the channel may be far behind the messages that it has lost, and whoever
+            // is told anything behind those must know of the loss.
+            reader.told = reader.told.max(channel.gone);
+            Feed::Lost { channel: channel.name.clone(), to: lost_to }
         };
-        let core = &mut self.cores[number];
-        core.fed_to = core.fed_to.max(next);
+        channel.readers[number].lost_to = lost_to;
         self.mark(number, at);
         Some(feed)
     }
@@ -502,10 +504,14 @@ impl Sequencer {
         if channel.readers[number].mark == 0
             && let Some(next) = channel.next_for(number)
         {
+            let offset = match next {
+                Next::Message(message) => message.offset,
+                Next::Lost => channel.lost_to,
+            };
             let core = &mut self.cores[number];
             core.marked += 1;
             channel.readers[number].mark = core.marked;
-            core.marks.push(Reverse((next, at, core.marked)));
+            core.marks.push(Reverse((offset, at, core.marked)));
         }
     }
 
@@ -689,16 +695,18 @@ impl Sequencer {
 }
 
 impl Channel {
-    /// The offset of what a core is to be told next: the next message, or what was lost if there is none.
-    fn next_for(&self, core: usize) -> Option<u64> {
+    /// What a core is to be told next.
+    fn next_for(&self, core: usize) -> Option<Next> {
         let reader = &self.readers[core];
         if !reader.opened {
             return None;
         }
-        let next = reader.told.max(self.gone) - self.gone;
-        match self.ring.get(next as usize) {
-            Some(message) => Some(message.offset),
-            None => (self.lost_to > reader.lost_to).then_some(self.lost_to),
+        // Messages went before it was told of them.
+        let Some(index) = reader.told.checked_sub(self.gone) else { return Some(Next::Lost) };
+        match self.ring.get(index as usize) {
+            Some(message) => Some(Next::Message(Arc::clone(message))),
+            None if self.lost_to > reader.lost_to => Some(Next::Lost),
+            None => None,
         }
     }
 
@@ -706,6 +714,14 @@ impl Channel {
     fn expires_ms(&self) -> Option<u64> {
         self.ring.front().map(|oldest| oldest.unix_ms.saturating_add(self.rules.age_ms))
     }
+}
+
+/// What a core is told of a channel.
+enum Next {
+    /// A message, and with it what was lost.
+    Message(Arc<Message>),
+    /// Only what was lost.
+    Lost,
 }
 
 /// Whether a text may stand in a line of a protocol: not empty, not long, no line ends or other control characters.

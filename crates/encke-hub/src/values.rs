@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::message::Message;
 use crate::name::Name;
 
-/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told an offset,
-/// it has told everything of those channels up to it.
+/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message or
+/// an opening, it has told everything of those channels up to there, or that it is lost.
 #[derive(Clone, Debug)]
 pub enum Feed {
     /// The answer to [`Request::Want`]: what there is.

@@ -1,0 +1,1084 @@
+//! Whatever the order in which queues deliver: every subscriber gets each message of its channels once and in order,
+//! or is told of a gap, and no gap is told that no lost message justifies.
+//!
+//! A seed makes a world: a sequencer, one to four hubs, queues between them that deliver when they like and in pieces,
+//! publishers, subscribers of all kinds that come, are slow, are cut and come back. Beside it stands a model that
+//! knows nothing of rings, passes and floors: a list of all messages of each channel, how many of them the sequencer
+//! has let go of (asked of it after each step), and what each client must still get. `ORDERS_SEED=n` runs one world.
+//!
+//! Three planted faults, each one line, and the seed at which this test first found it, are listed at the end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_hub::{
+    ChannelRules, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name, Now, Once,
+    Overrun, Position, Published, Request, Rules, Run, Sequencer, Since, Subscribe, SubscriberId, What,
+};
+
+const SEEDS: u64 = 1_000;
+const STEPS: usize = 260;
+const CHANNELS: usize = 9;
+const CLIENTS: usize = 20;
+/// The channel with presence.
+const LOUD: usize = 7;
+
+#[test]
+fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
+    let one = std::env::var("ORDERS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    let seeds = one.map_or(1..SEEDS + 1, |seed| seed..seed + 1);
+    let mut told = Tally::default();
+    for seed in seeds {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        world.settle();
+        told.add(&world.tally);
+    }
+    println!("{told:#?}");
+    // A false gap ends the run where it is found.
+    println!("false gaps: 0");
+    if one.is_none() {
+        for (what, count) in told.faults() {
+            assert!(count > 0, "no world has seen {what}: the test does not test it");
+        }
+    }
+}
+
+/// What happened in the worlds.
+#[derive(Debug, Default)]
+struct Tally {
+    published: u64,
+    delivered: u64,
+    shared: u64,
+    resumes: u64,
+    resumes_before_the_first_message: u64,
+    gaps_away: u64,
+    gaps_late: u64,
+    gaps_epoch: u64,
+    gaps_of_forgotten_channels: u64,
+    overruns: u64,
+    skipped_to_the_latest: u64,
+    waits: u64,
+    ids_ahead: u64,
+    evicted_by_count: u64,
+    evicted_by_bytes: u64,
+    evicted_by_memory: u64,
+    expired: u64,
+    deleted: u64,
+    forgotten: u64,
+    cuts: u64,
+    cuts_in_flight: u64,
+    changes: u64,
+    reloads: u64,
+    restarts: u64,
+    new_epochs: u64,
+    members_told: u64,
+}
+
+impl Tally {
+    fn faults(&self) -> [(&'static str, u64); 26] {
+        [
+            ("a publish", self.published),
+            ("a delivery", self.delivered),
+            ("shared bytes", self.shared),
+            ("a resume", self.resumes),
+            ("a resume before the first message", self.resumes_before_the_first_message),
+            ("a gap after being away", self.gaps_away),
+            ("a gap while being there", self.gaps_late),
+            ("another epoch", self.gaps_epoch),
+            ("a gap in a forgotten channel", self.gaps_of_forgotten_channels),
+            ("an overrun", self.overruns),
+            ("a skip to the latest", self.skipped_to_the_latest),
+            ("a wait", self.waits),
+            ("an id ahead", self.ids_ahead),
+            ("eviction by count", self.evicted_by_count),
+            ("eviction by bytes", self.evicted_by_bytes),
+            ("eviction by memory", self.evicted_by_memory),
+            ("expiry", self.expired),
+            ("a delete", self.deleted),
+            ("a forgotten channel", self.forgotten),
+            ("a cut", self.cuts),
+            ("a cut in flight", self.cuts_in_flight),
+            ("a change of channels", self.changes),
+            ("a reload", self.reloads),
+            ("a restart", self.restarts),
+            ("a new epoch", self.new_epochs),
+            ("a member", self.members_told),
+        ]
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, one) in [
+            (&mut self.published, other.published),
+            (&mut self.delivered, other.delivered),
+            (&mut self.shared, other.shared),
+            (&mut self.resumes, other.resumes),
+            (&mut self.resumes_before_the_first_message, other.resumes_before_the_first_message),
+            (&mut self.gaps_away, other.gaps_away),
+            (&mut self.gaps_late, other.gaps_late),
+            (&mut self.gaps_epoch, other.gaps_epoch),
+            (&mut self.gaps_of_forgotten_channels, other.gaps_of_forgotten_channels),
+            (&mut self.overruns, other.overruns),
+            (&mut self.skipped_to_the_latest, other.skipped_to_the_latest),
+            (&mut self.waits, other.waits),
+            (&mut self.ids_ahead, other.ids_ahead),
+            (&mut self.evicted_by_count, other.evicted_by_count),
+            (&mut self.evicted_by_bytes, other.evicted_by_bytes),
+            (&mut self.evicted_by_memory, other.evicted_by_memory),
+            (&mut self.expired, other.expired),
+            (&mut self.deleted, other.deleted),
+            (&mut self.forgotten, other.forgotten),
+            (&mut self.cuts, other.cuts),
+            (&mut self.cuts_in_flight, other.cuts_in_flight),
+            (&mut self.changes, other.changes),
+            (&mut self.reloads, other.reloads),
+            (&mut self.restarts, other.restarts),
+            (&mut self.new_epochs, other.new_epochs),
+            (&mut self.members_told, other.members_told),
+        ] {
+            *sum += one;
+        }
+    }
+}
+
+struct World {
+    seed: u64,
+    random: Random,
+    now: Now,
+    rules: Arc<Rules>,
+    names: Vec<Name>,
+    sequencer: Sequencer,
+    epoch: Epoch,
+    cores: Vec<Core>,
+    model: Vec<Model>,
+    /// The highest offset that a channel had lost when it was forgotten.
+    forgotten_to: u64,
+    clients: Vec<Client>,
+    keys: u64,
+    tally: Tally,
+}
+
+struct Core {
+    hub: Hub,
+    /// What is on its way here, with the newest offset when it left.
+    feed: VecDeque<(Feed, u64)>,
+    requests: VecDeque<Request>,
+    /// Which channels it has been told of, and what it was told they lost.
+    known: Vec<Option<u64>>,
+}
+
+/// All messages of a channel, ever.
+#[derive(Default)]
+struct Model {
+    records: Vec<Record>,
+    /// How many of them the sequencer has let go of.
+    evicted: usize,
+    exists: bool,
+    /// What it could not know when it began to exist.
+    born_lost: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Record {
+    offset: u64,
+    unix_ms: u64,
+    hash: u64,
+}
+
+impl Model {
+    fn lost_to(&self) -> u64 {
+        self.evicted.checked_sub(1).map_or(0, |last| self.records[last].offset)
+    }
+
+    fn index_after(&self, offset: u64) -> usize {
+        self.records.partition_point(|record| record.offset <= offset)
+    }
+
+    /// Whether a message in this range is really gone.
+    fn lost_in(&self, after: u64, to: u64) -> bool {
+        let first = self.index_after(after);
+        first < self.evicted && self.records[first].offset <= to
+    }
+}
+
+struct Client {
+    /// Its name for the hub; another one for each connection.
+    key: u64,
+    core: usize,
+    id: Option<SubscriberId>,
+    once: Once,
+    form: Form,
+    since: Since,
+    /// Whether it was told something by this connection.
+    started: bool,
+    busy: bool,
+    /// Where it stands, as it was told.
+    position: Option<Position>,
+    /// Whether a message came since it first subscribed.
+    ever: bool,
+    channels: Vec<Wish>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    channel: usize,
+    /// Messages behind this one must come. None must while it is pending.
+    need_after: u64,
+    /// Of losses up to here it was told, or they were before its time.
+    excused: u64,
+    /// It was added to a running subscriber, and the core does not know it yet.
+    pending: bool,
+}
+
+/// What a client reads.
+#[derive(Debug)]
+struct Read {
+    messages: Vec<(u64, u64, usize)>,
+    position: Position,
+    gap: Option<(Position, Position, GapReason)>,
+    more: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let texts = ["a/1", "a/2", "s/1", "s/2", "l/1", "b/1", "t/1", "p/1", "x"];
+        let names: Vec<Name> =
+            texts.iter().map(|text| Name::parse(text.as_bytes()).expect("a name")).collect();
+        let rules = Arc::new(some_rules(&mut random));
+        let cores = [1, 1, 2, 2, 3, 4][random.below(6) as usize];
+        let epoch = Epoch(random.next());
+        Self {
+            seed,
+            now: Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 },
+            sequencer: Sequencer::new(epoch, Arc::clone(&rules), cores),
+            epoch,
+            cores: (0..cores).map(|core| Core::new(core, epoch, &rules)).collect(),
+            model: (0..CHANNELS).map(|_| Model::default()).collect(),
+            forgotten_to: 0,
+            clients: Vec::new(),
+            keys: 0,
+            tally: Tally::default(),
+            rules,
+            names,
+            random,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0..14 => self.publishes(),
+            14..32 => self.carries_feed(),
+            32..44 => self.carries_requests(),
+            44..62 => self.slices(),
+            62..76 => self.writes_out(),
+            76..88 => self.subscribes(),
+            88..91 => self.cuts(),
+            91..93 => self.time_goes_by(),
+            93..96 => self.changes(),
+            96 => self.heartbeats(),
+            97 => self.deletes(),
+            98 => self.reloads(),
+            _ => match self.random.below(4) {
+                0 => self.restarts(),
+                1 => self.loses_its_epoch(),
+                _ => self.publishes(),
+            },
+        }
+    }
+
+    // ── What happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn publishes(&mut self) {
+        for _ in 0..1 + self.random.below(4) {
+            let channel = self.random.below(CHANNELS as u64) as usize;
+            let data: Box<[u8]> = (0..self.random.below(80)).map(|_| self.random.next() as u8).collect();
+            let hash = hash(&data);
+            let draft = Draft {
+                channel: self.names[channel].clone(),
+                data,
+                content_type: None,
+                event: None,
+                flags: Flags::default(),
+                key: None,
+            };
+            let Published { position, .. } =
+                self.sequencer.publish(self.now, draft).expect("it is within limits");
+            assert_eq!(position.epoch, self.epoch);
+            self.tally.published += 1;
+            self.records(channel, position.offset, hash);
+            let before: Vec<usize> = self.model.iter().map(|model| model.evicted).collect();
+            self.looks();
+            for (other, before) in before.into_iter().enumerate() {
+                let evicted = (self.model[other].evicted - before) as u64;
+                let kept = self.model[other].records.len() - self.model[other].evicted;
+                if other != channel {
+                    self.tally.evicted_by_memory += evicted;
+                } else if kept == self.rules.of(&self.names[channel]).messages {
+                    self.tally.evicted_by_count += evicted;
+                } else {
+                    self.tally.evicted_by_bytes += evicted;
+                }
+            }
+        }
+    }
+
+    fn records(&mut self, channel: usize, offset: u64, hash: u64) {
+        let record = Record { offset, unix_ms: self.now.unix_ms, hash };
+        self.model[channel].records.push(record);
+    }
+
+    /// Asks the sequencer what it still keeps.
+    fn looks(&mut self) {
+        let mut memory = 0;
+        for (channel, model) in self.model.iter_mut().enumerate() {
+            let info = self.sequencer.info(&self.names[channel]);
+            let kept = info.map_or(0, |info| info.messages);
+            memory += info.map_or(0, |info| info.bytes);
+            assert!(kept <= model.records.len() - model.evicted, "seed {}: it has come back", self.seed);
+            model.evicted = model.records.len() - kept;
+            let first = info.and_then(|info| info.first).map(|first| first.offset);
+            assert_eq!(first, model.records.get(model.evicted).map(|record| record.offset));
+            assert!(kept <= self.rules.of(&self.names[channel]).messages.max(1));
+        }
+        assert_eq!(memory, self.sequencer.memory());
+        // A publish makes its channel before it takes memory from others.
+        for (channel, model) in self.model.iter_mut().enumerate() {
+            if !model.exists && self.sequencer.info(&self.names[channel]).is_some() {
+                model.exists = true;
+                model.born_lost = self.forgotten_to;
+            }
+        }
+        for (channel, model) in self.model.iter_mut().enumerate() {
+            if model.exists && self.sequencer.info(&self.names[channel]).is_none() {
+                model.exists = false;
+                self.forgotten_to = self.forgotten_to.max(model.lost_to()).max(model.born_lost);
+                self.tally.forgotten += 1;
+            }
+        }
+        assert_eq!(self.forgotten_to, self.sequencer.forgotten_to(), "seed {}", self.seed);
+    }
+
+    fn carries_feed(&mut self) {
+        let number = self.random.below(self.cores.len() as u64) as usize;
+        let most = 1 + self.random.below(12) as usize;
+        self.takes_feed(number, most);
+        for _ in 0..self.random.below(12) {
+            self.feeds(number);
+        }
+    }
+
+    fn takes_feed(&mut self, number: usize, most: usize) -> bool {
+        let mut items = Vec::new();
+        let more = self.sequencer.take_feed(number, most, &mut items);
+        assert!(items.len() <= most);
+        let newest = self.sequencer.newest().offset;
+        self.cores[number].feed.extend(items.into_iter().map(|item| (item, newest)));
+        more
+    }
+
+    fn feeds(&mut self, number: usize) {
+        let core = &mut self.cores[number];
+        let Some((item, newest)) = core.feed.pop_front() else { return };
+        let place = |name: &Name| self.names.iter().position(|one| one == name).expect("a known name");
+        let (channel, lost_to, opened) = match &item {
+            Feed::Opened { channel, lost_to, .. } => (place(channel), *lost_to, true),
+            Feed::Message { message, lost_to } => (place(&message.channel), *lost_to, false),
+            Feed::Lost { channel, to } => (place(channel), *to, false),
+        };
+        core.hub.feed(self.now, item);
+        if opened || core.known[channel].is_some() {
+            core.known[channel] = Some(lost_to);
+        }
+        if opened {
+            for client in
+                self.clients.iter_mut().filter(|client| client.core == number && client.id.is_some())
+            {
+                let begins = !client.started && !client.since.resumes(self.epoch);
+                for wish in client.channels.iter_mut().filter(|wish| wish.channel == channel) {
+                    wish.excused = wish.excused.max(if begins { lost_to } else { 0 });
+                    if std::mem::take(&mut wish.pending) {
+                        wish.need_after = newest;
+                        wish.excused = wish.excused.max(lost_to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn carries_requests(&mut self) {
+        let number = self.random.below(self.cores.len() as u64) as usize;
+        self.takes_requests(number);
+        for _ in 0..self.random.below(6) {
+            self.applies(number);
+        }
+    }
+
+    fn takes_requests(&mut self, number: usize) {
+        let core = &mut self.cores[number];
+        let mut taken = Vec::new();
+        core.hub.take_requests(&mut taken);
+        for request in &taken {
+            if let Request::Unwant { channel } = request {
+                let channel = self.names.iter().position(|name| name == channel).expect("a known name");
+                core.known[channel] = None;
+            }
+        }
+        core.requests.extend(taken);
+    }
+
+    fn applies(&mut self, number: usize) {
+        let Some(request) = self.cores[number].requests.pop_front() else { return };
+        let newest = self.sequencer.newest().offset;
+        self.sequencer.apply(self.now, number, request);
+        let told = self.sequencer.newest().offset;
+        if told > newest {
+            // A member came or went, and the channel was told.
+            assert_eq!(told, newest + 1);
+            self.records(LOUD, told, 0);
+            self.tally.members_told += 1;
+        }
+        self.looks();
+    }
+
+    fn slices(&mut self) {
+        let number = self.random.below(self.cores.len() as u64) as usize;
+        let most = 1 + self.random.below(10) as usize;
+        self.slice(number, most);
+    }
+
+    fn slice(&mut self, number: usize, most: usize) -> bool {
+        let mut out = Vec::new();
+        let mut made = 0;
+        let more = self.cores[number].hub.slice(self.now, most, &mut Plain { made: &mut made }, &mut out);
+        assert!(out.len() <= most);
+        let bytes =
+            out.iter().filter(|one| matches!(one.what, What::Bytes(_) | What::Last(_))).count() as u64;
+        self.tally.shared += bytes - made;
+        for delivery in out {
+            self.reads(number, delivery);
+        }
+        more
+    }
+
+    fn writes_out(&mut self) {
+        for _ in 0..3 {
+            let Some(at) = self.some_client(|client| client.busy) else { return };
+            self.written(at);
+        }
+    }
+
+    fn written(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        client.busy = false;
+        let id = client.id.expect("who is busy is there");
+        self.cores[client.core].hub.sent(id);
+    }
+
+    fn subscribes(&mut self) {
+        if self.clients.len() < CLIENTS && (self.clients.is_empty() || self.random.below(3) == 0) {
+            let client = self.some_new_client();
+            self.clients.push(client);
+            self.connects(self.clients.len() - 1);
+        } else if let Some(at) = self.some_client(|client| client.id.is_none()) {
+            let ahead = self.sequencer.newest().offset + 1 + self.random.below(4);
+            let jumps = self.random.below(12) == 0;
+            let client = &mut self.clients[at];
+            if jumps {
+                let position = Position { epoch: self.epoch, offset: ahead };
+                client.since = Since::After(position);
+                client.position = Some(position);
+                for wish in &mut client.channels {
+                    (wish.need_after, wish.excused) = (ahead, ahead);
+                }
+                self.tally.ids_ahead += 1;
+            } else if let Some(position) = client.position {
+                client.since = Since::After(position);
+                self.tally.resumes += 1;
+                self.tally.resumes_before_the_first_message += u64::from(!client.ever);
+            }
+            self.connects(at);
+        }
+    }
+
+    fn some_new_client(&mut self) -> Client {
+        let mut channels: Vec<usize> = Vec::new();
+        for _ in 0..[1, 1, 2, 3, 5][self.random.below(5) as usize] {
+            // Some channels are liked more than others, so that bytes are shared.
+            let channel = self.random.below(CHANNELS as u64).min(self.random.below(CHANNELS as u64)) as usize;
+            if !channels.contains(&channel) {
+                channels.push(channel);
+            }
+        }
+        let wish = |channel| Wish { channel, need_after: 0, excused: 0, pending: false };
+        let since = match self.random.below(6) {
+            0 => Since::All,
+            1 => Since::Last(self.random.below(5) as u32),
+            2 => Since::Age { ms: self.random.below(400) },
+            3 => Since::After(Position { epoch: Epoch(self.epoch.0 ^ 1), offset: self.random.below(50) }),
+            _ => Since::Now,
+        };
+        Client {
+            key: 0,
+            core: 0,
+            id: None,
+            once: [Once::Never, Once::Never, Once::Oldest, Once::All][self.random.below(4) as usize],
+            form: Form(u8::from(self.random.below(4) == 0)),
+            since,
+            started: false,
+            busy: false,
+            position: None,
+            ever: false,
+            channels: channels.into_iter().map(wish).collect(),
+        }
+    }
+
+    fn connects(&mut self, at: usize) {
+        self.keys += 1;
+        let member = (self.random.below(3) == 0).then(|| format!("m{}", at % 4).into());
+        let client = &mut self.clients[at];
+        client.key = self.keys;
+        client.core = self.random.below(self.cores.len() as u64) as usize;
+        client.started = false;
+        client.busy = false;
+        let core = &mut self.cores[client.core];
+        for wish in &mut client.channels {
+            if std::mem::take(&mut wish.pending) {
+                wish.need_after = client.position.map_or(0, |position| position.offset);
+            }
+            let known = core.known[wish.channel].unwrap_or(0);
+            wish.excused = if client.since.resumes(self.epoch) { 0 } else { known };
+        }
+        let subscribe = Subscribe {
+            channels: client.channels.iter().map(|wish| self.names[wish.channel].clone()).collect(),
+            since: client.since,
+            form: client.form,
+            once: client.once,
+            key: client.key,
+            member,
+        };
+        client.id = Some(core.hub.subscribe(self.now, subscribe).expect("it is within limits"));
+    }
+
+    fn cuts(&mut self) {
+        let Some(at) = self.some_client(|client| client.id.is_some()) else { return };
+        self.tally.cuts += 1;
+        self.tally.cuts_in_flight += u64::from(self.clients[at].busy);
+        // A poll whose time is up is told where it stands.
+        if self.clients[at].once != Once::Never && self.clients[at].started {
+            self.hears_its_position(at);
+        }
+        let client = &mut self.clients[at];
+        let id = client.id.take().expect("it is there");
+        client.busy = false;
+        self.cores[client.core].hub.leave(id);
+    }
+
+    fn heartbeats(&mut self) {
+        if let Some(at) = self.some_client(|client| client.id.is_some() && client.started) {
+            self.hears_its_position(at);
+        }
+    }
+
+    fn hears_its_position(&mut self, at: usize) {
+        let client = &self.clients[at];
+        let id = client.id.expect("it is there");
+        if let Some(position) = self.cores[client.core].hub.position_of(id) {
+            self.gets(at, &Read { messages: Vec::new(), position, gap: None, more: 0 });
+        }
+    }
+
+    fn time_goes_by(&mut self) {
+        let ms = match self.random.below(8) {
+            0 => 35_000,
+            1 => 11_000,
+            _ => self.random.below(150),
+        };
+        self.now.mono_ns += ms * 1_000_000;
+        self.now.unix_ms += ms;
+        let before: usize = self.model.iter().map(|model| model.evicted).sum();
+        let next = self.sequencer.expire(self.now);
+        assert!(next.is_none_or(|next| next > self.now.mono_ns));
+        self.looks();
+        let after: usize = self.model.iter().map(|model| model.evicted).sum();
+        self.tally.expired += (after - before) as u64;
+    }
+
+    fn changes(&mut self) {
+        let streams = |client: &Client| client.id.is_some() && client.once == Once::Never;
+        let Some(at) = self.some_client(streams) else { return };
+        let (added, removed) = (self.random.below(CHANNELS as u64), self.random.below(CHANNELS as u64));
+        let (added, removed) = (added as usize, removed as usize);
+        // Whether what is added before the start begins with the others or now, depends on who was quicker.
+        let client = &self.clients[at];
+        if added == removed || !(client.started || client.since == Since::Now) {
+            return;
+        }
+        let newest = self.sequencer.newest().offset;
+        let client = &mut self.clients[at];
+        let core = &mut self.cores[client.core];
+        let id = client.id.expect("it is there");
+        let (add, remove) = ([self.names[added].clone()], [self.names[removed].clone()]);
+        core.hub.change(self.now, id, &add, &remove).expect("it is within limits");
+        client.channels.retain(|wish| wish.channel != removed);
+        if !client.channels.iter().any(|wish| wish.channel == added) {
+            let known = core.known[added];
+            client.channels.push(Wish {
+                channel: added,
+                need_after: if known.is_some() { newest } else { u64::MAX },
+                excused: known.unwrap_or(0),
+                pending: known.is_none(),
+            });
+        }
+        self.tally.changes += 1;
+    }
+
+    fn deletes(&mut self) {
+        let channel = self.random.below(CHANNELS as u64) as usize;
+        self.sequencer.delete(&self.names[channel]);
+        self.looks();
+        self.tally.deleted += 1;
+    }
+
+    fn reloads(&mut self) {
+        self.rules = Arc::new(some_rules(&mut self.random));
+        self.sequencer.reload(Arc::clone(&self.rules));
+        for core in &mut self.cores {
+            core.hub.reload(Arc::clone(&self.rules));
+        }
+        self.looks();
+        self.tally.reloads += 1;
+    }
+
+    fn restarts(&mut self) {
+        let saved = self.sequencer.save();
+        self.sequencer = Sequencer::restore(saved, Arc::clone(&self.rules), self.cores.len());
+        self.begins_anew();
+        self.looks();
+        self.tally.restarts += 1;
+    }
+
+    fn loses_its_epoch(&mut self) {
+        self.epoch = Epoch(self.random.next());
+        self.sequencer = Sequencer::new(self.epoch, Arc::clone(&self.rules), self.cores.len());
+        self.model = (0..CHANNELS).map(|_| Model::default()).collect();
+        self.forgotten_to = 0;
+        self.begins_anew();
+        self.tally.new_epochs += 1;
+    }
+
+    fn begins_anew(&mut self) {
+        self.cores = (0..self.cores.len()).map(|core| Core::new(core, self.epoch, &self.rules)).collect();
+        for client in &mut self.clients {
+            client.id = None;
+            client.busy = false;
+        }
+    }
+
+    /// Everything is carried, everybody reads: then nobody may lack anything.
+    fn settle(&mut self) {
+        for at in 0..self.clients.len() {
+            if self.clients[at].id.is_none() {
+                continue;
+            }
+            if self.clients[at].busy {
+                self.written(at);
+            }
+        }
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            assert!(turns < 1_000, "seed {}: it never comes to rest", self.seed);
+            let mut rests = true;
+            for number in 0..self.cores.len() {
+                self.takes_requests(number);
+                while !self.cores[number].requests.is_empty() {
+                    self.applies(number);
+                    rests = false;
+                }
+            }
+            for number in 0..self.cores.len() {
+                while self.takes_feed(number, 7) {}
+                while !self.cores[number].feed.is_empty() {
+                    self.feeds(number);
+                    rests = false;
+                }
+                while self.slice(number, 5) {
+                    rests = false;
+                }
+            }
+            for at in 0..self.clients.len() {
+                if self.clients[at].busy {
+                    self.written(at);
+                    rests = false;
+                }
+            }
+            if rests {
+                break;
+            }
+        }
+        for at in 0..self.clients.len() {
+            let client = &self.clients[at];
+            if client.id.is_none() {
+                continue;
+            }
+            assert!(client.started, "seed {}: client {at} was told nothing", self.seed);
+            for wish in &client.channels {
+                let model = &self.model[wish.channel];
+                let index = model.index_after(wish.need_after);
+                let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
+                // Of what is gone, the policy does not tell.
+                let index = if latest { index.max(model.evicted) } else { index };
+                let lacks = model.records.get(index).map(|record| record.offset);
+                assert_eq!(lacks, None, "seed {}: {}", self.seed, self.tells(at));
+            }
+        }
+        for core in &mut self.cores {
+            assert_eq!(core.hub.memory(), 0, "seed {}: nobody holds bytes any more", self.seed);
+            assert!(!core.hub.lag(self.now).exceeded);
+            assert_eq!(core.hub.lag(self.now).behind_ns, 0);
+        }
+    }
+
+    // ── What clients read ───────────────────────────────────────────────────────────────────────────────────────
+
+    fn reads(&mut self, core: usize, delivery: Delivery) {
+        let at = self.clients.iter().position(|client| client.id.is_some() && client.key == delivery.key);
+        let at = at.expect("who is told something is there");
+        let client = &mut self.clients[at];
+        assert_eq!((client.core, client.id), (core, Some(delivery.subscriber)));
+        assert!(!client.busy, "seed {}: two things at once", self.seed);
+        let first = !std::mem::replace(&mut client.started, true);
+        match delivery.what {
+            What::Started { position, gap } => {
+                assert!(first && client.once == Once::Never);
+                client.busy = true;
+                let gap = gap.map(|gap| (gap.from, gap.to, gap.reason));
+                // In several channels, one that was opened for it may begin later than it stands.
+                let exact = self.clients[at].channels.len() == 1;
+                self.begins(at, exact.then_some(position.offset));
+                self.gets(at, &Read { messages: Vec::new(), position, gap, more: 0 });
+            }
+            What::Bytes(bytes) => {
+                assert!(!first && client.once == Once::Never);
+                client.busy = true;
+                self.gets(at, &Read::from(&bytes));
+            }
+            What::Last(bytes) => {
+                let read = Read::from(&bytes);
+                let most = if client.once == Once::Oldest { 1 } else { 64 };
+                assert!(client.once != Once::Never && read.messages.len() <= most);
+                assert!(!read.messages.is_empty() || read.gap.is_some());
+                if first {
+                    self.begins(at, Some(read.position.offset));
+                }
+                self.gets(at, &read);
+                self.clients[at].id = None;
+            }
+            What::Waiting => {
+                assert!(first && client.once != Once::Never);
+                self.begins(at, None);
+                self.tally.waits += 1;
+            }
+            What::Overrun => {
+                assert!(!first && client.once == Once::Never);
+                assert!(self.is_lost(at, u64::MAX), "seed {}: an overrun without a loss", self.seed);
+                self.clients[at].id = None;
+                self.tally.overruns += 1;
+            }
+        }
+    }
+
+    /// What a client must get from now on, by what it has asked for. Where the news begin is known, or it is what is
+    /// published from here on.
+    fn begins(&mut self, at: usize, news: Option<u64>) {
+        let newest = self.sequencer.newest().offset;
+        let client = &mut self.clients[at];
+        let set: Vec<usize> = client.channels.iter().map(|wish| wish.channel).collect();
+        let last = |count: usize| {
+            let mut all: Vec<u64> = set
+                .iter()
+                .flat_map(|one| self.model[*one].records.iter().map(|record| record.offset))
+                .collect();
+            all.sort_unstable();
+            all.len().checked_sub(count + 1).map_or(0, |index| all[index])
+        };
+        for wish in &mut client.channels {
+            let model = &self.model[wish.channel];
+            let lost_to = model.lost_to();
+            wish.need_after = match client.since {
+                // One who comes for the first time, or comes back: it needs what it needed.
+                Since::After(position) if position.epoch == self.epoch => wish.need_after,
+                Since::After(_) | Since::All => lost_to,
+                Since::Now => news.unwrap_or(newest),
+                Since::Last(count) => last(count as usize).max(lost_to),
+                Since::Age { ms } => {
+                    let from_ms = self.now.unix_ms.saturating_sub(ms);
+                    let old = model.records.partition_point(|record| record.unix_ms < from_ms);
+                    old.checked_sub(1).map_or(0, |index| model.records[index].offset).max(lost_to)
+                }
+            };
+            if wish.pending {
+                wish.need_after = u64::MAX;
+            }
+        }
+        if !client.since.resumes(self.epoch) {
+            client.position = None;
+        }
+    }
+
+    /// A client has read something: messages in order, and none left out without a word.
+    fn gets(&mut self, at: usize, read: &Read) {
+        let Read { messages, position, gap, more } = read;
+        assert_eq!(position.epoch, self.epoch);
+        let seed = self.seed;
+        if let Some((from, to, reason)) = *gap {
+            self.hears_of_gap(at, from, to, reason);
+        }
+        let before = match self.clients[at].position {
+            Some(position) if position.epoch == self.epoch => position.offset,
+            _ => 0,
+        };
+        assert!(position.offset >= before, "seed {seed}: {read:?} goes back: {}", self.tells(at));
+        let mut last = before;
+        for (offset, hash, channel) in messages {
+            assert!(*offset > last, "seed {seed}: client {at} got {offset} behind {last}");
+            assert!(*offset <= position.offset);
+            let model = &self.model[*channel];
+            let record = model.records[..].iter().rev().find(|record| record.offset == *offset);
+            let record = record.expect("a message that was published there");
+            assert_eq!(record.hash, *hash);
+            let wished = self.clients[at].channels.iter().any(|wish| wish.channel == *channel);
+            assert!(wished, "seed {seed}: client {at} did not ask for channel {channel}");
+            last = *offset;
+        }
+        self.tally.delivered += messages.len() as u64;
+        let client = &mut self.clients[at];
+        let behind = |wish: &Wish| {
+            let model = &self.model[wish.channel];
+            model.records.len() - model.index_after(position.offset)
+        };
+        assert!(
+            *more <= client.channels.iter().map(behind).sum::<usize>() as u64,
+            "seed {seed}: more than there are"
+        );
+        let mut lacking = None;
+        for wish in &client.channels {
+            let model = &self.model[wish.channel];
+            let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
+            let passed = model.lost_in(before, u64::MAX) || model.born_lost > before;
+            let needed = &model.records[model.index_after(wish.need_after)..];
+            for record in needed.iter().take_while(|record| record.offset <= position.offset) {
+                let came = messages.iter().any(|(offset, ..)| *offset == record.offset);
+                if !came {
+                    if !(latest && passed) {
+                        lacking = lacking.or(Some((record.offset, wish.channel)));
+                    }
+                    self.tally.skipped_to_the_latest += 1;
+                }
+            }
+        }
+        assert!(lacking.is_none(), "seed {seed}: lacks {lacking:?} in {read:?}: {}", self.tells(at));
+        let client = &mut self.clients[at];
+        for wish in &mut client.channels {
+            wish.need_after = wish.need_after.max(position.offset);
+        }
+        client.ever |= !messages.is_empty();
+        client.position = Some(*position);
+    }
+
+    /// A client is told that messages are gone: they must be.
+    fn hears_of_gap(&mut self, at: usize, from: Position, to: Position, reason: GapReason) {
+        let seed = self.seed;
+        if reason == GapReason::Epoch {
+            assert_ne!(from.epoch, self.epoch, "seed {seed}: a false gap");
+            self.tally.gaps_epoch += 1;
+        } else {
+            let lost = self.is_lost(at, to.offset);
+            assert!(lost, "seed {seed}: a false gap {from:?} {to:?} {reason:?}: {}", self.tells(at));
+            match reason {
+                GapReason::Away => self.tally.gaps_away += 1,
+                _ => self.tally.gaps_late += 1,
+            }
+        }
+        let client = &mut self.clients[at];
+        let known = &self.cores[client.core].known;
+        for wish in &mut client.channels {
+            let model = &self.model[wish.channel];
+            let gone = &model.records[..model.evicted];
+            let told = gone.partition_point(|record| record.offset <= to.offset);
+            let told = told.checked_sub(1).map_or(0, |index| gone[index].offset);
+            wish.need_after = wish.need_after.max(told);
+            // It was told of what its core knew; what the core hears of later is a gap of its own.
+            wish.excused = wish.excused.max(known[wish.channel].unwrap_or(0).min(to.offset));
+        }
+    }
+
+    /// Whether a message that a client lacks is really gone, up to an offset.
+    fn is_lost(&mut self, at: usize, to: u64) -> bool {
+        let client = &self.clients[at];
+        let position = match (client.position, client.since) {
+            (Some(position), _) | (None, Since::After(position)) if position.epoch == self.epoch => {
+                position.offset
+            }
+            _ => 0,
+        };
+        let mut forgotten = false;
+        for wish in &client.channels {
+            let model = &self.model[wish.channel];
+            let after = position.max(wish.excused);
+            if model.lost_in(after, to) {
+                return true;
+            }
+            forgotten |= model.born_lost > after && model.born_lost <= to;
+        }
+        self.tally.gaps_of_forgotten_channels += u64::from(forgotten);
+        forgotten
+    }
+
+    /// What there is to know of a client, for whoever looks for a fault.
+    fn tells(&self, at: usize) -> String {
+        let client = &self.clients[at];
+        let mut told = format!("client {at} {:?} {:?} {:?}", client.once, client.since, client.position);
+        for wish in &client.channels {
+            let model = &self.model[wish.channel];
+            let gone: Vec<u64> = model.records[..model.evicted].iter().map(|record| record.offset).collect();
+            told += &format!("\n{wish:?} gone {gone:?} born {} exists {}", model.born_lost, model.exists);
+        }
+        told
+    }
+
+    fn some_client(&mut self, of: impl Fn(&Client) -> bool) -> Option<usize> {
+        let which: Vec<usize> = (0..self.clients.len()).filter(|at| of(&self.clients[*at])).collect();
+        if which.is_empty() { None } else { Some(which[self.random.below(which.len() as u64) as usize]) }
+    }
+}
+
+trait Resumes {
+    fn resumes(&self, epoch: Epoch) -> bool;
+}
+
+impl Resumes for Since {
+    /// Whether it goes on in this life of the stream.
+    fn resumes(&self, epoch: Epoch) -> bool {
+        matches!(self, Self::After(position) if position.epoch == epoch)
+    }
+}
+
+impl Core {
+    fn new(core: usize, epoch: Epoch, rules: &Arc<Rules>) -> Self {
+        Self {
+            hub: Hub::new(core, epoch, Arc::clone(rules)),
+            feed: VecDeque::new(),
+            requests: VecDeque::new(),
+            known: vec![None; CHANNELS],
+        }
+    }
+}
+
+fn some_rules(random: &mut Random) -> Rules {
+    let mut rules = Rules::default();
+    rules.memory_bytes = 1_500 + random.below(6_000);
+    rules.default = ChannelRules { messages: 4, age_ms: 20_000, ..ChannelRules::default() };
+    let base = rules.default;
+    let mut set = |pattern: &str, one: ChannelRules| rules.set(pattern.parse().expect("a pattern"), one);
+    set("a/*", ChannelRules { messages: 2 + random.below(6) as usize, ..base });
+    set("s/*", ChannelRules { policy: Overrun::Skip, messages: 1 + random.below(5) as usize, ..base });
+    set("l/1", ChannelRules { policy: Overrun::Latest, messages: 1 + random.below(3) as usize, ..base });
+    set("b/1", ChannelRules { messages: 50, bytes: 200 + random.below(500), ..base });
+    set("t/1", ChannelRules { messages: 50, age_ms: random.below(200), ..base });
+    set("p/1", ChannelRules { presence: random.below(4) > 0, ..base });
+    rules
+}
+
+/// Writes runs so that the test can read them.
+struct Plain<'a> {
+    made: &'a mut u64,
+}
+
+impl Encoder for Plain<'_> {
+    fn encode(&mut self, form: Form, run: &Run<'_>, out: &mut Vec<u8>) {
+        *self.made += 1;
+        let mut put = |number: u64| out.extend(number.to_le_bytes());
+        put(u64::from(form.0));
+        put(run.position.epoch.0);
+        put(run.position.offset);
+        put(run.more as u64);
+        put(run.gap.map_or(0, |gap| 1 + gap.reason as u64));
+        for end in run.gap.iter().flat_map(|gap| [gap.from, gap.to]) {
+            put(end.epoch.0);
+            put(end.offset);
+        }
+        for message in run.messages {
+            put(message.offset);
+            put(if message.flags.contains(Flags::CONTROL) { 0 } else { hash(&message.data) });
+            put(match message.channel.as_str() {
+                "a/1" => 0,
+                "a/2" => 1,
+                "s/1" => 2,
+                "s/2" => 3,
+                "l/1" => 4,
+                "b/1" => 5,
+                "t/1" => 6,
+                "p/1" => 7,
+                _ => 8,
+            });
+        }
+    }
+}
+
+impl Read {
+    fn from(bytes: &[u8]) -> Self {
+        let mut words =
+            bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        let mut word = || words.next().expect("a whole run");
+        let _form = word();
+        let position = Position { epoch: Epoch(word()), offset: word() };
+        let more = word();
+        let reason = match word() {
+            0 => None,
+            1 => Some(GapReason::Away),
+            2 => Some(GapReason::Late),
+            _ => Some(GapReason::Epoch),
+        };
+        let gap = reason.map(|reason| {
+            let from = Position { epoch: Epoch(word()), offset: word() };
+            (from, Position { epoch: Epoch(word()), offset: word() }, reason)
+        });
+        let rest: Vec<u64> = words.collect();
+        let messages = rest.chunks_exact(3).map(|one| (one[0], one[1], one[2] as usize)).collect();
+        Self { messages, position, gap, more }
+    }
+}
+
+fn hash(data: &[u8]) -> u64 {
+    // FNV-1a; never 0, which stands for what members are told.
+    data.iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+        | 1
+}
+
+/// xorshift64*, seeded through splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self((mixed ^ (mixed >> 31)) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
