@@ -16,20 +16,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, machine, plot, promises, report, servers, timed
+from encke_bench import counts, crowds, machine, plot, promises, push, report, servers, timed
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, SERVERS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, PUSH, SERVERS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
 QUICK_ROUNDS = 3
 QUICK_BACKENDS = "epoll-edge,uring"
-QUICK_PEERS = "floor,nginx"
+QUICK_PEERS = "floor,nginx,nchan"
 NONE = "none"
 
 EXAMPLES = """
@@ -56,6 +56,7 @@ AB = ("ab", "apache2-utils")
 H2LOAD = ("h2load", "nghttp2-client")
 VALGRIND = ("valgrind", "valgrind")
 STRACE = ("strace", "strace")
+LIBURING = ("/usr/include/liburing.h", "liburing-dev")
 
 PLAN: tuple[Measurement, ...] = (
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
@@ -71,6 +72,16 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("stall", "answers held back by Nagle or delayed acknowledgement", promises.stall_seconds,
                 promises.stall, ()),
     Measurement("ab", "failed requests of ab", promises.ab_seconds, promises.ab, (AB,), quick=False),
+    Measurement("push-fan", "push: one message to 1,000, 10,000 and 18,000 subscribers", push.fan_seconds, push.fan,
+                (LIBURING,), quick=False),
+    Measurement("push-sustained", "push: messages as fast as they are taken", push.sustained_seconds, push.sustained,
+                (LIBURING,), quick=False),
+    Measurement("push-connect", "push: subscribers that connect, calmly and all at once", push.connect_seconds,
+                push.connect, (LIBURING,), quick=False),
+    Measurement("push-memory", "push: memory of a subscriber", push.memory_seconds, push.memory, (LIBURING,),
+                quick=False),
+    Measurement("push-cycle", "push: the cycle of report 001", push.cycle_seconds, push.cycle, (LIBURING,),
+                quick=False),
 )
 
 
@@ -93,7 +104,7 @@ def _bench(options: argparse.Namespace) -> int:
     plan = _plan(options)
     chosen = _servers(options)
     _require(plan, chosen)
-    encke = _encke(options, chosen)
+    encke, comet = _encke(options, chosen), _comet(plan)
     cores = machine.cores()
     facts = machine.description()
     with tempfile.TemporaryDirectory(prefix="encke-bench-") as scratch:
@@ -102,18 +113,21 @@ def _bench(options: argparse.Namespace) -> int:
         root.mkdir()
         state.mkdir()
         servers.write_resources(root)
-        programs = servers.Programs(servers.build_floor(folder / "epl"), encke)
+        programs = servers.Programs(servers.build_floor(folder / "epl", "pthread"), encke)
+        if comet:
+            programs = replace(programs, push_floor=servers.build_floor(folder / "rawpush", "uring"), comet=comet)
         bench = Bench(root, state, cores, programs, chosen, options.rounds, options.seconds, options.quick,
                       random.Random(options.seed))
         os.sched_setaffinity(0, {cores.generator})  # the bench itself must not take the server's core
         expected = sum(entry.seconds(bench) for entry in plan)
-        print(f"{len(plan)} measurements, servers: {'; '.join(server.name for server in chosen)}\n"
+        names = dict.fromkeys(server.name for server in chosen if _takes_part(server, plan))
+        print(f"{len(plan)} measurements, servers: {'; '.join(names)}\n"
               f"server on core {cores.server}, generator on core {cores.generator}, {bench.rounds} rounds of "
               f"{bench.seconds} s, seed {options.seed}; about {expected / 60:.0f} minutes")
         with machine.own_session_raised() as raised:
             bench.autogroup_raised = raised
             sections, progress = _measured(plan, bench, expected)
-        facts += _versions(chosen, programs)
+        facts += _versions([server for server in chosen if _takes_part(server, plan)], programs)
     warnings = _warnings(bench)
     print(f"\n{report.summary(sections)} Took {progress.elapsed()}.")
     for warning in warnings:
@@ -173,7 +187,7 @@ def _positive(text: str) -> int:
 
 def _list() -> int:
     for entry in PLAN:
-        print(f"{entry.name:14}{entry.title}")
+        print(f"{entry.name:16}{entry.title}")
     return 0
 
 
@@ -188,7 +202,7 @@ def _servers(options: argparse.Namespace) -> list[servers.Server]:
     wanted = _names("--servers", options.servers, PEER_NAMES) | _names("--backends", options.backends, BACKENDS)
     chosen = [server for server in SERVERS if server.peer in wanted]
     if options.quick:
-        chosen = [server for server in chosen if not server.only]
+        chosen = [server for server in chosen if not server.variant]
     if not chosen:
         raise Trouble("no server is left to measure: name some by --servers or --backends")
     return chosen
@@ -207,7 +221,7 @@ def _names(option: str, text: str, known) -> set[str]:
 def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
     """Says at once all that is missing, not one thing a run."""
     needed = {tool for entry in plan for tool in entry.tools} | {("cc", "gcc")}
-    needed |= {(server.program, server.package) for server in chosen if server.package}
+    needed |= {need for server in chosen if _takes_part(server, plan) for need in server.needs}
     missing = {}
     for program, package in sorted(needed):
         try:
@@ -228,10 +242,25 @@ def _encke(options: argparse.Namespace, chosen: list[servers.Server]) -> Path:
     return binary
 
 
+def _comet(plan: list[Measurement]) -> Path | None:
+    """The crowd that push is measured with, if push is measured."""
+    if not any(entry.name in PUSH for entry in plan):
+        return None
+    binary = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "release/examples/comet"
+    if not os.access(binary, os.X_OK):
+        raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke --example comet")
+    return binary.resolve()
+
+
+def _takes_part(server: servers.Server, plan: list[Measurement]) -> bool:
+    return any(server.takes_part(entry.name) for entry in plan)
+
+
 def _versions(chosen: list[servers.Server], programs: servers.Programs) -> list[tuple[str, str]]:
     versions = {}
     for server in chosen:
-        versions.setdefault("encke" if isinstance(server, Encke) else server.peer, server.version(programs))
+        push = ", push" if isinstance(server, servers.PushFloor) else ""
+        versions.setdefault("encke" if isinstance(server, Encke) else server.peer + push, server.version(programs))
     return list(versions.items())
 
 

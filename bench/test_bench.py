@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import counts, generators, holder, machine, plot, promises, report, servers, timed
+from encke_bench import counts, generators, holder, machine, plot, promises, push, report, servers, timed
 from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -142,7 +142,7 @@ class Accounting(unittest.TestCase):
 
     def test_every_template_is_filled_whole(self):
         with tempfile.TemporaryDirectory() as scratch:
-            for template in ("nginx.conf", "h2o.conf", "lighttpd.conf"):
+            for template in ("nginx.conf", "h2o.conf", "lighttpd.conf", "nchan.conf", "encke-push.toml"):
                 place = servers.Place(17100, Path(scratch), Path(scratch), servers.HELLO, False,
                                       servers.Programs(Path(), Path()))
                 settings = [line for line in servers._fill(template, place).read_text().splitlines()
@@ -229,6 +229,75 @@ class Holding(unittest.TestCase):
         child.stdin.write(f"{command}\n")
         child.stdin.flush()
         return int(child.stdout.readline())
+
+
+class Crowds(unittest.TestCase):
+    """A crowd is a child that answers each line with one of JSON; here `cat` is, with the answers put in."""
+
+    def crowd(self, *answers: str) -> push.Comet:
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(child.communicate)
+        child.stdin.write("".join(f"{answer}\n" for answer in answers).encode())
+        return push.Comet(child, mock.Mock(server=mock.Mock()))
+
+    def test_what_was_lost_is_no_figure(self):
+        for wrong in ("lost", "repeated", "closed"):
+            with self.assertRaisesRegex(Trouble, f"7 {wrong} in a run of fan"):
+                self.crowd(f'{{"mode":"fan","{wrong}":7}}').run()
+
+    def test_a_crowd_that_ends_is_trouble_with_its_last_words(self):
+        with subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            process = mock.Mock(stdin=mock.Mock(), stdout=child.stdout, last_words=lambda: ": no route")
+            with self.assertRaisesRegex(Trouble, "gave no figures: no route"):
+                push.Comet(process, mock.Mock(server=mock.Mock())).make_ready()
+
+    def test_cpu_time_is_divided_by_receivers_and_times_are_medians_of_the_runs(self):
+        answers = [f'{{"mode":"fan","received":100,"spread_ns":{ns}}}' for ns in (10, 50, 20)]
+        comet = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
+        entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), comet=comet)
+        readings = [Cpu({"1": ns}, {"1": 0}) for ns in (0, 600_000)]
+        # Each run reads the clock before and after; between them the server comes to rest.
+        with mock.patch.object(push, "cpu", mock.Mock(side_effect=readings * 3)), \
+                mock.patch.object(push, "_rest", lambda run: None):
+            sample = push._sample(push.Crowd("fan", 100, rounds=1, runs=3), entry)
+        self.assertEqual((sample["cpu_us"], sample["spread_ns"]), (6.0, 20))
+
+
+class PushVerdicts(unittest.TestCase):
+    def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.Entry:
+        sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "spread_ns")}
+        return push.Entry(server, transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
+
+    def verdicts(self, entry: push.Entry, alike: list[push.Entry], stream: push.Entry) -> list[tuple[str, bool]]:
+        section = Section("push-fan", "push", "how", [""] * 13)
+        push._fan_row(section, mock.Mock(rounds=10), "1,000 SSE", entry, alike, stream)
+        self.assertEqual([len(row) for row in section.rows], [13])
+        return [(verdict.bar, verdict.met) for verdict in section.verdicts]
+
+    def test_a_stream_is_put_to_floor_and_nchan(self):
+        floor, encke = self.entry(servers.PushFloor(), 6.0), self.entry(servers.Encke("uring"), 6.6)
+        nchan = self.entry(next(server for server in servers.SERVERS if server.name == "nchan"), 8.0)
+        alike = [floor, nchan, encke]
+        self.assertEqual([met for _, met in self.verdicts(encke, alike, encke)], [True, False, True])
+        self.assertEqual(self.verdicts(nchan, alike, nchan), [])
+
+    def test_other_transports_are_put_to_the_same_servers_stream(self):
+        server = servers.Encke("uring")
+        stream, frames = self.entry(server, 6.0), self.entry(server, 6.5, "ws")
+        self.assertEqual(self.verdicts(frames, [frames], stream), [(str(push.TRANSPORT_BARS["ws"]), True)])
+
+    def test_a_server_that_failed_has_missed_its_bars(self):
+        encke = self.entry(servers.Encke("uring"), 6.0)
+        encke.failure = "encke uring: 3 lost in a run of fan"
+        self.assertEqual([met for _, met in self.verdicts(encke, [encke], encke)], [False] * 3)
+
+    def test_push_servers_take_part_in_push_and_the_others_do_not(self):
+        for server in servers.SERVERS:
+            sections = {section for section in (*servers.PUSH, "keepalive", "memory") if server.takes_part(section)}
+            self.assertIn(sections, ({"keepalive", "memory"}, {"keepalive"}, set(servers.PUSH), {"push-cycle"}),
+                          server.name)
+            if sections & set(servers.PUSH):
+                self.assertTrue(server.dialect and server.transports, server.name)
 
 
 class Reports(unittest.TestCase):

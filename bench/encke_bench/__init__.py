@@ -3,7 +3,8 @@
     run.py ──► timed     rounds of load, CPU time a request, paired ratios
            ├─► counts    instructions and system calls a request, an idle server
            ├─► crowds    memory of idle connections, 64 active among 18,000
-           └─► promises  no failed request, no answer held back
+           ├─► promises  no failed request, no answer held back
+           └─► push      what a message costs a receiver, what a subscriber costs
                   │
                   ├── servers     who serves, and what
                   ├── generators  wrk, ab, h2load, and a child that holds connections

@@ -22,6 +22,12 @@ from .machine import DESCRIPTORS, Cores, Process, Trouble, free_port
 BENCH = Path(__file__).resolve().parent.parent
 PEERS = BENCH / "peers"
 BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
+# Of these sections none takes part that does not name them.
+PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle")
+TRANSPORTS = ("sse", "poll", "ws")
+# May publish in peers/encke-push.toml, as often as it likes; others may 10 times a second.
+PUBLISHER_TOKEN = "a-token-for-the-bench"
+NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 
 @dataclass(frozen=True)
@@ -52,17 +58,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Programs:
-    """What had to be built before the bench."""
+    """What had to be built before the bench; the last two for push alone."""
 
     floor: Path
     encke: Path
+    push_floor: Path = Path()
+    comet: Path = Path()
 
 
 class Server:
     """Base of the table's entries.
 
-    `peer` is the name that --servers or --backends selects it by, `only` the sections that a variant is for
-    (none: all), `callgrind` whether valgrind can run it, `connections_max` what its settings allow here.
+    `peer` is the name that --servers or --backends selects it by, `only` the sections that it is for (none: all
+    but push), `variant` whether a quick run leaves it out, `callgrind` whether valgrind can run it,
+    `connections_max` what its settings allow here; `dialect` and `transports` are how a crowd speaks to it.
     """
 
     name: str
@@ -70,8 +79,24 @@ class Server:
     program = ""
     package = ""
     only: tuple[str, ...] = ()
+    variant = False
     callgrind = True
     connections_max = DESCRIPTORS
+    dialect = ""
+    transports: tuple[str, ...] = ()
+    token = ""
+
+    @property
+    def needs(self) -> tuple[tuple[str, str], ...]:
+        """What must be installed: (program or file, Debian package)."""
+        return ((self.program, self.package),) if self.package else ()
+
+    def takes_part(self, section: str) -> bool:
+        return section in self.only if self.only else section not in PUSH
+
+    def speaking(self, transport: str) -> "Server":
+        """This server, where it must be started in another way for that transport."""
+        return self
 
     def command(self, place: Place) -> list[str]:
         raise NotImplementedError
@@ -107,13 +132,35 @@ class Floor(Server):
         return f"bench/floor/epl.c, cc -O2, sha256 {_digest((BENCH / 'floor/epl.c').read_bytes())[:12]}"
 
 
+class PushFloor(Server):
+    """The least that a push server can do: one send() for each descriptor of an array."""
+
+    name = peer = "floor"
+    only = PUSH
+    dialect = "rawpush"
+    transports = ("sse", "poll")
+
+    def __init__(self, mode: str = "send"):
+        self._mode = mode
+
+    def command(self, place: Place) -> list[str]:
+        return [str(place.programs.push_floor), str(place.port), self._mode]
+
+    def speaking(self, transport: str) -> Server:
+        return PushFloor("lp") if transport == "poll" else self
+
+    def version(self, programs: Programs) -> str:
+        return f"bench/floor/rawpush.c, cc -O2, sha256 {_digest((BENCH / 'floor/rawpush.c').read_bytes())[:12]}"
+
+
 class Templated(Server):
     """A peer from a Debian package with its settings in bench/peers/."""
 
     def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
-                 peer: str = "", only: tuple[str, ...] = (), paths: dict[str, str] | None = None,
-                 connections_max: int = DESCRIPTORS):
+                 peer: str = "", only: tuple[str, ...] = (), variant: bool = False,
+                 paths: dict[str, str] | None = None, connections_max: int = DESCRIPTORS):
         self.name, self.peer, self.only, self.connections_max = name, peer or name, only, connections_max
+        self.variant = variant
         self.program, self.package = program, package
         self._template, self._arguments, self._paths = template, arguments, paths or {}
 
@@ -130,23 +177,43 @@ class Templated(Server):
         return _first_line([located(self.program, self.package), "--version" if self.program == "h2o" else "-v"])
 
 
+class Nchan(Templated):
+    """nginx with the push module from its Debian package."""
+
+    dialect = "nchan"
+    transports = TRANSPORTS
+
+    @property
+    def needs(self) -> tuple[tuple[str, str], ...]:
+        return (("nginx", "nginx"), (NCHAN_MODULE, self.package))
+
+    def version(self, programs: Programs) -> str:
+        return f"{_first_line(['dpkg-query', '-W', self.package])}; {super().version(programs)}"
+
+
 class Encke(Server):
     """The shipped binary with its default limits, on one back end."""
 
     program = "encke"
+    dialect = "encke"
+    transports = TRANSPORTS
+    token = PUBLISHER_TOKEN
 
-    def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = ()):
+    def __init__(self, backend: str, *, name: str = "", settings: str = "encke.toml", only: tuple[str, ...] = (),
+                 variant: bool = False, arguments: tuple[str, ...] = ()):
         self.backend = backend
         self.name = name or f"encke {backend}"
         self.peer = backend
         self.only = only
+        self.variant = variant
         self.callgrind = backend != "uring"  # valgrind knows no io_uring
         self._settings = settings
+        self._arguments = arguments
 
     def command(self, place: Place) -> list[str]:
         settings = _fill(self._settings, place)
         return [str(place.programs.encke), "serve", str(place.root), "-l", f"127.0.0.1:{place.port}", "-w", "1",
-                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0"]
+                "--backend", self.backend, "-c", str(settings), "--admin", "127.0.0.1:0", *self._arguments]
 
     def version(self, programs: Programs) -> str:
         return _first_line([str(programs.encke), "--version"])
@@ -157,14 +224,20 @@ SERVERS: tuple[Server, ...] = (
     Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
               paths={HELLO.name: "/plain"}),
     Templated("nginx, file", "nginx", "nginx", "nginx.conf",
-              ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], peer="nginx", only=("keepalive",)),
+              ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"], peer="nginx", only=("keepalive",), variant=True),
     Templated("h2o", "h2o", "h2o", "h2o.conf", ["-m", "worker", "-c", "@SETTINGS@"]),
     Templated("lighttpd", "lighttpd", "lighttpd", "lighttpd.conf", ["-D", "-f", "@SETTINGS@"],
               connections_max=DESCRIPTORS // 2),
     *(Encke(backend) for backend in BACKENDS),
-    Encke("epoll-edge", name="encke, access log", settings="encke-log.toml", only=("keepalive",)),
+    Encke("epoll-edge", name="encke, access log", settings="encke-log.toml", only=("keepalive",), variant=True),
+    PushFloor(),
+    Nchan("nchan", "nginx", "libnginx-mod-nchan", "nchan.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
+          only=PUSH),
+    *(Encke(backend, settings="encke-push.toml", only=PUSH) for backend in BACKENDS[:2]),
+    Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
+          arguments=("--backlog", "128")),
 )
-PEER_NAMES = ("floor", "nginx", "h2o", "lighttpd")
+PEER_NAMES = ("floor", "nginx", "h2o", "lighttpd", "nchan")
 
 
 @dataclass
@@ -220,7 +293,7 @@ class Bench:
     _started: int = field(default=0, repr=False)
 
     def servers_for(self, section: str) -> list[Server]:
-        return [server for server in self.servers if not server.only or section in server.only]
+        return [server for server in self.servers if server.takes_part(section)]
 
     def new_state(self, name: str) -> Path:
         """A folder of its own for one process."""
@@ -264,18 +337,23 @@ def write_resources(root: Path) -> None:
         os.utime(root / resource.name, (settled, settled))
 
 
-def build_floor(target: Path) -> Path:
+def build_floor(target: Path, library: str) -> Path:
+    """Compiles the floor of that name, with the library that it needs besides C's own."""
     compiler = located("cc", "gcc")
-    outcome = subprocess.run([compiler, "-O2", "-pthread", "-o", str(target), str(BENCH / "floor/epl.c")],
+    source = BENCH / "floor" / f"{target.name}.c"
+    outcome = subprocess.run([compiler, "-O2", "-o", str(target), str(source), f"-l{library}"],
                              capture_output=True, text=True, check=False)
     if outcome.returncode != 0:
-        raise Trouble(f"cc could not compile bench/floor/epl.c: {outcome.stderr.strip()[-400:]}")
+        raise Trouble(f"cc could not compile bench/floor/{source.name}: {outcome.stderr.strip()[-400:]}")
     return target
 
 
 def located(program: str, package: str) -> str:
-    """The program's path; /usr/sbin is looked into even where PATH leaves it out."""
-    path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    """The program's path; /usr/sbin is looked into even where PATH leaves it out. A file has its whole path."""
+    if program.startswith("/"):
+        path = program if os.path.exists(program) else None
+    else:
+        path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path is None:
         raise Trouble(f"{program} is missing: apt install {package}")
     return path
@@ -284,7 +362,8 @@ def located(program: str, package: str) -> str:
 def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
     user = "user: root" if os.geteuid() == 0 else ""  # h2o, started by root, would go on as nobody
-    for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user)):
+    for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user),
+                        ("@TOKEN@", PUBLISHER_TOKEN)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

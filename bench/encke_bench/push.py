@@ -1,0 +1,465 @@
+"""Push: what one message costs a receiver, what many cost, what a subscriber costs to connect and to hold.
+
+    all servers started, each with a crowd of its own (the example `comet` of the program crate)
+    for each round:  servers in a new random order
+        for each server:  made ready ─► CPU time ─► one run of the crowd ─► CPU time again
+
+The floor (`floor/rawpush.c`) sends the same bytes to every descriptor of an array and keeps nothing; nchan is
+the peer. Every message is 64 bytes and numbered, so that what is lost, repeated or late is seen; a round in
+which something is lost is no figure but a failure.
+"""
+
+import json
+import select
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
+from .machine import Process, Trouble, cpu, rss_bytes
+from .report import Progress
+from .servers import HELLO, Bench, Encke, Running, Server
+
+FAN_CROWDS = ((1_000, ("sse",)), (10_000, ("sse", "poll", "ws")), (18_000, ("sse",)))
+CONNECT_CROWD = 10_000
+STORM_CROWD = 18_000
+MEMORY_CROWD = 18_000
+SUSTAINED_CROWD = 1_000
+SUSTAINED_PUBLISHERS = (4, 1)
+SUSTAINED_SECONDS_MIN = 2
+CYCLES = (10, 100, 1_000, 2_000, 10_000)
+CYCLE_BARRED = 2_000
+# A round of a small crowd is several messages: 7 ms of CPU time are too few to be told from noise.
+RECEIPTS_A_ROUND = 20_000
+STORM_ROUNDS_MAX = 3
+CYCLE_ROUNDS_MAX = 5
+
+ANSWER_SECONDS_MAX = 60
+REST_STEP = 0.005
+REST_SECONDS_MAX = 0.5
+WAITED_NOTED = 0.05
+
+FAN_FLOOR_BAR = Bar(1.15, "CPU a receiver ÷ floor", "floor")
+FAN_NCHAN_BAR = Bar(0.7, "CPU a receiver ÷ nchan", "nchan")
+SPREAD_BAR = Bar(1.2, "first to last ÷ floor", "floor")
+STREAM_BARS = (FAN_FLOOR_BAR, FAN_NCHAN_BAR, SPREAD_BAR)
+TRANSPORT_BARS = {"poll": Bar(1.2, "long poll: CPU a receiver ÷ SSE"),
+                  "ws": Bar(1.1, "WebSocket: CPU a receiver ÷ SSE")}
+RATE_NCHAN_BAR = Bar(3, "delivered/s ÷ nchan", "nchan", at_least=True)
+RATE_FLOOR_BAR = Bar(2.5, "delivered/s ÷ floor", "floor", at_least=True)
+LATE_BAR = Bar(1, "p99 ÷ nchan", "nchan")
+LOST_BAR = Bar(0, "messages lost")
+CONNECT_BAR = Bar(1.3, "CPU a subscriber ÷ floor", "floor")
+STORM_BAR = Bar(2, f"seconds until {STORM_CROWD:,} are back")
+MEMORY_BARS = {"sse": Bar(400, "bytes of RSS a subscriber, SSE"),
+               "poll": Bar(400, "bytes of RSS a subscriber, long poll"),
+               "ws": Bar(450, "bytes of RSS a subscriber, WebSocket")}
+CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_BARRED:,}")
+
+SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
+
+
+class Comet:
+    """A crowd on one server: a child that is made ready, then run, by a line each."""
+
+    def __init__(self, process: Process, run: Running):
+        self._process = process
+        self._run = run
+
+    def make_ready(self) -> None:
+        self._step()
+
+    def run(self) -> dict:
+        """One run's figures. Whatever was lost or closed makes it none."""
+        figures = self._step()
+        wrong = {what: figures[what] for what in ("lost", "repeated", "closed") if figures.get(what)}
+        if wrong:
+            told = ", ".join(f"{count:,} {what}" for what, count in wrong.items())
+            raise Trouble(f"{self._run.server.name}: {told} in a run of {figures['mode']}")
+        return figures
+
+    def _step(self) -> dict:
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS_MAX)
+        answer = self._process.stdout.readline() if ready else b""
+        if not answer:
+            raise Trouble(f"{self._run.server.name}: the crowd gave no figures{self._process.last_words()}")
+        return json.loads(answer)
+
+
+@contextmanager
+def comet(bench: Bench, run: Running, mode: str, crowd: int, transport: str, **more: int) -> Iterator[Comet]:
+    argv = [str(bench.programs.comet), mode, f"http://127.0.0.1:{run.port}", "-n", str(crowd), "--as", transport,
+            "--dialect", run.server.dialect, "--paced"]
+    if run.server.token:
+        argv += ["--token", run.server.token]
+    for option, value in more.items():
+        argv += [f"--{option}", str(value)]
+    process = bench.generator("comet", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield Comet(process, run)
+    finally:
+        process.stop()
+
+
+@dataclass
+class Entry:
+    """One server's way through the rounds; one that fails leaves with its reason."""
+
+    server: Server
+    transport: str = "sse"
+    run: Running | None = None
+    comet: Comet | None = None
+    samples: list[dict] = field(default_factory=list)
+    failure: str = ""
+
+    def all(self, name: str) -> list[float]:
+        return [sample[name] for sample in self.samples]
+
+    def middle(self, name: str) -> float:
+        return statistics.median(self.all(name))
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What is run, and how often within a round."""
+
+    mode: str
+    subscribers: int
+    rounds: int
+    runs: int = 1
+    more: dict[str, int] = field(default_factory=dict)
+
+
+def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[Entry]) -> list[Entry]:
+    """Gives every entry a server and a crowd of its own, and runs them by rounds in random order."""
+    with ExitStack() as stack:
+        for entry in entries:
+            progress.step(f"{section}: {entry.server.name} and {crowd.subscribers:,} start")
+            with _failing(entry):
+                entry.run = stack.enter_context(bench.running(entry.server.speaking(entry.transport), HELLO))
+                entry.comet = stack.enter_context(comet(bench, entry.run, crowd.mode, crowd.subscribers,
+                                                        entry.transport, **crowd.more))
+                _sample(crowd, entry)  # what is done for the first time is not measured
+        for number_of_round in range(1, crowd.rounds + 1):
+            taking_part = [entry for entry in entries if not entry.failure]
+            bench.chance.shuffle(taking_part)
+            for entry in taking_part:
+                progress.step(f"{section}: {crowd.subscribers:,}, round {number_of_round} of {crowd.rounds}, "
+                              f"{entry.server.name}")
+                with _failing(entry):
+                    entry.samples.append(_sample(crowd, entry))
+    return entries
+
+
+@contextmanager
+def _failing(entry: Entry) -> Iterator[None]:
+    try:
+        yield
+    except (Trouble, OSError) as trouble:
+        entry.failure = str(trouble)
+
+
+def _sample(crowd: Crowd, entry: Entry) -> dict:
+    """The figures of one round: CPU time summed over its runs, everything else their median."""
+    ran = waited = 0
+    runs = []
+    for _ in range(crowd.runs):
+        entry.comet.make_ready()
+        _rest(entry.run)
+        before = cpu(entry.run.pid)
+        runs.append(entry.comet.run())
+        _rest(entry.run)
+        more_run, more_waited = cpu(entry.run.pid).since(before)
+        ran, waited = ran + more_run, waited + more_waited
+    sample = {name: statistics.median(figures[name] for figures in runs)
+              for name, value in runs[0].items() if isinstance(value, (int, float))}
+    # What costs: a message to a receiver where messages are sent, else a subscriber.
+    units = sum(figures["received"] for figures in runs) or crowd.subscribers * crowd.runs
+    return sample | {"cpu_us": ran / 1e3 / units, "waited": waited / max(ran + waited, 1)}
+
+
+def _rest(run: Running) -> None:
+    """Returns once the server has used no CPU for a moment, so that no work of one run is counted to the next."""
+    deadline = time.monotonic() + REST_SECONDS_MAX
+    before = cpu(run.pid)
+    while time.monotonic() < deadline:
+        time.sleep(REST_STEP)
+        now = cpu(run.pid)
+        if now.since(before)[0] == 0:
+            return
+        before = now
+
+
+def fan_seconds(bench: Bench) -> float:
+    # Connecting costs some 40 µs a subscriber, a message 15 µs a receiver.
+    return sum(len(_fan_entries(bench, transports)) * (
+        1 + subscribers * 40e-6 + bench.rounds * (0.1 + 15e-6 * max(subscribers, RECEIPTS_A_ROUND)))
+        for subscribers, transports in FAN_CROWDS)
+
+
+def fan(bench: Bench, progress: Progress) -> Section:
+    section = Section("push-fan", "push: one message of 64 bytes to everybody",
+                      "CPU time from the publisher's send until all have it, ÷ receivers; times are from just before "
+                      "that send to each receive; r: first to last; the floor has no WebSocket",
+                      ["crowd", "server", "CPU µs/receiver", "÷ floor [95 %]", "÷ nchan [95 %]", "÷ SSE [95 %]",
+                       "first ms", "p50 ms", "p99 ms", "max ms", "r ms", "r ÷ floor [95 %]", "waited"], samples={})
+    for subscribers, transports in FAN_CROWDS:
+        crowd = Crowd("fan", subscribers, bench.rounds, max(1, RECEIPTS_A_ROUND // subscribers))
+        entries = _by_rounds(bench, progress, "push-fan", crowd, _fan_entries(bench, transports))
+        for transport in transports:
+            alike = [entry for entry in entries if entry.transport == transport]
+            title = f"{subscribers:,} {SPOKEN[transport]}"
+            section.samples[title] = _samples(alike)
+            for entry in alike:
+                stream = next(one for one in entries if one.server is entry.server)
+                _fan_row(section, bench, title, entry, alike, stream)
+    section.notes += _contended(section.samples)
+    return section
+
+
+def _fan_entries(bench: Bench, transports: tuple[str, ...]) -> list[Entry]:
+    """A server's event stream comes before its other transports."""
+    return [Entry(server, transport) for transport in transports for server in bench.servers_for("push-fan")
+            if transport in server.transports]
+
+
+def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: list[Entry], stream: Entry) -> None:
+    bars = STREAM_BARS if entry is stream else (TRANSPORT_BARS[entry.transport],)
+    if entry.failure:
+        return _failed(section, entry, title, bars)
+    floor, nchan = _ratio(entry, alike, "floor", "cpu_us"), _ratio(entry, alike, "nchan", "cpu_us")
+    spread = _ratio(entry, alike, "floor", "spread_ns")
+    by_stream = None if entry is stream or stream.failure else paired(entry.all("cpu_us"), stream.all("cpu_us"))
+    section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan),
+                         _shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "spread_ns"),
+                         _shown(spread), f"{entry.middle('waited'):.0%}"])
+    values = (floor, nchan, spread) if entry is stream else (by_stream,)
+    for bar, value in zip(bars, values, strict=True):
+        _judge(section, bench, title, entry, bar, value)
+
+
+def sustained_seconds(bench: Bench) -> float:
+    return len(bench.servers_for("push-sustained")) * len(SUSTAINED_PUBLISHERS) * (
+        1 + (bench.rounds + 1) * (_sustained_seconds(bench) + 0.2))
+
+
+def _sustained_seconds(bench: Bench) -> int:
+    return max(bench.seconds, SUSTAINED_SECONDS_MIN)
+
+
+def sustained(bench: Bench, progress: Progress) -> Section:
+    seconds = _sustained_seconds(bench)
+    section = Section("push-sustained",
+                      f"push: {SUSTAINED_CROWD:,} subscribers, publishers as fast as they are answered",
+                      f"SSE, 64 bytes, {bench.rounds} rounds of {seconds} s; each publisher on a kept connection; the "
+                      f"bars are put to {SUSTAINED_PUBLISHERS[0]} publishers",
+                      ["publishers", "server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
+                       "CPU µs/delivery", "p50 ms", "p99 ms", "max ms", "p99 ÷ nchan [95 %]", "generator"], samples={})
+    for publishers in SUSTAINED_PUBLISHERS:
+        crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds, more={"publishers": publishers, "seconds": seconds})
+        entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
+        section.samples[f"{publishers} publishers"] = _samples(entries)
+        barred = publishers == SUSTAINED_PUBLISHERS[0]
+        for entry in entries:
+            _sustained_row(section, bench, entry, entries, publishers, barred)
+    section.notes += _contended(section.samples)
+    return section
+
+
+def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[Entry], publishers: int,
+                   barred: bool) -> None:
+    bars = (RATE_FLOOR_BAR, RATE_NCHAN_BAR, LATE_BAR, LOST_BAR) if barred else ()
+    if entry.failure:
+        return _failed(section, entry, str(publishers), bars)
+    seconds = entry.middle("seconds")
+    floor, nchan = (_ratio(entry, entries, base, "delivered_per_second") for base in ("floor", "nchan"))
+    late = _ratio(entry, entries, "nchan", "p99_ns")
+    section.rows.append([str(publishers), entry.server.name, number(entry.middle("published") / seconds),
+                         number(entry.middle("delivered_per_second")), _shown(floor), _shown(nchan),
+                         number(entry.middle("cpu_us")), *_ms(entry, "p50_ns", "p99_ns", "max_ns"), _shown(late),
+                         f"{entry.middle('own_cpu_ns') / 1e9 / seconds:.0%}"])
+    if bars:
+        for bar, value in zip(bars, (floor, nchan, late, sum(entry.all("lost"))), strict=True):
+            _judge(section, bench, "", entry, bar, value)
+
+
+def connect_seconds(bench: Bench) -> float:
+    return len(bench.servers_for("push-connect")) * (
+        2 + (bench.rounds + 1) * (0.2 + CONNECT_CROWD * 60e-6) + _storm_rounds(bench) * (1 + STORM_CROWD * 120e-6))
+
+
+def _storm_rounds(bench: Bench) -> int:
+    return min(bench.rounds, STORM_ROUNDS_MAX)
+
+
+def connect(bench: Bench, progress: Progress) -> Section:
+    section = Section("push-connect", "push: what a subscriber costs to connect",
+                      f"SSE; {CONNECT_CROWD:,} connect, 256 at a time: CPU time ÷ subscribers; storm: {STORM_CROWD:,} "
+                      "are cut by resets and connect again, all at once: until the last has its answer",
+                      ["server", "CPU µs/subscriber", "÷ floor [95 %]", "÷ nchan [95 %]", "storm, s", "slowest",
+                       "storm, CPU µs/subscriber", "generator's CPU µs"], samples={})
+    calm = _by_rounds(bench, progress, "push-connect", Crowd("connect", CONNECT_CROWD, bench.rounds),
+                      _entries(bench, "push-connect"))
+    storms = []
+    for entry in _entries(bench, "push-connect"):  # one after the other: each takes both cores whole
+        storms += _by_rounds(bench, progress, "push-connect, storm",
+                             Crowd("storm", STORM_CROWD, _storm_rounds(bench)), [entry])
+    section.samples = {"connect": _samples(calm), "storm": _samples(storms)}
+    for entry, storm in zip(calm, storms, strict=True):
+        name = entry.server.name
+        row = [name, "failed", "", ""]
+        if entry.failure:
+            section.failed(name, entry.failure, _if_ours(entry, CONNECT_BAR))
+        else:
+            floor, nchan = (_ratio(entry, calm, base, "cpu_us") for base in ("floor", "nchan"))
+            row = [name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan)]
+            _judge(section, bench, "", entry, CONNECT_BAR, floor)
+        if storm.failure:
+            section.failed(name, storm.failure, _if_ours(storm, STORM_BAR))
+            row += ["failed", "", "", ""]
+        else:
+            slowest = max(storm.all("back_ns")) / 1e9
+            row += [number(storm.middle("back_ns") / 1e9), number(slowest), number(storm.middle("cpu_us")),
+                    number(storm.middle("own_cpu_ns") / 1e3 / STORM_CROWD)]
+            _judge(section, bench, "", storm, STORM_BAR, round(slowest, 2))
+        section.rows.append(row)
+    return section
+
+
+def memory_seconds(bench: Bench) -> float:
+    return 5 * sum(len(server.transports) for server in bench.servers_for("push-memory"))
+
+
+def memory(bench: Bench, progress: Progress) -> Section:
+    section = Section("push-memory", "push: memory of a subscriber, bytes",
+                      f"(RSS with {MEMORY_CROWD:,} subscribers − RSS of the fresh process) ÷ {MEMORY_CROWD:,}, before "
+                      "the first message and after ten; kernel: growth of its slabs ÷ 2, for both ends are here",
+                      ["transport", "server", "fresh RSS, MB", "a subscriber", "after ten messages", "kernel"])
+    for transport, bar in MEMORY_BARS.items():
+        for server in bench.servers_for("push-memory"):
+            if transport not in server.transports:
+                continue
+            progress.step(f"push-memory: {SPOKEN[transport]}, {server.name}")
+            try:
+                fresh, held, after, kernel = _memory(bench, server, transport)
+            except (Trouble, OSError) as trouble:
+                _failed(section, Entry(server, failure=str(trouble)), SPOKEN[transport], (bar,))
+                continue
+            section.rows.append([SPOKEN[transport], server.name, f"{fresh / 1e6:.2f}",
+                                 *(f"{each:,.0f}" for each in (held, after, kernel))])
+            _judge(section, bench, "", Entry(server), bar, round(held))
+    return section
+
+
+def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float, float, float]:
+    """(RSS of the fresh process, growth a subscriber, growth after ten messages, the kernel's for one end)"""
+    with bench.running(server.speaking(transport), HELLO) as run:
+        _rest(run)
+        fresh, slabs = rss_bytes(run.pid), _slab_bytes()
+        with comet(bench, run, "fan", MEMORY_CROWD, transport) as clients:
+            clients.make_ready()
+            _rest(run)
+            held, grown = rss_bytes(run.pid), _slab_bytes()
+            for _ in range(9):
+                clients.run()
+                clients.make_ready()
+            clients.run()
+            _rest(run)
+            after = rss_bytes(run.pid)
+    each = [(bytes - fresh) / MEMORY_CROWD for bytes in (held, after)]
+    return fresh, *each, (grown - slabs) / MEMORY_CROWD / 2
+
+
+def _slab_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("Slab:"):
+            return int(line.split()[1]) * 1024
+    raise Trouble("/proc/meminfo has no Slab line")
+
+
+def cycle_seconds(bench: Bench) -> float:
+    return len(bench.servers_for("push-cycle")) * sum(
+        0.5 + (_cycle_rounds(bench) + 1) * (0.2 + subscribers * 120e-6) for subscribers in CYCLES)
+
+
+def _cycle_rounds(bench: Bench) -> int:
+    return min(bench.rounds, CYCLE_ROUNDS_MAX)
+
+
+def cycle(bench: Bench, progress: Progress) -> Section:
+    section = Section("push-cycle", "push: the cycle of report 001",
+                      "N long polls connect, all at once (c: until the last is sent; known: until the server says that "
+                      "it has all), one message is said, all are answered (r: first to last); medians",
+                      ["N", "server", "c s", "c/N µs", "known s", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
+                      samples={})
+    for subscribers in CYCLES:
+        crowd = Crowd("cycle", subscribers, _cycle_rounds(bench))
+        entries = _by_rounds(bench, progress, "push-cycle", crowd, _entries(bench, "push-cycle", "poll"))
+        section.samples[f"{subscribers:,}"] = _samples(entries)
+        for entry in entries:
+            bars = (CYCLE_BAR,) if subscribers == CYCLE_BARRED and not entry.server.variant else ()
+            if entry.failure:
+                _failed(section, entry, f"{subscribers:,}", bars)
+                continue
+            c, r = entry.middle("connect_ns"), entry.middle("spread_ns")
+            known = f"{entry.middle('known_ns') / 1e9:.4f}" if "known_ns" in entry.samples[0] else "–"
+            section.rows.append([f"{subscribers:,}", entry.server.name, f"{c / 1e9:.4f}", number(c / 1e3 / subscribers),
+                                 known, *_ms(entry, "first_ns"), f"{r / 1e9:.4f}", number(r / 1e3 / subscribers),
+                                 _shown(_ratio(entry, entries, "floor", "spread_ns"))])
+            for bar in bars:
+                _judge(section, bench, "", entry, bar, round(r / 1e6, 1))
+    return section
+
+
+def _entries(bench: Bench, section: str, transport: str = "sse") -> list[Entry]:
+    return [Entry(server, transport) for server in bench.servers_for(section) if transport in server.transports]
+
+
+def _samples(entries: list[Entry]) -> dict[str, list[dict]]:
+    return {entry.server.name: entry.samples for entry in entries}
+
+
+def _ratio(entry: Entry, among: list[Entry], base: str, name: str) -> Ratio | None:
+    """A figure ÷ another server's, paired by rounds; none where that one has no figures or is this one."""
+    other = next((one for one in among if one.server.name == base and not one.failure), None)
+    return None if other in (None, entry) else paired(entry.all(name), other.all(name))
+
+
+def _shown(ratio: Ratio | None) -> str:
+    return "–" if ratio is None else str(ratio)
+
+
+def _ms(entry: Entry, *names: str) -> list[str]:
+    return [number(entry.middle(name) / 1e6) for name in names]
+
+
+def _judge(section: Section, bench: Bench, crowd: str, entry: Entry, bar: Bar, value: Ratio | float | None) -> None:
+    """Puts a bar to Encke, unless what it is put against is missing."""
+    if value is not None and _if_ours(entry, bar):
+        title = ", ".join(filter(None, (section.title, crowd)))
+        section.verdicts.append(judge(title, entry.server.name, bar, value, rounds=bench.rounds))
+
+
+def _if_ours(entry: Entry, *bars: Bar) -> tuple[Bar, ...]:
+    return bars if isinstance(entry.server, Encke) else ()
+
+
+def _failed(section: Section, entry: Entry, crowd: str, bars: tuple[Bar, ...]) -> None:
+    name, text = entry.server.name, entry.failure
+    section.notes.append(f"{crowd}: {text if text.startswith(name) else f'{name}: {text}'}")
+    title = ", ".join(filter(None, (section.title, crowd)))
+    section.verdicts += [Verdict(title, str(bar), name, "failed", False) for bar in _if_ours(entry, *bars)]
+    section.failed_row([crowd, name])
+
+
+def _contended(samples: dict[str, dict[str, list[dict]]]) -> list[str]:
+    waited = [sample["waited"] for crowd in samples.values() for of in crowd.values() for sample in of]
+    share = statistics.fmean(waited) if waited else 0
+    return [f"contended: servers waited for their core for {share:.0%} of the time they wanted it"] \
+        if share >= WAITED_NOTED else []
