@@ -45,6 +45,7 @@ pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
 pub use policy::{Network, Policy};
 pub use push::room::Subscription;
+pub use push::rights::{Pass, Signer};
 pub use push::socket::{Answers, Socket, SocketMessage};
 pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};

@@ -269,7 +269,7 @@ fn site(settings: &Settings) -> io::Result<Site> {
     Site::new(sites, forbidden(settings)).map_err(io::Error::other)
 }
 
-/// Files that are never served, wherever they lie: settings, state, logs.
+/// Files that are never served, wherever they lie: settings, state, logs, keys.
 fn forbidden(settings: &Settings) -> Vec<FileId> {
     let log = match &settings.log.access {
         LogTarget::File(path) => Some(path),
@@ -279,6 +279,7 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
         .into_iter()
         .flatten()
         .chain(log)
+        .chain(settings.auth.files())
         .collect();
     // What is not there yet has no identity; the log is opened, and so created, before the site is.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()

@@ -35,7 +35,7 @@ mod reference;
 mod secret;
 mod written;
 
-pub use auth::AuthSettings;
+pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
@@ -297,7 +297,7 @@ impl Settings {
             iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
         });
         let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
-        for path in sockets.chain(places).chain(files) {
+        for path in sockets.chain(places).chain(files).chain(self.auth.files_mut()) {
             // An absolute path stays what it is when joined.
             *path = folder.join(&*path);
         }

@@ -433,6 +433,8 @@ impl<R: Reactor> Worker<R> {
                 break;
             }
         }
+        self.core.confirm_changes();
+        self.submit();
     }
 
     /// Drops the handlers of an earlier plan of which nothing is open any more.

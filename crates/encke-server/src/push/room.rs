@@ -120,6 +120,8 @@ pub(crate) struct Room {
     pub(crate) extras: HashMap<u32, Extra>,
     /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
     pub(crate) stash: HashMap<u32, Arc<[u8]>>,
+    /// WebSockets that have asked for other channels, and their `ref`: told once the channels are here.
+    pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
     /// Messages that were accepted since this was last looked at.
     pub(crate) published: u64,
     pub(crate) deliveries: Vec<Delivery>,
@@ -180,6 +182,7 @@ impl Room {
             early: Vec::new(),
             extras: HashMap::new(),
             stash: HashMap::new(),
+            changing: Vec::new(),
             published: 0,
             deliveries: Vec::new(),
             feeds: Vec::new(),

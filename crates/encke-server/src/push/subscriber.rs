@@ -30,7 +30,9 @@ use crate::worker::Core;
 
 /// Publishes of a WebSocket that wait for their answer before it is read no further.
 const UNANSWERED_MAX: u32 = 64;
-/// A WebSocket that published or listened where it may not (the code's range is for applications).
+/// How long a poll whose time is over waits for its channel before it is looked at again.
+const OPENING_NS: u64 = 100_000_000;
+/// A WebSocket without envelopes has missed messages, and there is no other way to say so.
 const CLOSE_GAP: u16 = 4410;
 
 impl Core {
@@ -464,6 +466,10 @@ impl Core {
         let conn = &self.conns[token.index as usize];
         let (phase, id, form) = (conn.phase, SubscriberId(conn.record), conn.form);
         if phase == Phase::Polling {
+            if self.room.as_mut().is_some_and(|room| room.hub.position_of(id).is_none()) {
+                // Its channel is still on its way from the first worker: it is answered when that is here.
+                return self.set_deadline(token, OPENING_NS);
+            }
             return self.answer_poll(token, None);
         }
         let retry_ms = self.retry_ms(token);
@@ -606,11 +612,28 @@ impl Core {
             }
             Deed::Change { add, remove, reference } => {
                 match room.hub.change(hub_now(self.now), id, &add, &remove) {
-                    Ok(()) => socket::put_ok(out, reference, ""),
+                    Ok(()) => room.changing.push((token, reference)),
                     Err(error) => socket::put_error(out, reference, 400, &error.to_string()),
                 }
                 room.pending = true;
             }
+        }
+    }
+
+    /// Tells WebSockets that the channels they asked for are here: what is published from now on reaches them.
+    pub(crate) fn confirm_changes(&mut self) {
+        let Some(room) = &mut self.room else { return };
+        for (token, reference) in std::mem::take(&mut room.changing) {
+            let Some(conn) = self.conn(token).filter(|conn| conn.phase == Phase::Socket) else { continue };
+            let id = SubscriberId(conn.record);
+            let Some(room) = &mut self.room else { return };
+            let Some(position) = room.hub.position_of(id) else {
+                room.changing.push((token, reference));
+                continue;
+            };
+            let mut answer = Vec::new();
+            socket::put_ok(&mut answer, reference, &format!(",\"id\":\"{position}\""));
+            self.say(token, &answer);
         }
     }
 
@@ -621,11 +644,16 @@ impl Core {
         }
         let Some(state) = self.sockets.get_mut(&token.index) else { return };
         state.unanswered = state.unanswered.saturating_sub(1);
-        if self.conns[token.index as usize].has(SENDING) {
-            state.waiting.extend_from_slice(answer);
-            return;
+        self.say(token, answer);
+    }
+
+    /// Sends frames of a WebSocket's own, or keeps them until what is being sent has left.
+    fn say(&mut self, token: Token, frames: &[u8]) {
+        if !self.conns[token.index as usize].has(SENDING) {
+            self.out.tail(&mut self.buffers).extend_from_slice(frames);
+        } else if let Some(state) = self.sockets.get_mut(&token.index) {
+            state.waiting.extend_from_slice(frames);
         }
-        self.out.tail(&mut self.buffers).extend_from_slice(answer);
         self.settle(token);
     }
 

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 
-use encke_server::CloseReason;
 use encke_server::settings::{AuthSettings, PushSettings};
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse;
@@ -220,8 +219,8 @@ fn a_message_reaches_every_kind_of_subscriber(on: Stand) {
     let mut sse = Stream::open(&rig, "/push/news", "");
     let mut ndjson = rig.client();
     ndjson.send(
-        "GET /push/news HTTP/1.1\r\nHost: a\r\nAccept: application/x-ndjson\r\n\r\n"
-            .replace("Host: a", "Host: localhost"),
+        "GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n"
+            ,
     );
     assert_eq!(ndjson.head().field("Content-Type"), Some("application/x-ndjson"));
     let mut raw = rig.client();
@@ -502,7 +501,7 @@ fn a_websocket_publishes_and_subscribes(on: Stand) {
     assert_eq!(socket.hear(), (10, b"there?".to_vec()));
     socket.say(Opcode::Close, &1000_u16.to_be_bytes());
     assert_eq!(socket.close_code(), 1000);
-    rig.wait_for_closes(CloseReason::PeerDone, 1);
+    assert_eq!(socket.0.end(), crate::rig::End::Finished);
 
     let mut plain = Socket::open(&rig, "/push/a", "");
     wait_for_subscribers(&rig, 2);
@@ -551,7 +550,7 @@ fn handshakes_that_are_none_are_refused(on: Stand) {
     let good = handshake("/push/a", "");
     for (from, to, status) in [
         ("Version: 13", "Version: 12", 426),
-        ("Sec-WebSocket-Version: 13\r\n", "", 426),
+        ("Sec-WebSocket-Version: 13\r\n", "", 400),
         ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", 400),
         ("dGhlIHNhbXBsZSBub25jZQ==", "short", 400),
         ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", 400),
@@ -575,7 +574,7 @@ fn bytes_that_are_no_text_arrive(on: Stand) {
         assert_eq!(stream.data(), text);
     }
     let answer = rig.client().get("/push/a?since=all&wait=0");
-    assert_eq!((answer.field("Content-Type"), answer.body), (Some("image/x"), bytes));
+    assert_eq!((answer.field("Content-Type"), &answer.body), (Some("image/x"), &bytes));
     // What curl says of every body says nothing.
     post(&rig, "/push/b", "Content-Type: application/x-www-form-urlencoded\r\n", b"a=b");
     let answer = rig.client().get("/push/b?since=all&wait=0");
@@ -677,8 +676,6 @@ fn who_is_there_is_told(on: Stand) {
     push.channel.push(rules);
     let rig = with(on, push);
     let mut ann = Stream::open(&rig, "/push/room/1?name=ann", "");
-    let joined = ann.next();
-    assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "ann"));
     let bob = Stream::open(&rig, "/push/room/1?name=bob", "");
     let joined = ann.next();
     assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "bob"));
