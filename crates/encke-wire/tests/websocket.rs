@@ -3,7 +3,9 @@
 
 use encke_wire::field::Known;
 use encke_wire::http1::{Head, HeadLimits, Progress};
-use encke_wire::websocket::{Decoder, Event, Handshake, Kind, Opcode, Peer, Rules, put_masked};
+use encke_wire::websocket::{
+    Decoder, Deflate, Deflater, Event, Failure, Handshake, Inflater, Kind, Opcode, Peer, Rules, put_masked,
+};
 
 /// An echo server: the status of the handshake, then what it says, then the code it closes with.
 fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
@@ -18,25 +20,34 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
 
     let mut verdict = "101".to_owned();
     let mut say = |what: &str, bytes: &[u8]| verdict += &format!(" {what}({})", bytes.escape_ascii());
-    let rules = Rules { frame_bytes_max: 1_000, ..Rules::new(Peer::Client, 2_000) };
-    let (mut decoder, mut message) = (Decoder::new(), Vec::new());
+    let deflate = Deflate::accepted(all(Known::SecWebSocketExtensions)).is_some();
+    let rules = Rules { deflate, frame_bytes_max: 1_000, ..Rules::new(Peer::Client, MESSAGE_BYTES_MAX) };
+    let (mut decoder, mut inflater, mut message) = (Decoder::new(), Inflater::new(), Vec::new());
     for piece in pieces {
         let mut piece = piece.to_vec();
         let mut at = 0;
         while at < piece.len() {
+            let refused = |failure: Failure| failure.code().to_string();
             let step = match decoder.feed(&mut piece[at..], &rules) {
                 Ok(step) => step,
                 Err(failure) => {
-                    say("close", failure.code().to_string().as_bytes());
+                    say("close", refused(failure).as_bytes());
                     return verdict;
                 }
             };
             at += step.used;
             match step.event {
                 None => {}
-                Some(Event::Data { payload, kind, last, .. }) => {
-                    message.extend_from_slice(payload);
-                    assert!(message.len() <= 2_000, "nobody is made to keep more than the limit");
+                Some(Event::Data { payload, kind, compressed, last, .. }) => {
+                    if !compressed {
+                        message.extend_from_slice(payload);
+                    } else if let Err(failure) =
+                        inflater.feed(payload, kind, last, MESSAGE_BYTES_MAX, &mut message)
+                    {
+                        say("close", refused(failure).as_bytes());
+                        return verdict;
+                    }
+                    assert!(message.len() as u64 <= MESSAGE_BYTES_MAX, "nobody keeps more than the limit");
                     if last {
                         say(if kind == Kind::Text { "text" } else { "bytes" }, &message);
                         message.clear();
@@ -53,12 +64,21 @@ fn serve(request: &[u8], pieces: &[&[u8]]) -> String {
 
 /// The verdict on `frames` after a valid handshake, however they are cut.
 fn frames(frames: &[u8]) -> String {
-    let whole = serve(OPEN.as_bytes(), &[frames]);
+    after(OPEN, frames)
+}
+
+/// The same after a handshake that agrees on compression.
+fn compressed_frames(frames: &[u8]) -> String {
+    after(&OPEN.replace("\r\n\r\n", "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"), frames)
+}
+
+fn after(request: &str, frames: &[u8]) -> String {
+    let whole = serve(request.as_bytes(), &[frames]);
     let bytes: Vec<&[u8]> = frames.chunks(1).collect();
-    assert_eq!(serve(OPEN.as_bytes(), &bytes), whole, "byte by byte: {}", frames.escape_ascii());
+    assert_eq!(serve(request.as_bytes(), &bytes), whole, "byte by byte: {}", frames.escape_ascii());
     for at in 0..=frames.len() {
         let (one, two) = frames.split_at(at);
-        assert_eq!(serve(OPEN.as_bytes(), &[one, two]), whole, "cut at {at}: {}", frames.escape_ascii());
+        assert_eq!(serve(request.as_bytes(), &[one, two]), whole, "cut at {at}: {}", frames.escape_ascii());
     }
     whole
 }
@@ -81,6 +101,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 fn stream(frames: &[(u8, &[u8])]) -> Vec<u8> {
     frames.iter().flat_map(|&(first, payload)| frame(first, payload)).collect()
 }
+
+const MESSAGE_BYTES_MAX: u64 = 2_000;
 
 const OPEN: &str = "GET /chat HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -234,4 +256,34 @@ fn giants_close_with_1009_when_they_are_announced() {
     ] {
         assert_eq!(frames(&bytes), "101 close(1009)", "{what}");
     }
+}
+
+#[test]
+fn compressed_messages_are_what_they_say_within_the_limit() {
+    let deflated = |message: &[u8]| {
+        let mut payload = Vec::new();
+        Deflater::new(6).put(message, &mut payload);
+        payload
+    };
+    let hello = deflated(b"Hello");
+    let (one, two) = hello.split_at(3);
+    let [plain, bomb] = [deflated(&[b'x'; 2_000]), deflated(&[b'x'; 200_000])];
+    for (what, bytes, verdict) in [
+        ("a text", frame(0xc1, &hello), "101 text(Hello)"),
+        ("a text in fragments", stream(&[(0x41, one), (0x89, b"?"), (0x80, two)]), "101 pong(?) text(Hello)"),
+        ("one not compressed", frame(0x81, b"Hello"), "101 text(Hello)"),
+        ("a bomb", frame(0xc2, &bomb), "101 close(1009)"),
+        ("a bomb in fragments", stream(&[(0x42, &bomb[..20]), (0x80, &bomb[20..])]), "101 close(1009)"),
+        ("the mark on a continuation", stream(&[(0x41, one), (0xc0, two)]), "101 close(1002)"),
+        ("the mark on a ping", frame(0xc9, b""), "101 close(1002)"),
+        ("nothing compressed", frame(0xc1, b"Hello"), "101 close(1007)"),
+        ("half a message", frame(0xc1, one), "101 close(1007)"),
+        ("no text", frame(0xc1, &deflated(b"a\xff")), "101 close(1007)"),
+    ] {
+        assert_eq!(compressed_frames(&bytes), verdict, "{what}");
+    }
+    assert!(plain.len() < 100 && bomb.len() < 1_000, "they are small enough to be let in");
+    let verdict = compressed_frames(&frame(0xc2, &plain));
+    assert_eq!(verdict, format!("101 bytes({})", "x".repeat(2_000)));
+    assert_eq!(frames(&frame(0xc1, &hello)), "101 close(1002)", "without an agreement");
 }

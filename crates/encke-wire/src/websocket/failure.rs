@@ -17,7 +17,7 @@ macro_rules! failures {
             /// Every failure there is.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The code to close with: 1002 broke the protocol, 1007 is no UTF-8, 1009 is too large.
+            /// The code to close with: 1002 broke the protocol, 1007 is not what it is said to be, 1009 is too large.
             #[must_use]
             pub const fn code(self) -> u16 {
                 match self { $(Self::$variant => $code,)+ }
@@ -53,6 +53,7 @@ failures! {
     InvalidCloseCode = 1002 "invalid_close_code" "A Close has a code that must not be sent.",
     ReasonNotUtf8 = 1007 "reason_not_utf8" "The reason of a Close is not UTF-8.",
     TextNotUtf8 = 1007 "text_not_utf8" "A text is not UTF-8.",
+    InvalidDeflate = 1007 "invalid_deflate" "A message that is said to be compressed is not.",
     FrameTooLarge = 1009 "frame_too_large" "A frame announces more bytes than the limit.",
     MessageTooLarge = 1009 "message_too_large" "A message is larger than the limit.",
 }

@@ -4,6 +4,7 @@
 //!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_head       HandshakeError: 400 or 426
 //!                                                ▼
 //!   bytes ─► Decoder::feed ─► Data pieces · Ping · Pong · Close          Failure: Close with its code
+//!                                └─ compressed ─► Inflater::feed
 //!   bytes ◄─ put_frame, put_masked, put_close, frame_head
 //! ```
 //!
@@ -16,12 +17,14 @@
 //! frames differently are what a tunnelled attack needs (RFC 6455 §10.3).
 
 mod decode;
+mod deflate;
 mod encode;
 mod failure;
 mod handshake;
 mod mask;
 
 pub use decode::{Decoder, Event, Peer, Rules, Step};
+pub use deflate::{Deflate, Deflater, Inflater};
 pub use encode::{ClosePayload, FrameHead, close_payload, frame_head, put_close, put_frame, put_masked};
 pub use failure::Failure;
 pub use handshake::{Handshake, HandshakeError, VERSION, accept_of, key_of};

@@ -1,0 +1,413 @@
+//! Compressed messages (RFC 7692, permessage-deflate): what is agreed, messages in and out.
+//!
+//! ```text
+//!   offered   permessage-deflate; client_max_window_bits, permessage-deflate
+//!   answered  permessage-deflate; server_no_context_takeover; client_no_context_takeover
+//!
+//!   message ─► Deflater ─► one payload for all who get it        payload pieces ─► Inflater ─► message pieces
+//! ```
+//!
+//! **No context is taken over**, either way: each message is compressed by itself. So a message of a channel is
+//! compressed once for everybody, and a connection holds a window (some 40 KiB) only while a compressed message
+//! of its peer is partial. What that gives away is the likeness of one message to the one before it.
+//!
+//! **A bomb does not go off**: what a message becomes is limited while it grows, and never grows beyond.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::{Failure, Kind};
+use crate::field;
+use crate::utf8::Utf8;
+
+/// An offer that we can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deflate {
+    /// Whether the client has limited our window to what it is anyway, and must be told that we heard.
+    says_window: bool,
+}
+
+impl Deflate {
+    /// The first acceptable offer in the values of all lines of `Sec-WebSocket-Extensions`. `None`: messages are
+    /// not compressed; no other extension is known, and what cannot be taken is passed over.
+    pub fn accepted<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        lines.flat_map(field::list).find_map(Self::offered)
+    }
+
+    /// Appends the field that accepts the offer.
+    pub fn put_field(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+              client_no_context_takeover",
+        );
+        if self.says_window {
+            out.extend_from_slice(b"; server_max_window_bits=15");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// One offer (RFC 7692 §7.1). It is declined if a parameter is unknown, repeated or malformed, or if it asks
+    /// for a smaller window than that of the messages that all clients share.
+    fn offered(offer: &[u8]) -> Option<Self> {
+        let mut parameters = field::parameters(offer);
+        if !parameters.next()?.eq_ignore_ascii_case(b"permessage-deflate") {
+            return None;
+        }
+        let mut seen = [false; PARAMETERS.len()];
+        for parameter in parameters {
+            let equals = parameter.iter().position(|&byte| byte == b'=');
+            let (name, value) = match equals {
+                Some(equals) => (&parameter[..equals], Some(unquoted(&parameter[equals + 1..]))),
+                None => (parameter, None),
+            };
+            let known = PARAMETERS.iter().position(|known| name.eq_ignore_ascii_case(known))?;
+            let holds = match (PARAMETERS[known], value) {
+                (SERVER_WINDOW, value) => value == Some(b"15"),
+                (CLIENT_WINDOW, value) => value.is_none_or(is_window),
+                (_, value) => value.is_none(),
+            };
+            if !holds || std::mem::replace(&mut seen[known], true) {
+                return None;
+            }
+        }
+        Some(Self { says_window: seen[0] })
+    }
+}
+
+/// Compresses messages, one after the other.
+#[derive(Debug)]
+pub struct Deflater(Compress);
+
+impl Deflater {
+    /// Some 300 KiB, which is why a worker has one and a connection none. `level` is zlib's, 1 (quick) to 9 (small).
+    #[must_use]
+    pub fn new(level: u32) -> Self {
+        Self(Compress::new(Compression::new(level), false))
+    }
+
+    /// Appends the payload of a frame with [`super::FrameHead::compressed`] that is `message`. Whether that is
+    /// shorter is for the caller to see.
+    pub fn put(&mut self, message: &[u8], out: &mut Vec<u8>) {
+        self.0.reset();
+        let start = out.len();
+        // Enough at once for what does not shrink: a stored block costs 5 bytes in 16 Ki and more.
+        out.reserve(message.len() + message.len() / 1024 + 16);
+        loop {
+            // What was taken lies within the message, so the cast holds.
+            let rest = &message[self.0.total_in() as usize..];
+            self.0
+                .compress_vec(rest, out, FlushCompress::Sync)
+                .expect("a compressor fails only out of order");
+            // A flush is through when it leaves room.
+            if out.len() < out.capacity() {
+                break;
+            }
+            out.reserve(out.capacity() - start);
+        }
+        debug_assert!(out.ends_with(TAIL), "a flush ends with an empty block");
+        // The receiver adds it again (§7.2.1).
+        out.truncate(out.len() - TAIL.len());
+    }
+}
+
+/// Makes a compressed message what it was, piece by piece. It is needed from the first piece to the last.
+#[derive(Debug)]
+pub struct Inflater {
+    stream: Decompress,
+    /// The check of a text.
+    text: Utf8,
+    /// What the message has become so far.
+    bytes: u64,
+    /// How many streams have ended in it.
+    ends: u8,
+}
+
+impl Inflater {
+    /// Before the first piece of a message; some 40 KiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { stream: Decompress::new(false), text: Utf8::new(), bytes: 0, ends: 0 }
+    }
+
+    /// Appends what the next piece becomes: `payload`, `kind` and `last` are those of the Data event. After the
+    /// last piece it is ready for another message.
+    ///
+    /// # Errors
+    /// [`Failure::MessageTooLarge`] if the message becomes more than `bytes_max`, before it does;
+    /// [`Failure::InvalidDeflate`] if it is nothing compressed; [`Failure::TextNotUtf8`] as early as that shows.
+    pub fn feed(
+        &mut self,
+        payload: &[u8],
+        kind: Kind,
+        last: bool,
+        bytes_max: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        self.inflate(payload, kind, bytes_max, out)?;
+        if !last {
+            return Ok(());
+        }
+        self.inflate(TAIL, kind, bytes_max, out)?;
+        // A whole message can be ended here; one that was cut takes this for more of what it lacks.
+        let ended = self.inflate(END, kind, bytes_max, out)?;
+        if !ended {
+            return Err(Failure::InvalidDeflate);
+        }
+        if kind == Kind::Text && !self.text.is_whole() {
+            return Err(Failure::TextNotUtf8);
+        }
+        (self.text, self.bytes, self.ends) = (Utf8::new(), 0, 0);
+        Ok(())
+    }
+
+    /// Appends what `input` becomes, and tells whether a stream ends with it.
+    fn inflate(
+        &mut self,
+        mut input: &[u8],
+        kind: Kind,
+        bytes_max: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        let mut block = [0; BLOCK_BYTES];
+        loop {
+            let (taken, given) = (self.stream.total_in(), self.stream.total_out());
+            let status = self
+                .stream
+                .decompress(input, &mut block, FlushDecompress::Sync)
+                .map_err(|_| Failure::InvalidDeflate)?;
+            // Both lie within the slices just given, so the casts hold.
+            let taken = (self.stream.total_in() - taken) as usize;
+            let given = (self.stream.total_out() - given) as usize;
+            let piece = &block[..given];
+            if given as u64 > bytes_max - self.bytes {
+                return Err(Failure::MessageTooLarge);
+            }
+            self.bytes += given as u64;
+            if kind == Kind::Text {
+                self.text.feed(piece).map_err(|_| Failure::TextNotUtf8)?;
+            }
+            out.extend_from_slice(piece);
+            input = &input[taken..];
+            if status == Status::StreamEnd {
+                if self.ends == ENDS_MAX {
+                    return Err(Failure::InvalidDeflate);
+                }
+                self.ends += 1;
+                self.stream.reset(false);
+                if input.is_empty() {
+                    return Ok(true);
+                }
+            } else if input.is_empty() && given < block.len() {
+                return Ok(false);
+            } else if taken == 0 && given == 0 {
+                return Err(Failure::InvalidDeflate);
+            }
+        }
+    }
+}
+
+impl Default for Inflater {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A parameter's value without the quotes it may stand in.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+/// A window: 8 to 15 bits, without leading zeros.
+fn is_window(bits: &[u8]) -> bool {
+    matches!(bits, [b'8' | b'9'] | [b'1', b'0'..=b'5'])
+}
+
+const SERVER_WINDOW: &[u8] = b"server_max_window_bits";
+const CLIENT_WINDOW: &[u8] = b"client_max_window_bits";
+
+/// The parameters of an offer (RFC 7692 §7.1).
+const PARAMETERS: [&[u8]; 4] =
+    [SERVER_WINDOW, CLIENT_WINDOW, b"server_no_context_takeover", b"client_no_context_takeover"];
+
+/// The empty block at the end of every message, which does not travel (RFC 7692 §7.2.1).
+const TAIL: &[u8] = b"\x00\x00\xff\xff";
+
+/// An empty block that ends a stream.
+const END: &[u8] = b"\x01\x00\x00\xff\xff";
+
+/// Streams in one message (RFC 7692 §7.2.3.4 allows several): senders end one a message, or one a fragment. Each end
+/// costs a reset of the window, and takes two bytes of the peer.
+const ENDS_MAX: u8 = 16;
+
+/// What is inflated before the limit is looked at again: more than this beyond it is never made.
+const BLOCK_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::testing::{Random, splits};
+
+    fn answer(lines: &[&str]) -> Option<String> {
+        let accepted = Deflate::accepted(lines.iter().map(|line| line.as_bytes()))?;
+        let mut out = Vec::new();
+        accepted.put_field(&mut out);
+        Some(String::from_utf8(out).expect("a field is ASCII"))
+    }
+
+    fn deflated(message: &[u8]) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        Deflater::new(6).put(message, &mut out);
+        out.split_off(6)
+    }
+
+    /// What a message becomes, in whatever pieces it comes.
+    fn inflated(payload: &[u8], kind: Kind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+        let whole = inflated_pieces(&[payload], kind, bytes_max);
+        for pieces in splits(payload) {
+            assert_eq!(inflated_pieces(&pieces, kind, bytes_max), whole, "{pieces:?}");
+        }
+        whole
+    }
+
+    fn inflated_pieces(pieces: &[&[u8]], kind: Kind, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+        let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+        for round in 0..2 {
+            out.clear();
+            for piece in pieces {
+                inflater.feed(piece, kind, false, bytes_max, &mut out)?;
+                assert!(out.len() as u64 <= bytes_max, "round {round}");
+            }
+            inflater.feed(b"", kind, true, bytes_max, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn what_is_offered_is_accepted_without_context() {
+        let plain = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+            client_no_context_takeover\r\n";
+        for offer in [
+            "permessage-deflate",
+            "permessage-deflate; client_max_window_bits",
+            "permessage-deflate; client_max_window_bits=8",
+            "permessage-deflate; client_max_window_bits=\"10\"",
+            "Permessage-Deflate ; SERVER_NO_CONTEXT_TAKEOVER;client_no_context_takeover",
+            "x-webkit-deflate-frame, permessage-deflate",
+            "permessage-deflate; server_max_window_bits=10, permessage-deflate",
+        ] {
+            assert_eq!(answer(&[offer]).as_deref(), Some(plain), "{offer}");
+        }
+        assert_eq!(answer(&["foo", "permessage-deflate"]).as_deref(), Some(plain));
+        let window = answer(&["permessage-deflate; server_max_window_bits=15"]).expect("acceptable");
+        assert!(window.ends_with("client_no_context_takeover; server_max_window_bits=15\r\n"), "{window}");
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_declined() {
+        for offer in [
+            "",
+            "permessage-bzip2",
+            "permessage-deflate2",
+            "permessage-deflate; foo",
+            "permessage-deflate;",
+            "permessage-deflate; server_max_window_bits",
+            "permessage-deflate; server_max_window_bits=14",
+            "permessage-deflate; server_max_window_bits=16",
+            "permessage-deflate; client_max_window_bits=7",
+            "permessage-deflate; client_max_window_bits=16",
+            "permessage-deflate; client_max_window_bits=08",
+            "permessage-deflate; client_max_window_bits=",
+            "permessage-deflate; client_no_context_takeover=1",
+            "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
+            "permessage-deflate; server_max_window_bits=15; server_max_window_bits=15",
+        ] {
+            assert_eq!(answer(&[offer]), None, "{offer}");
+        }
+        assert_eq!(answer(&[]), None);
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc_become_hello() {
+        for payload in [
+            &b"\xf2\x48\xcd\xc9\xc9\x07\x00"[..],
+            b"\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f\x00", // not compressed
+            b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00",             // BFINAL set
+            b"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", // two blocks
+        ] {
+            assert_eq!(inflated(payload, Kind::Text, 5).as_deref(), Ok(&b"Hello"[..]), "{payload:02x?}");
+        }
+        assert_eq!(deflated(b"Hello"), b"\xf2\x48\xcd\xc9\xc9\x07\x00");
+        assert_eq!(deflated(b""), b"\x00");
+        assert_eq!(inflated(b"\x00", Kind::Text, 0).as_deref(), Ok(&b""[..]));
+    }
+
+    #[test]
+    fn what_is_deflated_is_inflated() {
+        const SEED: u64 = 0x6465_666c;
+        let mut random = Random::new(SEED);
+        for round in 0..60 {
+            let bytes = [3, 200, 5_000, 100_000][round % 4];
+            let variety = [2, 30, 256][round % 3];
+            let message: Vec<u8> = (0..random.below(bytes)).map(|_| (random.below(variety)) as u8).collect();
+            let payload = deflated(&message);
+            let cut = random.below(payload.len());
+            let pieces = [&payload[..cut], &payload[cut..]];
+            let inflated = inflated_pieces(&pieces, Kind::Binary, message.len() as u64);
+            assert_eq!(inflated.as_ref(), Ok(&message), "seed {SEED:#x}, round {round}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_larger_than_the_limit() {
+        let bomb = deflated(&vec![0; 20_000_000]);
+        assert!(bomb.len() < 25_000, "{} bytes", bomb.len());
+        let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+        let end = inflater.feed(&bomb, Kind::Binary, true, 100_000, &mut out);
+        assert_eq!(end, Err(Failure::MessageTooLarge));
+        assert!(out.len() <= 100_000 && out.capacity() <= 200_000, "{} {}", out.len(), out.capacity());
+        let payload = deflated(&[7; 1_000]);
+        assert_eq!(inflated(&payload, Kind::Binary, 999), Err(Failure::MessageTooLarge));
+        assert_eq!(inflated(&payload, Kind::Binary, 1_000).map(|out| out.len()), Ok(1_000));
+    }
+
+    #[test]
+    fn a_message_may_be_made_of_a_few_streams_but_not_of_nothing_else() {
+        // An empty stream with BFINAL set, again and again.
+        let streams = |count: usize| [b"\x03\x00".repeat(count), vec![0]].concat();
+        assert_eq!(inflated(&streams(15), Kind::Binary, 0).as_deref(), Ok(&b""[..]));
+        assert_eq!(inflated(&streams(16), Kind::Binary, 0), Err(Failure::InvalidDeflate));
+    }
+
+    #[test]
+    fn what_is_nothing_compressed_is_refused() {
+        for payload in [&b"\xff\xff\xff\xff"[..], b"Hello", b"\x00\x05\x00\xfa\xfe\x48"] {
+            assert_eq!(
+                inflated(payload, Kind::Binary, 1_000),
+                Err(Failure::InvalidDeflate),
+                "{payload:02x?}"
+            );
+        }
+        let whole = deflated(b"a message, a message, and no end of a message");
+        for end in 0..whole.len() {
+            let cut = inflated(&whole[..end], Kind::Binary, 1_000);
+            assert_eq!(cut, Err(Failure::InvalidDeflate), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn text_is_checked_when_it_has_become_text() {
+        assert_eq!(
+            inflated(&deflated("日本語".as_bytes()), Kind::Text, 9).as_deref(),
+            Ok("日本語".as_bytes())
+        );
+        for text in [&b"a\xff"[..], b"\xed\xa0\x80", b"\xe6\x97"] {
+            assert_eq!(inflated(&deflated(text), Kind::Text, 1_000), Err(Failure::TextNotUtf8));
+            assert_eq!(inflated(&deflated(text), Kind::Binary, 1_000).as_deref(), Ok(text));
+        }
+        let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+        let flushed = deflated(b"a\xff");
+        assert!(
+            inflater.feed(&[&flushed, TAIL].concat(), Kind::Text, false, 10, &mut out).is_err(),
+            "before the message ends"
+        );
+    }
+}
