@@ -45,8 +45,10 @@ pub struct Hub {
     names: HashMap<Name, u32>,
     channels: Slab<Channel>,
     subscribers: Slab<Subscriber>,
-    /// Who is served next, and since when it waits.
+    /// Who is served next, and since when it waits; the time is known from the first slice on.
     line: VecDeque<(u32, u64)>,
+    /// How many came to its end since the last slice.
+    untimed: usize,
     /// Channels whose pass has not ended, in turn.
     dirty: VecDeque<u32>,
     /// Channels and moments from which on their subscribers wait, oldest first; outdated ones go when they come to
@@ -166,6 +168,7 @@ impl Hub {
             channels: Slab::new(),
             subscribers: Slab::new(),
             line: VecDeque::new(),
+            untimed: 0,
             dirty: VecDeque::new(),
             waits: VecDeque::new(),
             pressed: 0,
@@ -368,6 +371,9 @@ impl Hub {
     ) -> bool {
         self.now = now;
         self.let_go();
+        for (_, since) in self.line.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
+            *since = now.mono_ns;
+        }
         let end = out.len() + most;
         // A quarter is for the channels, so that those who write fast cannot keep all others waiting.
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
@@ -402,7 +408,7 @@ impl Hub {
 
     /// How far the fan-out is behind, counting only those who can take it.
     pub fn lag(&self, now: Now) -> Lag {
-        let line = self.line.front().map(|(_, since)| *since);
+        let line = self.line.front().filter(|_| self.line.len() > self.untimed).map(|(_, since)| *since);
         let pass = self.waits.front().map(|(_, since)| *since);
         let since = line.into_iter().chain(pass).min().unwrap_or(now.mono_ns);
         let behind_ns = now.mono_ns.saturating_sub(since);
@@ -587,6 +593,9 @@ impl Hub {
                         link.floor = moved(channel);
                     }
                 }
+                if let [only] = rest.links[..] {
+                    subscriber.position = from.max(only.floor);
+                }
             }
         }
         let gap = to.map(|to| Gap { from: self.at(from), to: self.at(to), reason: GapReason::Late });
@@ -762,11 +771,16 @@ impl Hub {
         let channels = &self.channels;
         let position = match since {
             Since::Now => {
+                // Now is when it asked, or, where nothing was known of its channels then, when they opened.
+                let mut begins = None;
                 for link in &mut *links {
                     let channel = &channels[link.channel];
-                    link.floor = channel.lost_to.max(floor_in(channel, link.floor));
+                    let pending = link.floor == Link::PENDING;
+                    let opened = if pending { channel.opened_at } else { subscriber.position };
+                    begins = Some(begins.map_or(opened, |begins: u64| begins.min(opened)));
+                    link.floor = channel.lost_to.max(if pending { opened } else { 0 });
                 }
-                subscriber.position
+                begins.unwrap_or(subscriber.position)
             }
             Since::After(position) if position.epoch == self.epoch => {
                 let mut to = None;
@@ -964,7 +978,8 @@ impl Hub {
         let subscriber = &mut self.subscribers[id];
         if !subscriber.in_line {
             subscriber.in_line = true;
-            self.line.push_back((id, self.now.mono_ns));
+            self.line.push_back((id, 0));
+            self.untimed += 1;
         }
     }
 

@@ -6,7 +6,19 @@
 //! knows nothing of rings, passes and floors: a list of all messages of each channel, how many of them the sequencer
 //! has let go of (asked of it after each step), and what each client must still get. `ORDERS_SEED=n` runs one world.
 //!
-//! Three planted faults, each one line, and the seed at which this test first found it, are listed at the end.
+//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//!
+//! | planted | where | found at seed |
+//! |---|---|---|
+//! | a visited node that goes lets the last one take its place, unvisited | `Channel::leaves` without the two moves | 2 |
+//! | a new channel has lost everything there ever was (false gaps) | `lost_to: self.newest` in `Sequencer::found_or_made` | 3 |
+//! | a position right at the loss counts as lost (false gaps) | `>=` in `Hub::begins` | 2 |
+//! | a pass does not repeat when the head has moved | `Channel::touch` without `again` | 35 |
+//! | a loss told ahead of its place moves the head | `Hub::feed`, `Feed::Lost` | 40 |
+//! | shared bytes fit also those who stand before them | `Encoded::fits` without `after` | 63 |
+//! | of two gaps at once, the last one is told | `Hub::start` | 65 |
+//!
+//! The last three were no plants at first: this test found them, or their like, in the first draft.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,1 +1,343 @@
 //! Cases of the sequencer.
+
+use super::*;
+use crate::message::IdempotencyKey;
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+fn draft(channel: &str, data: &[u8]) -> Draft {
+    Draft {
+        channel: name(channel),
+        data: data.into(),
+        content_type: None,
+        event: None,
+        flags: Flags::default(),
+        key: None,
+    }
+}
+
+fn at(ms: u64) -> Now {
+    Now { mono_ns: ms * 1_000_000, unix_ms: 1_000_000 + ms }
+}
+
+fn sequencer(change: impl FnOnce(&mut Rules)) -> Sequencer {
+    let mut rules = Rules::default();
+    change(&mut rules);
+    Sequencer::new(Epoch(7), Arc::new(rules), 2)
+}
+
+fn publish(sequencer: &mut Sequencer, now: Now, channel: &str) -> u64 {
+    let published = sequencer.publish(now, draft(channel, b"0123456789")).expect("it is within limits");
+    published.position.offset
+}
+
+/// Offsets that are kept of a channel.
+fn kept(sequencer: &Sequencer, channel: &str) -> Vec<u64> {
+    let saved = sequencer.save();
+    let found = saved.channels.iter().find(|saved| saved.name == name(channel));
+    found.map_or_else(Vec::new, |saved| saved.messages.iter().map(|message| message.offset).collect())
+}
+
+/// What a core is told, as text: `open a 0-5: 1 2`, `3`, `lost a 4`.
+fn fed(sequencer: &mut Sequencer, core: usize, most: usize) -> Vec<String> {
+    let mut feed = Vec::new();
+    sequencer.take_feed(core, most, &mut feed);
+    let words = |item: &Feed| match item {
+        Feed::Opened { channel, lost_to, head, messages } => {
+            let offsets: Vec<u64> = messages.iter().map(|message| message.offset).collect();
+            format!("open {channel} {lost_to}-{head} {offsets:?}")
+        }
+        Feed::Message { message, lost_to } => {
+            format!("{} {} lost {lost_to}", message.channel, message.offset)
+        }
+        Feed::Lost { channel, to } => format!("{channel} lost {to}"),
+    };
+    feed.iter().map(words).collect()
+}
+
+#[test]
+fn a_channel_keeps_as_many_messages_and_bytes_as_its_rules_say() {
+    let one = 16 + 88 + 10 + 8;
+    let mut sequencer = sequencer(|rules| {
+        rules.set("a".parse().expect("a pattern"), ChannelRules { messages: 2, ..rules.default });
+        rules.set("b".parse().expect("a pattern"), ChannelRules { bytes: 3 * one, ..rules.default });
+        rules.set("c".parse().expect("a pattern"), ChannelRules { messages: 0, bytes: 0, ..rules.default });
+    });
+    for _ in 0..5 {
+        for channel in ["a", "b", "c"] {
+            publish(&mut sequencer, at(0), channel);
+        }
+    }
+    assert_eq!(kept(&sequencer, "a"), [10, 13]);
+    assert_eq!(kept(&sequencer, "b"), [8, 11, 14]);
+    assert_eq!(kept(&sequencer, "c"), [15]);
+    let position = |offset| Some(Position { epoch: Epoch(7), offset });
+    let info = Info {
+        messages: 3,
+        bytes: 3 * one,
+        first: position(8),
+        last: position(14),
+        subscribers: 0,
+        members: 0,
+    };
+    assert_eq!(sequencer.info(&name("b")), Some(info));
+    assert_eq!(sequencer.memory(), 6 * one);
+}
+
+#[test]
+fn what_is_too_old_goes_and_the_next_moment_is_told() {
+    let mut sequencer = sequencer(|rules| rules.default.age_ms = 100);
+    publish(&mut sequencer, at(0), "a");
+    publish(&mut sequencer, at(30), "b");
+    publish(&mut sequencer, at(60), "a");
+    assert_eq!(sequencer.expire(at(99)), Some(100 * 1_000_000));
+    assert_eq!(sequencer.expire(at(100)), Some(130 * 1_000_000));
+    assert_eq!((kept(&sequencer, "a"), kept(&sequencer, "b")), (vec![3], vec![2]));
+    assert_eq!(sequencer.expire(at(130)), Some(160 * 1_000_000));
+    assert_eq!((sequencer.info(&name("b")), sequencer.forgotten_to()), (None, 2));
+    assert_eq!(sequencer.expire(at(160)), None);
+    assert_eq!((sequencer.channels(), sequencer.forgotten_to(), sequencer.memory()), (0, 3, 0));
+}
+
+#[test]
+fn history_that_was_used_least_recently_makes_room_first() {
+    let one = 16 + 88 + 10 + 8;
+    let mut sequencer = sequencer(|rules| rules.memory_bytes = 4 * one);
+    for channel in ["a", "a", "b", "c"] {
+        publish(&mut sequencer, at(0), channel);
+    }
+    // Whoever wants a history uses it.
+    sequencer.want(0, &name("a"));
+    publish(&mut sequencer, at(0), "d");
+    assert_eq!(sequencer.info(&name("b")), None);
+    publish(&mut sequencer, at(0), "d");
+    assert_eq!(sequencer.info(&name("c")), None);
+    publish(&mut sequencer, at(0), "d");
+    assert_eq!((kept(&sequencer, "a"), kept(&sequencer, "d")), (vec![2], vec![5, 6, 7]));
+    publish(&mut sequencer, at(0), "d");
+    publish(&mut sequencer, at(0), "d");
+    assert_eq!((kept(&sequencer, "a"), kept(&sequencer, "d")), (vec![], vec![6, 7, 8, 9]));
+    assert!(sequencer.info(&name("a")).is_some(), "it is wanted");
+}
+
+#[test]
+fn the_charge_is_the_sum_of_all_messages_after_every_step() {
+    let mut seed = 42_u64;
+    println!("seed {seed}");
+    let mut random = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let mut sequencer = sequencer(|rules| {
+        rules.memory_bytes = 5_000;
+        rules.default.messages = 9;
+        rules.default.age_ms = 300;
+    });
+    let mut most = 0;
+    for step in 0..5_000 {
+        let channel = format!("c/{}", random(12));
+        match random(12) {
+            0 => {
+                sequencer.delete(&name(&channel));
+            }
+            1 => sequencer.want(random(2) as usize, &name(&channel)),
+            2 => sequencer.unwant(random(2) as usize, &name(&channel)),
+            3 => {
+                sequencer.expire(at(step));
+            }
+            _ => {
+                let data = vec![0; random(200) as usize];
+                sequencer.publish(at(step), draft(&channel, &data)).expect("it is within limits");
+            }
+        }
+        let saved = sequencer.save();
+        let messages = saved.channels.iter().flat_map(|channel| &channel.messages);
+        assert_eq!(sequencer.memory(), messages.map(|message| message.charge()).sum::<u64>());
+        assert!(sequencer.memory() <= 5_000);
+        assert!(saved.channels.iter().all(|channel| !channel.messages.is_empty()));
+        most = most.max(sequencer.memory());
+    }
+    assert!(most > 4_500, "the limit was never reached");
+}
+
+#[test]
+fn a_publish_with_a_key_happens_once() {
+    let mut sequencer = sequencer(|rules| rules.key_window_ms = 1_000);
+    let keyed = |data: &[u8]| Draft {
+        key: Some(IdempotencyKey { publisher: 1, key: "k".into() }),
+        ..draft("news", data)
+    };
+    let first = sequencer.publish(at(0), keyed(b"a")).expect("it is within limits");
+    let again = sequencer.publish(at(999), keyed(b"a"));
+    assert_eq!(again, Ok(Published { repeated: true, ..first }));
+    assert_eq!(sequencer.publish(at(999), keyed(b"b")), Err(Refusal::KeyMismatch));
+    let later = sequencer.publish(at(1_000), keyed(b"b")).expect("its window has ended");
+    assert_eq!((later.repeated, later.position.offset), (false, 2));
+}
+
+#[test]
+fn what_may_not_be_published_is_refused_and_leaves_nothing() {
+    let mut sequencer = sequencer(|rules| {
+        rules.message_bytes = 10;
+        rules.channels = 1;
+    });
+    let text = |text: &str| Some(Box::from(text));
+    let refused = [
+        (draft("a", b"01234567890"), Refusal::TooLarge { bytes: 11, most: 10 }),
+        (Draft { event: text("encke.join"), ..draft("a", b"") }, Refusal::ReservedEvent),
+        (Draft { event: text("a\nid: 7"), ..draft("a", b"") }, Refusal::BadEvent),
+        (Draft { event: text(""), ..draft("a", b"") }, Refusal::BadEvent),
+        (Draft { content_type: text("text/plain\r\nx"), ..draft("a", b"") }, Refusal::BadType),
+        (
+            Draft {
+                key: Some(IdempotencyKey { publisher: 0, key: "k".repeat(256).into() }),
+                ..draft("a", b"")
+            },
+            Refusal::KeyTooLong,
+        ),
+    ];
+    for (draft, refusal) in refused {
+        assert_eq!(sequencer.publish(at(0), draft), Err(refusal));
+        assert!(!refusal.to_string().is_empty());
+        assert_eq!((sequencer.channels(), sequencer.newest().offset), (0, 0));
+    }
+    assert!(sequencer.publish(at(0), draft("a", b"0123456789")).is_ok());
+    assert_eq!(sequencer.publish(at(0), draft("b", b"")), Err(Refusal::TooManyChannels { most: 1 }));
+    let control = Draft { flags: Flags::CONTROL.with(Flags::KEY_FRAME), ..draft("a", b"") };
+    sequencer.publish(at(0), control).expect("flags are no fault");
+    let flags = sequencer.save().channels[0].messages[1].flags;
+    assert_eq!(flags, Flags::KEY_FRAME);
+}
+
+#[test]
+fn a_core_is_told_everything_it_wants_in_the_order_of_all() {
+    let mut sequencer = sequencer(|_| {});
+    publish(&mut sequencer, at(0), "a");
+    publish(&mut sequencer, at(0), "b");
+    sequencer.want(0, &name("a"));
+    sequencer.want(0, &name("c"));
+    assert_eq!(fed(&mut sequencer, 0, 9), ["open a 0-2 [1]", "open c 0-2 []"]);
+    assert!(!sequencer.has_feed(0));
+    for channel in ["c", "b", "a", "a", "c"] {
+        publish(&mut sequencer, at(0), channel);
+    }
+    assert!(sequencer.has_feed(0) && !sequencer.has_feed(1));
+    assert_eq!(fed(&mut sequencer, 0, 2), ["c 3 lost 0", "a 5 lost 0"]);
+    // What is opened in between begins where the core is, and goes on in the same order.
+    sequencer.want(0, &name("b"));
+    assert_eq!(fed(&mut sequencer, 0, 9), ["open b 0-5 [2, 4]", "a 6 lost 0", "c 7 lost 0"]);
+    sequencer.unwant(0, &name("a"));
+    publish(&mut sequencer, at(0), "a");
+    publish(&mut sequencer, at(0), "b");
+    assert_eq!(fed(&mut sequencer, 0, 9), ["b 9 lost 0"]);
+    assert!(!sequencer.has_feed(0));
+}
+
+#[test]
+fn a_core_that_stays_away_is_told_what_it_has_lost_at_its_place() {
+    let mut sequencer = sequencer(|rules| rules.default.messages = 2);
+    for channel in ["a", "b"] {
+        sequencer.want(0, &name(channel));
+    }
+    fed(&mut sequencer, 0, 9);
+    for channel in ["a", "b", "a", "a", "b", "a"] {
+        publish(&mut sequencer, at(0), channel);
+    }
+    // 1 and 3 of `a` are gone: that is told before 2, not with 4.
+    assert_eq!(
+        fed(&mut sequencer, 0, 9),
+        ["a lost 3", "b 2 lost 0", "a 4 lost 3", "b 5 lost 0", "a 6 lost 3"]
+    );
+    sequencer.delete(&name("b"));
+    assert_eq!(fed(&mut sequencer, 0, 9), ["b lost 5"]);
+    assert!(fed(&mut sequencer, 0, 9).is_empty());
+    // What was lost and what comes then is one item.
+    sequencer.delete(&name("a"));
+    publish(&mut sequencer, at(0), "a");
+    assert_eq!(fed(&mut sequencer, 0, 9), ["a 7 lost 6"]);
+}
+
+#[test]
+fn subscribers_of_all_cores_are_counted() {
+    let mut sequencer = sequencer(|_| {});
+    let news = name("news");
+    for core in [0, 1] {
+        sequencer.want(core, &news);
+        sequencer.count(core, &news, 5, 2);
+    }
+    let published = sequencer.publish(at(0), draft("news", b"")).expect("it is within limits");
+    assert_eq!(published.subscribers, 6);
+    sequencer.unwant(0, &news);
+    sequencer.count(0, &news, 9, 0);
+    sequencer.count(1, &news, 0, 9);
+    assert_eq!(sequencer.info(&news).map(|info| info.subscribers), Some(0));
+}
+
+#[test]
+fn a_channel_exists_while_it_has_a_message_or_is_wanted() {
+    let mut sequencer = sequencer(|_| {});
+    let news = name("news");
+    sequencer.want(0, &news);
+    sequencer.want(1, &news);
+    publish(&mut sequencer, at(0), "news");
+    sequencer.unwant(0, &news);
+    assert!(sequencer.delete(&news));
+    assert!(sequencer.info(&news).is_some());
+    sequencer.unwant(1, &news);
+    assert_eq!((sequencer.info(&news), sequencer.forgotten_to()), (None, 1));
+    assert!(!sequencer.delete(&news));
+    // Nobody can say what a position before 1 has missed.
+    sequencer.want(0, &news);
+    assert_eq!(fed(&mut sequencer, 0, 9), ["open news 1-1 []"]);
+}
+
+#[test]
+fn what_is_saved_goes_on_in_the_same_epoch() {
+    let mut first = sequencer(|rules| rules.default.messages = 3);
+    for channel in ["a", "b", "a", "a", "c", "a"] {
+        publish(&mut first, at(0), channel);
+    }
+    first.want(0, &name("c"));
+    first.delete(&name("c"));
+    first.want(0, &name("b"));
+    let saved = first.save();
+    assert_eq!(saved.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let mut rules = Rules::default();
+    rules.default.messages = 2;
+    let mut second = Sequencer::restore(saved, Arc::new(rules), 1);
+    assert_eq!((second.newest(), second.forgotten_to()), (first.newest(), 5));
+    assert_eq!((kept(&second, "a"), kept(&second, "b")), (vec![4, 6], vec![2]));
+    assert_eq!(publish(&mut second, at(1), "a"), 7);
+    second.want(0, &name("a"));
+    assert_eq!(fed(&mut second, 0, 9), ["open a 4-7 [6, 7]"]);
+    assert_eq!(second.expire(at(0)), Some(600_000 * 1_000_000));
+    let charges = |sequencer: &Sequencer| {
+        let saved = sequencer.save();
+        saved.channels.iter().flat_map(|one| &one.messages).map(|message| message.charge()).sum::<u64>()
+    };
+    assert_eq!(second.memory(), charges(&second));
+}
+
+#[test]
+fn new_rules_hold_at_once() {
+    let mut sequencer = sequencer(|_| {});
+    sequencer.want(0, &name("a"));
+    fed(&mut sequencer, 0, 9);
+    for _ in 0..5 {
+        publish(&mut sequencer, at(0), "a");
+    }
+    fed(&mut sequencer, 0, 9);
+    let mut rules = Rules::default();
+    rules.default.messages = 2;
+    rules.default.age_ms = 50;
+    sequencer.reload(Arc::new(rules));
+    assert_eq!(kept(&sequencer, "a"), [4, 5]);
+    assert_eq!(fed(&mut sequencer, 0, 9), ["a lost 3"]);
+    assert_eq!(sequencer.expire(at(49)), Some(50 * 1_000_000));
+    sequencer.expire(at(50));
+    assert!(kept(&sequencer, "a").is_empty());
+}
