@@ -84,10 +84,13 @@ function text(value) {
 function isRecord(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
-function isAfter(id, seen) {
+function ahead(id, of) {
   const [epoch, offset] = partsOf(id);
-  const [seenEpoch, seenOffset] = partsOf(seen);
-  return epoch !== seenEpoch || offset > seenOffset;
+  const [otherEpoch, otherOffset] = partsOf(of);
+  return epoch === otherEpoch ? offset - otherOffset : Infinity;
+}
+function isId(since) {
+  return /-\d+$/.test(since);
 }
 function partsOf(id) {
   const dash = id.lastIndexOf("-");
@@ -165,7 +168,7 @@ async function sse(attempt) {
   const stream = new EventStream(
     (event) => {
       const word = wordOfEvent(event);
-      if (word) attempt.say(word);
+      if (word) say(attempt, word);
     },
     (ms) => retryMs = ms
   );
@@ -177,6 +180,9 @@ async function sse(attempt) {
     attempt.heard();
     stream.push(decoder.decode(value, { stream: true }));
   }
+}
+function say(attempt, word) {
+  if (word.kind !== "position" || !isId(attempt.since)) attempt.say(word);
 }
 function ws(attempt) {
   const { world: world2, url, channels, since, name, token, signal } = attempt;
@@ -215,8 +221,8 @@ function ws(attempt) {
       listen();
       attempt.heard();
       const word = wordOf(parsed(String(data)));
-      if (word?.kind === "answer" && word.id !== void 0) attempt.say({ kind: "position", id: word.id });
-      else if (word && word.kind !== "answer") attempt.say(word);
+      if (word?.kind === "answer" && word.id !== void 0) say(attempt, { kind: "position", id: word.id });
+      else if (word && word.kind !== "answer") say(attempt, word);
     };
     socket.onclose = ({ code, reason }) => {
       if (!opened) return end({ why: "unable" });
@@ -324,9 +330,9 @@ var Line = class {
       live.readers.add(reader);
       return;
     }
-    const part = this.parts.find((part2) => part2.since === reader.since);
+    const part = this.parts.find((part2) => !part2.asked && part2.since === reader.since);
     if (part) part.readers.add(reader);
-    else this.parts.push({ since: reader.since, readers: /* @__PURE__ */ new Set([reader]) });
+    else this.parts.push({ since: reader.since, asked: false, readers: /* @__PURE__ */ new Set([reader]) });
     this.change();
   }
   remove(reader) {
@@ -388,14 +394,16 @@ var Line = class {
       forget = this.world.later(ms, () => this.abort(otherwise));
     };
     const run = async () => {
-      this.asked = channelsOf(this.parts).join();
       this.tell({ state: "connecting", transport: this.transport });
       expect(CATCH_UP_MS, "dead");
+      const token = await this.token(fresh);
+      this.asked = channelsOf(this.parts).join();
+      for (const part2 of this.parts) part2.asked = true;
       const attempt = {
         world: this.world,
         url: this.settings.url,
         name: this.settings.name,
-        token: await this.token(fresh),
+        token,
         channels: [],
         since: "",
         signal: abort.signal,
@@ -426,21 +434,23 @@ var Line = class {
   }
   /** Brings every part to now, the oldest first, and makes one of them. */
   async catchUp(attempt) {
-    for (const part of [...this.parts]) {
+    const parts = [...this.parts];
+    for (const part of parts) {
       let more = true;
       while (more) {
-        const { since } = part;
-        const batch = await batchOf(attempt, channelsOf([part]), since, 0);
+        const { since: since2 } = part;
+        const batch = await batchOf(attempt, channelsOf([part]), since2, 0);
         if ("why" in batch) return batch;
         if (attempt.signal.aborted) return { why: "over" };
         for (const word of batch.words) spread(word, part);
-        more = batch.more && batch.next !== since;
+        more = batch.more && batch.next !== since2;
         part.since = batch.next;
       }
     }
-    const [first, ...others] = this.parts;
-    for (const reader of others.flatMap((part) => [...part.readers])) first?.readers.add(reader);
-    this.parts = first ? [first] : [];
+    const since = parts[0]?.since ?? "";
+    const readers = new Set(parts.flatMap((part) => [...part.readers]));
+    const later = this.parts.filter((part) => !parts.includes(part));
+    this.parts = [{ since, asked: true, readers }, ...later].filter((part) => part.readers.size > 0);
     return void 0;
   }
   opened() {
@@ -493,9 +503,8 @@ function spread(word, part) {
   const id = word.kind === "message" ? word.message.id : word.kind === "gap" ? word.gap.to : word.id;
   part.since = id;
   for (const reader of part.readers) {
-    const known = isId(reader.since);
-    const news = word.kind === "gap" ? !isAfter(reader.since, id) : isAfter(id, reader.since);
-    if (known && !news) continue;
+    const by = isId(reader.since) ? ahead(id, reader.since) : Infinity;
+    if (by < 0 || by === 0 && word.kind !== "gap") continue;
     if (word.kind === "gap") reader.gap(word.gap);
     if (word.kind === "message" && reader.channels.includes(word.message.channel)) reader.take(word.message);
     reader.since = id;
@@ -504,9 +513,6 @@ function spread(word, part) {
 function channelsOf(parts) {
   const readers = parts.flatMap((part) => [...part.readers]);
   return [...new Set(readers.flatMap((reader) => reader.channels))].sort();
-}
-function isId(since) {
-  return /-\d+$/.test(since);
 }
 
 // src/publish.ts
@@ -722,7 +728,7 @@ var Remote = class {
     } else if (tell.tell === "gap") {
       reader.since = tell.gap.to;
       reader.gap(tell.gap);
-    } else if (!/-\d+$/.test(reader.since) || isAfter(tell.message.id, reader.since)) {
+    } else if (!isId(reader.since) || ahead(tell.message.id, reader.since) > 0) {
       reader.since = tell.message.id;
       reader.take(tell.message);
     }

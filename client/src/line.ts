@@ -16,7 +16,7 @@
  */
 
 import { attempts, batchOf, TRANSPORTS, type Attempt, type End, type Transport, type World } from './transports.js';
-import { isAfter, type Gap, type Message, type Word } from './wire.js';
+import { ahead, isId, type Gap, type Message, type Word } from './wire.js';
 
 export type State = 'connecting' | 'open' | 'waiting' | 'denied' | 'closed';
 
@@ -67,6 +67,8 @@ const CATCH_UP_MS = 20_000;
 
 interface Part {
   since: string;
+  /** It was asked for, as it was then: who comes now is no part of that answer. */
+  asked: boolean;
   readonly readers: Set<Reader>;
 }
 
@@ -114,9 +116,9 @@ export class Line {
       live.readers.add(reader);
       return;
     }
-    const part = this.parts.find((part) => part.since === reader.since);
+    const part = this.parts.find((part) => !part.asked && part.since === reader.since);
     if (part) part.readers.add(reader);
-    else this.parts.push({ since: reader.since, readers: new Set([reader]) });
+    else this.parts.push({ since: reader.since, asked: false, readers: new Set([reader]) });
     this.change();
   }
 
@@ -182,14 +184,16 @@ export class Line {
       forget = this.world.later(ms, () => this.abort(otherwise));
     };
     const run = async (): Promise<End> => {
-      this.asked = channelsOf(this.parts).join();
       this.tell({ state: 'connecting', transport: this.transport });
       expect(CATCH_UP_MS, 'dead');
+      const token = await this.token(fresh);
+      this.asked = channelsOf(this.parts).join();
+      for (const part of this.parts) part.asked = true;
       const attempt: Attempt = {
         world: this.world,
         url: this.settings.url,
         name: this.settings.name,
-        token: await this.token(fresh),
+        token,
         channels: [],
         since: '',
         signal: abort.signal,
@@ -221,7 +225,8 @@ export class Line {
 
   /** Brings every part to now, the oldest first, and makes one of them. */
   private async catchUp(attempt: Attempt): Promise<End | undefined> {
-    for (const part of [...this.parts]) {
+    const parts = [...this.parts];
+    for (const part of parts) {
       let more = true;
       while (more) {
         const { since } = part;
@@ -233,9 +238,11 @@ export class Line {
         part.since = batch.next;
       }
     }
-    const [first, ...others] = this.parts;
-    for (const reader of others.flatMap((part) => [...part.readers])) first?.readers.add(reader);
-    this.parts = first ? [first] : [];
+    // Whoever came meanwhile waits for the next attempt; whoever left is in none of the parts.
+    const since = parts[0]?.since ?? '';
+    const readers = new Set(parts.flatMap((part) => [...part.readers]));
+    const later = this.parts.filter((part) => !parts.includes(part));
+    this.parts = [{ since, asked: true, readers }, ...later].filter((part) => part.readers.size > 0);
     return undefined;
   }
 
@@ -298,10 +305,9 @@ function spread(word: Word, part: Part): void {
   const id = word.kind === 'message' ? word.message.id : word.kind === 'gap' ? word.gap.to : word.id;
   part.since = id;
   for (const reader of part.readers) {
-    const known = isId(reader.since);
+    const by = isId(reader.since) ? ahead(id, reader.since) : Infinity;
     // A stream that cannot resume begins after its gap, and says its position before it tells of it.
-    const news = word.kind === 'gap' ? !isAfter(reader.since, id) : isAfter(id, reader.since);
-    if (known && !news) continue;
+    if (by < 0 || (by === 0 && word.kind !== 'gap')) continue;
     if (word.kind === 'gap') reader.gap(word.gap);
     if (word.kind === 'message' && reader.channels.includes(word.message.channel)) reader.take(word.message);
     // Last, so that whoever hears of it knows that everything up to here has been given.
@@ -312,9 +318,4 @@ function spread(word: Word, part: Part): void {
 function channelsOf(parts: readonly Part[]): string[] {
   const readers = parts.flatMap((part) => [...part.readers]);
   return [...new Set(readers.flatMap((reader) => reader.channels))].sort();
-}
-
-/** Whether `since` is an id, not a wish such as `now`, `last:5` or `10m`. */
-function isId(since: string): boolean {
-  return /-\d+$/.test(since);
 }

@@ -12,7 +12,7 @@
 
 import { Line, type Condition, type Reader, type Settings, type TokenSource } from './line.js';
 import type { World } from './transports.js';
-import { isAfter, type Gap, type Message } from './wire.js';
+import { ahead, isId, type Gap, type Message } from './wire.js';
 
 /** What carries messages to readers: a line, or somebody who knows one. */
 export interface Carrier {
@@ -188,7 +188,7 @@ export class Remote implements Carrier {
     } else if (tell.tell === 'gap') {
       reader.since = tell.gap.to;
       reader.gap(tell.gap);
-    } else if (!/-\d+$/.test(reader.since) || isAfter(tell.message.id, reader.since)) {
+    } else if (!isId(reader.since) || ahead(tell.message.id, reader.since) > 0) {
       reader.since = tell.message.id;
       reader.take(tell.message);
     }

@@ -5,7 +5,7 @@
  * reason why. It does not reconnect, does not wait between attempts and keeps nothing: that is the line's part (line.ts).
  */
 
-import { EventStream, isRecord, parsed, wordOf, wordOfEvent, type Word } from './wire.js';
+import { EventStream, isId, isRecord, parsed, wordOf, wordOfEvent, type Word } from './wire.js';
 
 export const TRANSPORTS = ['sse', 'ws', 'poll'] as const;
 export type Transport = (typeof TRANSPORTS)[number];
@@ -88,7 +88,7 @@ async function sse(attempt: Attempt): Promise<End> {
   const stream = new EventStream(
     (event) => {
       const word = wordOfEvent(event);
-      if (word) attempt.say(word);
+      if (word) say(attempt, word);
     },
     (ms) => (retryMs = ms),
   );
@@ -101,6 +101,14 @@ async function sse(attempt: Attempt): Promise<End> {
     attempt.heard();
     stream.push(decoder.decode(value, { stream: true }));
   }
+}
+
+/**
+ * Tells a word of a stream. Where a stream begins matters only to those who did not know: where it does not begin at the
+ * id that was asked for, a gap follows, and until that is told nothing may be taken for seen. The line can break between.
+ */
+function say(attempt: Attempt, word: Word): void {
+  if (word.kind !== 'position' || !isId(attempt.since)) attempt.say(word);
 }
 
 function ws(attempt: Attempt): Promise<End> {
@@ -139,8 +147,8 @@ function ws(attempt: Attempt): Promise<End> {
       listen();
       attempt.heard();
       const word = wordOf(parsed(String(data)));
-      if (word?.kind === 'answer' && word.id !== undefined) attempt.say({ kind: 'position', id: word.id });
-      else if (word && word.kind !== 'answer') attempt.say(word);
+      if (word?.kind === 'answer' && word.id !== undefined) say(attempt, { kind: 'position', id: word.id });
+      else if (word && word.kind !== 'answer') say(attempt, word);
     };
     socket.onclose = ({ code, reason }) => {
       // What a refused handshake was answered with is hidden from programs: a poll will be told.

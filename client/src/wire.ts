@@ -137,14 +137,19 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Whether a message with this id is news to somebody who has seen everything up to `seen`.
+ * By how much an id is ahead of another; an id of another epoch is ahead by any measure.
  *
  * Ids are `EPOCH-OFFSET`; offsets grow within an epoch. To programs they are opaque; this one ships with the server.
  */
-export function isAfter(id: string, seen: string): boolean {
+export function ahead(id: string, of: string): number {
   const [epoch, offset] = partsOf(id);
-  const [seenEpoch, seenOffset] = partsOf(seen);
-  return epoch !== seenEpoch || offset > seenOffset;
+  const [otherEpoch, otherOffset] = partsOf(of);
+  return epoch === otherEpoch ? offset - otherOffset : Infinity;
+}
+
+/** Whether a place to begin is an id, not a wish such as `now`, `last:5` or `10m`. */
+export function isId(since: string): boolean {
+  return /-\d+$/.test(since);
 }
 
 function partsOf(id: string): [epoch: string, offset: number] {

@@ -4,6 +4,8 @@
  * No test waits: `settled` lets every promise that can go on do so.
  */
 
+import { setMaxListeners } from 'node:events';
+
 import { Line } from '../out/line.js';
 
 export class Stage {
@@ -17,6 +19,7 @@ export class Stage {
   world = {
     fetch: (url, init) => new Promise((resolve, reject) => {
       const request = { url, init, resolve, reject, aborted: false };
+      if (init.signal) setMaxListeners(0, init.signal);
       init.signal?.addEventListener('abort', () => {
         request.aborted = true;
         request.stream?.error(new Error('aborted'));
