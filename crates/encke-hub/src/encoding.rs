@@ -123,6 +123,11 @@ impl Encodings {
         }
     }
 
+    /// Bytes that are held, and some that were held a moment ago.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Bytes that are held, by whomever.
     pub(crate) fn charge(&mut self) -> usize {
         self.at = 0;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::Now;
 use crate::channel::{Channel, Collector};
 use crate::encoding::{Encoded, Encoder, Encodings, Form, Gap, GapReason, Run};
-use crate::limits::{LINGER_NS, UNWANTED_NS};
+use crate::limits::{ENCODED_SHARE, LINGER_NS, UNWANTED_NS};
 use crate::message::Message;
 use crate::name::Name;
 use crate::position::{Epoch, Position, Since};
@@ -337,6 +337,7 @@ impl Hub {
                     self.touch(at, came);
                 }
             }
+            Feed::Head { to } => self.head = self.head.max(to),
             Feed::Lost { channel, to } => {
                 // What others have between here and there is still to come: the head stays.
                 let Some(&at) = self.names.get(&channel) else { return };
@@ -606,6 +607,7 @@ impl Hub {
     fn deliver(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let Subscriber { position, form, once, .. } = self.subscribers[id];
         let oldest = once == Once::Oldest;
+        let only_one = oldest || self.is_crowded();
         let news = self.news(id);
         let (to, bytes) = match (news, gap) {
             (News::None, None) => return,
@@ -617,9 +619,9 @@ impl Hub {
                         0
                     }
                     News::In { channel, after } => {
-                        collect(&self.channels[channel], after, oldest, &mut self.scratch.messages)
+                        collect(&self.channels[channel], after, only_one, &mut self.scratch.messages)
                     }
-                    News::InSeveral => self.merge(id, oldest),
+                    News::InSeveral => self.merge(id, only_one),
                 };
                 let to = self.scratch.messages.last().map_or(position, |last| last.offset);
                 let run = Run { messages: &self.scratch.messages, position: self.at(to), gap, more };
@@ -653,12 +655,13 @@ impl Hub {
         oldest: bool,
         encoder: &mut impl Encoder,
     ) -> (u64, Arc<[u8]>) {
+        let only_one = oldest || self.is_crowded();
         let channel = &mut self.channels[at];
         if let Some((to, bytes)) = channel.encoded(form, oldest, after) {
             return (to, Arc::clone(bytes));
         }
         let messages = &mut self.scratch.messages;
-        let more = collect(channel, after, oldest, messages);
+        let more = collect(channel, after, only_one, messages);
         let to = messages.last().map_or(after, |last| last.offset);
         let position = Position { epoch: self.epoch, offset: to };
         let run = Run { messages, position, gap: None, more };
@@ -682,7 +685,7 @@ impl Hub {
     }
 
     /// Collects the messages of several channels in the order of their offsets; returns how many are left.
-    fn merge(&mut self, id: u32, oldest: bool) -> usize {
+    fn merge(&mut self, id: u32, only_one: bool) -> usize {
         let Scratch { messages, merge, .. } = &mut self.scratch;
         merge.clear();
         let subscriber = &self.subscribers[id];
@@ -695,7 +698,7 @@ impl Hub {
                 merge.push(Reverse((message.offset, link.channel, index)));
             }
         }
-        let mut run = Collector::new(messages, oldest);
+        let mut run = Collector::new(messages, only_one);
         while let Some(Reverse((_, at, index))) = merge.pop() {
             let channel = &self.channels[at];
             if !channel.message(index).is_some_and(|message| run.take(message)) {
@@ -706,6 +709,11 @@ impl Hub {
             }
         }
         kept - messages.len()
+    }
+
+    /// Whether those who stall hold so many bytes that nobody gets more than a message at once.
+    fn is_crowded(&self) -> bool {
+        self.encodings.bytes() as u64 > self.rules.memory_bytes / ENCODED_SHARE
     }
 
     /// Where a subscriber's unseen messages are.
@@ -1163,8 +1171,8 @@ fn before_last(channels: &Slab<Channel>, links: &[Link], count: usize) -> u64 {
 }
 
 /// Collects the messages of a channel behind an offset; returns how many are left.
-fn collect(channel: &Channel, after: u64, oldest: bool, into: &mut Vec<Arc<Message>>) -> usize {
-    let mut run = Collector::new(into, oldest);
+fn collect(channel: &Channel, after: u64, only_one: bool, into: &mut Vec<Arc<Message>>) -> usize {
+    let mut run = Collector::new(into, only_one);
     let mut index = channel.index_after(after);
     while channel.message(index).is_some_and(|message| run.take(message)) {
         index += 1;

@@ -19,6 +19,11 @@ pub const RUN_BYTES_MAX: usize = 64 * 1024;
 /// run behind, and the same in a second form.
 pub const ENCODINGS_MAX: usize = 4;
 
+/// Which part of [`Rules::memory_bytes`](crate::Rules::memory_bytes) encoded runs may take on a core before runs become
+/// single messages: a quarter. Readers who stall each at another place hold a run each: 1,000 of them with 64 KiB are
+/// 64 MiB. Single messages are what their connections must hold anyway.
+pub const ENCODED_SHARE: u64 = 4;
+
 /// How long a core keeps a channel that nobody there subscribes to: longer than a poll needs to come back, also
 /// after a reload of the page on a slow line. In ns: 30 s.
 pub const UNWANTED_NS: u64 = 30 * 1_000_000_000;
@@ -36,3 +41,7 @@ pub const KEY_BYTES_MAX: usize = 255;
 /// Idempotency keys that are remembered for all channels together. At about 250 bytes (a key of 36, its scope, two
 /// table entries) that is 16 MiB, and 500 publishes a second with a key for the whole window of two minutes.
 pub const KEYS_MAX: usize = 65_536;
+
+/// How often a core where nothing happens is told how far the stream is, in ns: 1 s. It costs such a core a wake; a
+/// position of a second ago lasts as long as the history of any channel.
+pub const HEAD_NS: u64 = 1_000_000_000;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::Now;
 use crate::keys::{Keys, Repeat};
-use crate::limits::{KEY_BYTES_MAX, LABEL_BYTES_MAX};
+use crate::limits::{HEAD_NS, KEY_BYTES_MAX, LABEL_BYTES_MAX};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::position::{Epoch, Position};
@@ -51,6 +51,8 @@ pub struct Sequencer {
     /// When the oldest message of each channel is too old, in ms since 1970, with the number of its timer.
     ages: BinaryHeap<Reverse<(u64, u32, u64)>>,
     timers: u64,
+    /// When cores to which nothing else was told are told of the head.
+    heads_ns: u64,
     keys: Keys,
 }
 
@@ -98,6 +100,10 @@ struct Core {
     opening: VecDeque<u32>,
     /// It was told everything that it wants up to here.
     fed_to: u64,
+    /// Channels it wants.
+    wants: u32,
+    /// It is time to tell it how far the stream is, if nothing else does.
+    head_due: bool,
 }
 
 /// What became of a publish.
@@ -195,6 +201,7 @@ impl Sequencer {
             uses: Uses::default(),
             ages: BinaryHeap::new(),
             timers: 0,
+            heads_ns: 0,
             keys: Keys::default(),
         }
     }
@@ -300,8 +307,13 @@ impl Sequencer {
         self.channels.len()
     }
 
-    /// Drops what is too old, and says when something will be next, on the monotonic clock in ns.
+    /// Drops what is too old, and says when something will be next, on the monotonic clock in ns. To be called then,
+    /// and in each turn in which something was published.
     pub fn expire(&mut self, now: Now) -> Option<u64> {
+        if now.mono_ns >= self.heads_ns {
+            self.heads_ns = now.mono_ns.saturating_add(HEAD_NS);
+            self.cores.iter_mut().for_each(|core| core.head_due = true);
+        }
         let mut next_ms = None;
         while let Some(&Reverse((at_ms, at, timer))) = self.ages.peek() {
             let current = self.channels.get(at).is_some_and(|channel| channel.timer == timer);
@@ -376,6 +388,7 @@ impl Sequencer {
         let reader = &mut self.channels[at].readers[core];
         if !reader.wanted {
             *reader = Reader { wanted: true, ..Reader::default() };
+            self.cores[core].wants += 1;
             self.cores[core].opening.push_back(at);
         }
         self.uses.renew(&mut self.channels, at);
@@ -387,6 +400,7 @@ impl Sequencer {
         let channel = &mut self.channels[at];
         let reader = std::mem::take(&mut channel.readers[core]);
         channel.subscribers -= reader.subscribers;
+        self.cores[core].wants -= u32::from(reader.wanted);
         self.forget_if_unused(at);
     }
 
@@ -425,7 +439,11 @@ impl Sequencer {
     /// Whether there is something for a core.
     pub fn has_feed(&self, core: usize) -> bool {
         let core = &self.cores[core];
-        !core.marks.is_empty() || !core.opening.is_empty()
+        !core.marks.is_empty() || !core.opening.is_empty() || self.owes_head(core)
+    }
+
+    fn owes_head(&self, core: &Core) -> bool {
+        core.head_due && core.wants > 0 && core.fed_to < self.newest
     }
 
     /// Appends what a core is told next, at most `most` items; says whether more is left.
@@ -439,6 +457,12 @@ impl Sequencer {
             let Some(Reverse((offset, at, mark))) = self.cores[core].marks.pop() else { break };
             into.extend(self.next_of(core, offset, at, mark));
         }
+        let told = &self.cores[core];
+        if into.len() < end && told.marks.is_empty() && told.opening.is_empty() && self.owes_head(told) {
+            into.push(Feed::Head { to: self.newest });
+            self.cores[core].fed_to = self.newest;
+        }
+        self.cores[core].head_due &= into.len() == end;
         self.has_feed(core)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::message::Message;
 use crate::name::Name;
 
-/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message or
-/// an opening, it has told everything of those channels up to there, or that it is lost.
+/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message, an
+/// opening or a head, it has told everything of those channels up to there, or that it is lost.
 #[derive(Clone, Debug)]
 pub enum Feed {
     /// The answer to [`Request::Want`]: what there is.
@@ -32,6 +32,12 @@ pub enum Feed {
     Lost {
         /// Which channel.
         channel: Name,
+        /// Up to which offset.
+        to: u64,
+    },
+    /// There was nothing else up to here: whoever stands still on this core may call this its position, which lasts
+    /// longer than an old one.
+    Head {
         /// Up to which offset.
         to: u64,
     },

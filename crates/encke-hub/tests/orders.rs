@@ -87,10 +87,11 @@ struct Tally {
     restarts: u64,
     new_epochs: u64,
     members_told: u64,
+    heads: u64,
 }
 
 impl Tally {
-    fn faults(&self) -> [(&'static str, u64); 26] {
+    fn faults(&self) -> [(&'static str, u64); 27] {
         [
             ("a publish", self.published),
             ("a delivery", self.delivered),
@@ -118,6 +119,7 @@ impl Tally {
             ("a restart", self.restarts),
             ("a new epoch", self.new_epochs),
             ("a member", self.members_told),
+            ("a head", self.heads),
         ]
     }
 
@@ -149,6 +151,7 @@ impl Tally {
             (&mut self.restarts, other.restarts),
             (&mut self.new_epochs, other.new_epochs),
             (&mut self.members_told, other.members_told),
+            (&mut self.heads, other.heads),
         ] {
             *sum += one;
         }
@@ -399,6 +402,11 @@ impl World {
             Feed::Opened { channel, lost_to, .. } => (place(channel), *lost_to, true),
             Feed::Message { message, lost_to } => (place(&message.channel), *lost_to, false),
             Feed::Lost { channel, to } => (place(channel), *to, false),
+            Feed::Head { .. } => {
+                self.tally.heads += 1;
+                core.hub.feed(self.now, item);
+                return;
+            }
         };
         core.hub.feed(self.now, item);
         if opened || core.known[channel].is_some() {

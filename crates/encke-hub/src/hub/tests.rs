@@ -657,3 +657,33 @@ fn encodings_are_charged_until_the_last_connection_lets_go() {
     drop(out);
     assert_eq!(rig.hub.memory(), 0);
 }
+
+#[test]
+fn while_those_who_stall_hold_much_nobody_gets_more_than_a_message_at_once() {
+    let mut few = plain();
+    few.memory_bytes = 40_000;
+    let mut rig = Rig::new(&few);
+    let ids = [rig.stream(&["news"], Since::Now), rig.stream(&["other"], Since::Now)];
+    rig.publish("news", &"x".repeat(11_000));
+    rig.carry();
+    let mut held = Vec::new();
+    let mut large = Large;
+    while rig.hub.slice(rig.now, 10, &mut large, &mut held) {}
+    for data in ["a", "b", "c"] {
+        rig.publish("other", data);
+    }
+    assert_eq!(rig.told(), [(ids[1], "2:a @2 +2".to_owned())]);
+    drop(held);
+    assert!(rig.hub.memory() < 100);
+    rig.hub.sent(ids[1]);
+    assert_eq!(rig.said(), ["3:b 4:c @4"]);
+}
+
+/// Writes all that there is.
+struct Large;
+
+impl Encoder for Large {
+    fn encode(&mut self, _: Form, run: &Run<'_>, out: &mut Vec<u8>) {
+        out.extend(run.messages.iter().flat_map(|message| message.data.iter()));
+    }
+}

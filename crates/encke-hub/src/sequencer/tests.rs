@@ -53,6 +53,7 @@ fn fed(sequencer: &mut Sequencer, core: usize, most: usize) -> Vec<String> {
             format!("{} {} lost {lost_to}", message.channel, message.offset)
         }
         Feed::Lost { channel, to } => format!("{channel} lost {to}"),
+        Feed::Head { to } => format!("head {to}"),
     };
     feed.iter().map(words).collect()
 }
@@ -259,6 +260,25 @@ fn a_core_that_stays_away_is_told_what_it_has_lost_at_its_place() {
     sequencer.delete(&name("a"));
     publish(&mut sequencer, at(0), "a");
     assert_eq!(fed(&mut sequencer, 0, 9), ["a 7 lost 6"]);
+}
+
+#[test]
+fn a_core_without_news_is_told_now_and_then_how_far_the_stream_is() {
+    let mut sequencer = sequencer(|_| {});
+    sequencer.want(0, &name("quiet"));
+    assert_eq!(fed(&mut sequencer, 0, 9), ["open quiet 0-0 []"]);
+    publish(&mut sequencer, at(0), "other");
+    sequencer.expire(at(1));
+    assert!(sequencer.has_feed(0) && !sequencer.has_feed(1));
+    assert_eq!(fed(&mut sequencer, 0, 9), ["head 1"]);
+    publish(&mut sequencer, at(2), "other");
+    sequencer.expire(at(1_000));
+    assert!(fed(&mut sequencer, 0, 9).is_empty());
+    sequencer.expire(at(1_001));
+    publish(&mut sequencer, at(1_001), "quiet");
+    assert_eq!(fed(&mut sequencer, 0, 9), ["quiet 3 lost 0"]);
+    sequencer.expire(at(9_000));
+    assert!(!sequencer.has_feed(0));
 }
 
 #[test]
