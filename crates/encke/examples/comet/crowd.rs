@@ -7,7 +7,9 @@
 //!  ▲                                             (poll: it is sent)      │
 //!  └──────────────────────── cut by us, or closed by the server ◄────────┘
 //!
-//! publisher    Dialing ─ connected ─► Idle ─ message sent ─► Busy ─ answered ─► Idle, or the next message at once
+//! publisher    Away ─ dialed, connected ─► Idle ─ message sent ─► Busy ─ answered ─► Idle, or the next message at once
+//!               ▲                          │
+//!               └── closed by the server ◄─┘
 //! ```
 //! It opens no socket and waits for nothing: that is [`crate::engine`].
 
@@ -48,7 +50,8 @@ impl Subscriber {
 }
 
 struct Publisher {
-    token: Token,
+    /// None while it is away.
+    token: Option<Token>,
     /// A message is on its way and not answered, or the connection is.
     busy: bool,
     /// When each of its messages was sent, by number.
@@ -120,8 +123,7 @@ impl Crowd {
         publishers: usize,
     ) -> Self {
         let subscriber = || Subscriber::new(Token::NONE);
-        let publisher =
-            || Publisher { token: Token::NONE, busy: true, sent_ns: Vec::new(), answer: Vec::new() };
+        let publisher = || Publisher { token: None, busy: false, sent_ns: Vec::new(), answer: Vec::new() };
         Self {
             requests,
             transport,
@@ -151,6 +153,11 @@ impl Crowd {
         self.publishers.len()
     }
 
+    /// The publishers to be dialed: at first all, later those whom the server closed while they were idle.
+    pub(crate) fn publishers_away(&self) -> Vec<usize> {
+        (0..self.publishers.len()).filter(|index| self.publishers[*index].token.is_none()).collect()
+    }
+
     /// Whether every publisher is connected and has its answer.
     pub(crate) fn publishers_idle(&self) -> bool {
         self.publishers.iter().all(|publisher| !publisher.busy)
@@ -170,7 +177,8 @@ impl Crowd {
 
     /// A publisher is being connected.
     pub(crate) fn publisher_dialed(&mut self, index: usize, token: Token) {
-        self.publishers[index].token = token;
+        let publisher = &mut self.publishers[index];
+        (publisher.token, publisher.busy) = (Some(token), true);
         self.seat(token, Seat::Publisher(index));
     }
 
@@ -185,21 +193,18 @@ impl Crowd {
 
     /// Has a publisher send its next message.
     pub(crate) fn publish(&mut self, index: usize) {
-        let publisher = &mut self.publishers[index];
-        let number = publisher.sent_ns.len() as u32;
+        let number = self.publishers[index].sent_ns.len() as u32;
         let request = self.requests.publish(Stamp { publisher: index, number });
-        publisher.busy = true;
         self.awaited += self.counts[State::Held as usize] as u64;
         self.tally.sent += 1;
-        self.outbox.push((publisher.token, send(request)));
-        publisher.sent_ns.push(self.clock.now().mono_ns);
+        self.post(index, request);
+        self.publishers[index].sent_ns.push(self.clock.now().mono_ns);
     }
 
     /// Has the first publisher ask how many subscribers there are; false if this server does not tell.
     pub(crate) fn ask_census(&mut self) -> bool {
         let Some(request) = self.requests.census.clone() else { return false };
-        self.publishers[0].busy = true;
-        self.outbox.push((self.publishers[0].token, send(request)));
+        self.post(0, request);
         true
     }
 
@@ -365,8 +370,26 @@ impl Crowd {
                 }
                 self.leave(index);
             }
-            Seat::Publisher(_) => self.trouble = Some(format!("a publisher lost its connection: {why}")),
+            Seat::Publisher(index) if !self.publishers[index].busy => {
+                // A server may close who is silent for long.
+                self.publishers[index].token = None;
+                self.outbox.push((token, Op::Abort));
+                self.seat(token, Seat::Nobody);
+            }
+            Seat::Publisher(_) => self.trouble = Some(format!("a publisher was not answered: {why}")),
             Seat::Nobody => {}
+        }
+    }
+
+    /// Has a publisher send a request.
+    fn post(&mut self, index: usize, request: Vec<u8>) {
+        let publisher = &mut self.publishers[index];
+        match publisher.token {
+            Some(token) => {
+                publisher.busy = true;
+                self.outbox.push((token, send(request)));
+            }
+            None => self.trouble = Some("a publisher's connection was closed before it published".into()),
         }
     }
 
@@ -531,6 +554,20 @@ mod tests {
         crowd.ask_again();
         crowd.on_event(Event::Sent { token: SUBSCRIBER, bytes: 1, segments: Vec::new() });
         assert_eq!(crowd.count(State::Held), 1);
+    }
+
+    #[test]
+    fn a_publisher_whom_the_server_closes_is_dialed_again_unless_it_waits_for_an_answer() {
+        let mut crowd = held(Transport::Sse);
+        assert!(crowd.publishers_away().is_empty());
+        crowd.on_event(Event::PeerClosed { token: PUBLISHER, behind_data: false });
+        assert_eq!(crowd.publishers_away(), [0]);
+        crowd.publisher_dialed(0, PUBLISHER);
+        crowd.on_event(Event::Connected { token: PUBLISHER });
+        crowd.publish(0);
+        assert!(crowd.trouble.is_none());
+        crowd.on_event(Event::PeerClosed { token: PUBLISHER, behind_data: false });
+        assert!(crowd.trouble.is_some());
     }
 
     #[test]

@@ -49,9 +49,9 @@ impl Engine {
         Ok(Self { reactor, crowd, target, sources: Sources::new(target), subscribers, window, timeout })
     }
 
-    /// Connects the publishers, once.
+    /// Connects the publishers who are not connected.
     pub(crate) fn connect_publishers(&mut self) -> Result<(), Trouble> {
-        for index in 0..self.crowd.publishers() {
+        for index in self.crowd.publishers_away() {
             let stream = socket::unconnected(&self.target, None)?;
             let token = self.reactor.adopt(Source::Stream(stream))?;
             self.crowd.publisher_dialed(index, token);

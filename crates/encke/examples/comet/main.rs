@@ -112,7 +112,6 @@ fn run(options: &Options) -> Result<(), Trouble> {
         _ => 256,
     });
     let mut engine = Engine::new(crowd, target, window, Duration::from_secs(options.timeout))?;
-    engine.connect_publishers()?;
     if options.paced {
         let lines = engine.lines();
         while engine.next_line(&lines)? {
@@ -165,6 +164,7 @@ fn place(url: &str) -> Result<(&str, SocketAddr), Trouble> {
 }
 
 fn make_ready(mode: Mode, engine: &mut Engine) -> Result<(), Trouble> {
+    engine.connect_publishers()?;
     match mode {
         Mode::Connect | Mode::Cycle => {
             engine.cut_all();
