@@ -10,9 +10,11 @@
 //! It asks for no time: `now_s` is an argument.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use serde::de::{self, Deserializer, IgnoredAny, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::grants::Grants;
@@ -95,7 +97,7 @@ pub(super) struct Claims {
     pub(super) exp: Option<NumericDate>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub(super) nbf: Option<NumericDate>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub(super) encke: Channels,
 }
 
@@ -135,7 +137,7 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
     let [head, claims, signature] =
         [head, claims, signature].map(|part| Base64UrlUnpadded::decode_vec(part).map_err(|_| Fault::Form));
     let (head, claims, signature) = (head?, claims?, signature?);
-    let head: Head = serde_json::from_slice(&head).map_err(|_| Fault::Form)?;
+    let Object(head) = serde_json::from_slice::<Object<Head>>(&head).map_err(|_| Fault::Form)?;
     if head.crit.is_some() {
         return Err(Fault::Critical);
     }
@@ -149,7 +151,8 @@ pub(super) fn verify<'k>(token: &str, keys: &'k [Key], now_s: u64) -> Result<Sta
         .filter(may_have_signed)
         .find(|key| key.verifies(signed.as_bytes(), &signature))
         .ok_or(Fault::Signature)?;
-    let claims: Claims = serde_json::from_slice(&claims).map_err(|error| Fault::Claims(error.to_string()))?;
+    let Object(claims) = serde_json::from_slice::<Object<Claims>>(&claims)
+        .map_err(|error| Fault::Claims(error.to_string()))?;
     claims.state(key, now_s)
 }
 
@@ -231,6 +234,33 @@ impl<'de> Deserialize<'de> for NumericDate {
     }
 }
 
+/// A JSON object. serde would also take a list, as the values of a struct in their order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
 /// A member that is there has a value: `"exp": null` is a mistake of whoever signs, not a token without end.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
@@ -238,8 +268,8 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 
 #[cfg(test)]
 mod tests {
-    use p256::pkcs8::LineEnding;
     use hmac::KeyInit;
+    use p256::pkcs8::LineEnding;
 
     use super::super::keys::tests::{SECRET, signings, verifying};
     use super::*;
@@ -410,6 +440,7 @@ mod tests {
         for claims in [
             "",
             "[]",
+            r#"["ann", 9795300000]"#,
             "null",
             "5",
             "{",
@@ -470,6 +501,8 @@ mod tests {
         ] {
             assert_eq!(fault(verify(&other, &keys, NOW_S)), Fault::Form, "{other}");
         }
+        // A head as a list of its values.
+        assert_eq!(fault(verify(&token(r#"["HS256"]"#, "{}", &hs256), &keys, NOW_S)), Fault::Form);
         // Two heads in one: the first `alg` or the last?
         let twice = token(r#"{"alg":"HS256","alg":"none"}"#, "{}", &hs256);
         assert_eq!(fault(verify(&twice, &keys, NOW_S)), Fault::Form);
