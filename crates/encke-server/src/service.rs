@@ -45,13 +45,34 @@ impl Service {
     /// # Errors
     /// What of it could not be done, named.
     pub fn start(settings: &Settings) -> io::Result<Self> {
+        Self::start_by(settings, |notes| {
+            if settings.push.enabled {
+                note_shadowed(settings, notes);
+            }
+            site(settings)
+        })
+    }
+
+    /// As [`Service::start`], with pages of its own in place of the sites. It is not for reloading, which would
+    /// bring the sites back.
+    ///
+    /// # Errors
+    /// What of it could not be done, named.
+    pub fn start_with(settings: &Settings, pages: impl Mount + 'static) -> io::Result<Self> {
+        Self::start_by(settings, |_| Ok(pages))
+    }
+
+    fn start_by<M: Mount + 'static>(
+        settings: &Settings,
+        pages: impl FnOnce(&mut Vec<String>) -> io::Result<M>,
+    ) -> io::Result<Self> {
         let mut notes = Vec::new();
         let doors = doors(settings)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
         // Before the sites, which never serve it: a file that is not there yet could not be known to them.
         let log = AccessLog::start(&settings.log)?;
-        let site = site(settings)?;
+        let pages = pages(&mut notes)?;
         note_backlog(settings, &mut notes);
 
         let mut server = Server::new(Options {
@@ -68,9 +89,8 @@ impl Service {
             policy: settings.policy(connections),
         })
         .log(log.clone())
-        .mount("/", site);
+        .mount("/", pages);
         if settings.push.enabled {
-            note_shadowed(settings, &mut notes);
             let openness = openness(settings, &doors);
             server = server.push_by(PushPlan::new(&settings.push, &settings.auth, openness)?);
         }

@@ -2,14 +2,17 @@
 //!
 //! Each `-h` fits one screen (24 lines of 100 columns; a test counts) and ends with three examples.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use encke_io::Backend;
-use encke_server::settings::{ListenAddress, OrAuto, OrOff};
+use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
+
+use crate::publish::Pace;
+use crate::subscribe::Since;
 
 /// The web server for things that stay connected.
 #[derive(Parser, Debug)]
@@ -22,7 +25,7 @@ use encke_server::settings::{ListenAddress, OrAuto, OrOff};
     after_help = "\
 Examples:
   encke serve public          serve the folder `public` on http://localhost:8080/
-  encke check encke.toml      look a settings file over
+  encke pub news 'hello'      publish to everybody who is subscribed to `news` there
   encke serve -h              what else `serve` can be told"
 )]
 pub(crate) struct Arguments {
@@ -40,6 +43,9 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Serve(Serve),
+    Demo(Demo),
+    Pub(Publish),
+    Sub(Subscribe),
     Check(Check),
     Status(Status),
     Schema(Schema),
@@ -82,6 +88,104 @@ pub(crate) struct Serve {
     /// Answer navigation to unknown pages with the index file
     #[arg(long)]
     pub(crate) spa: bool,
+    /// Let everybody who reaches it publish and subscribe without a token
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+/// Serve a chat that the program carries with it, to see push at work.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke demo                    then open http://localhost:8080/ in two windows
+  encke demo -l :8080 --open    for the telephones in the same network, too
+  encke sub --json chat/lobby   hear in a terminal what is said")]
+pub(crate) struct Demo {
+    /// 8080, :8080, HOST:PORT or unix:PATH; repeatable [default: 8080]
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<ListenAddress>,
+    /// Let everybody who reaches it take part, not only this machine
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+/// Publish to a channel.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke pub news 'hello, world'
+  tail -f app.log | encke pub log - --rate 50/s
+  encke pub http://example.com/push/news @news.json --type application/json")]
+pub(crate) struct Publish {
+    /// A channel, or its URL
+    #[arg(value_name = "CHANNEL|URL")]
+    pub(crate) channel: String,
+    /// The message, @FILE, or - for each line of standard input [default: all of it]
+    #[arg(value_name = "DATA", allow_negative_numbers = true)]
+    pub(crate) data: Option<String>,
+    /// The same as @FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub(crate) file: Option<PathBuf>,
+    /// With -: at most so many lines a second or minute (50/s, 30/m)
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Pace>,
+    /// Name of the event
+    #[arg(long, value_name = "NAME")]
+    pub(crate) event: Option<String>,
+    /// Content type [default: text if it is UTF-8, else bytes]
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+    /// A repeat with the same key is not published again (with -: KEY-1, KEY-2, …)
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Print the answers as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The server [env: ENCKE_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", env = "ENCKE_URL", hide_env = true)]
+    #[arg(default_value = SERVER_DEFAULT, hide_default_value = true)]
+    pub(crate) server: String,
+    /// A token [env: ENCKE_TOKEN]
+    #[arg(long, env = "ENCKE_TOKEN", hide_env = true)]
+    pub(crate) token: Option<String>,
+}
+
+/// Where `encke serve` listens if it is told nothing else.
+const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
+
+/// Print what is published to channels.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke sub news chat/lobby                  a line a message, until ^C
+  encke sub news --since all -n 1 --timeout 5s
+  encke sub http://example.com/push/prices --since 10m --json | jq .data")]
+pub(crate) struct Subscribe {
+    /// Channels, or their URLs
+    #[arg(value_name = "CHANNEL|URL", required = true)]
+    pub(crate) channels: Vec<String>,
+    /// Begin with now, all, last:N, an age such as 10m, or behind an id [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<Since>,
+    /// End after so many messages
+    #[arg(short = 'n', long)]
+    pub(crate) count: Option<NonZeroU64>,
+    /// End after so long without a message: status 1 if none has come, or fewer than COUNT
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Period>,
+    /// Envelopes, with id, channel, event, type and time, as JSON lines
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) json: bool,
+    /// The bytes of the messages and nothing else
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// The server [env: ENCKE_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", env = "ENCKE_URL", hide_env = true)]
+    #[arg(default_value = SERVER_DEFAULT, hide_default_value = true)]
+    pub(crate) server: String,
+    /// A token [env: ENCKE_TOKEN]
+    #[arg(long, env = "ENCKE_TOKEN", hide_env = true)]
+    pub(crate) token: Option<String>,
 }
 
 /// Look a settings file over, without serving anything.

@@ -12,12 +12,17 @@ use encke_server::settings::SettingsError;
 
 mod arguments;
 mod check;
+mod client;
 mod completions;
+mod demo;
+mod greeting;
 mod man;
 mod notify;
+mod publish;
 mod schema;
 mod serve;
 mod status;
+mod subscribe;
 
 use arguments::{Arguments, Command};
 
@@ -26,6 +31,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.command {
         Command::Serve(serve) => serve::run(serve),
+        Command::Demo(demo) => demo::run(demo),
+        Command::Pub(publish) => publish::run(publish),
+        Command::Sub(subscribe) => subscribe::run(subscribe),
         Command::Check(check) => check::run(check),
         Command::Schema(schema) => schema::run(schema),
         Command::Status(status) => status::run(status),
@@ -84,11 +92,24 @@ impl From<SettingsError> for Failure {
 
 type Done = Result<ExitCode, Failure>;
 
-/// Writes to standard output; a reader that has gone away is [`Failure::ReaderGone`].
+/// Status after ^C, as shells have it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Writes a text to standard output, as [`put`].
 fn print(text: &str) -> Result<(), Failure> {
+    put(text.as_bytes())
+}
+
+/// Writes to standard output, and keeps nothing back; a reader that has gone away is [`Failure::ReaderGone`].
+fn put(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| match error.kind() {
+    output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::ReaderGone,
         _ => Failure::CouldNotRun(format!("standard output: {error}")),
     })
+}
+
+/// Says beside the output what somebody should know who watches.
+fn note(text: &str) {
+    let _nobody_listens = writeln!(io::stderr(), "note: {text}");
 }

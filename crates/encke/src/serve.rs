@@ -9,39 +9,48 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
-use encke_io::Address;
 use encke_io::host::{self, Signal, Signals};
 use encke_server::Service;
 use encke_server::errors;
-use encke_server::settings::{Admin, Level, Listen, LogTarget, OrOff, Settings};
+use encke_server::settings::{Level, Listen, OrOff, Settings};
 use encke_server::site::SiteSettings;
 
 use crate::arguments::Serve;
 use crate::notify::{Manager, State};
-use crate::{Done, Failure};
-
-/// Status after ^C, as shells have it: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
+use crate::{Done, Failure, INTERRUPTED, greeting};
 
 pub(crate) fn run(arguments: &Serve) -> Done {
     // Before the first thread, so that no thread but this one ever gets a signal.
     let signals = Signals::block();
     let settings = settings(arguments)?;
     errors::set_level(settings.log.level);
-    let mut service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    let service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
-    let _nobody_listens = io::stderr().write_all(greeting(&service, &settings).as_bytes());
+    let _nobody_listens = io::stderr().write_all(greeting::text(&service, &settings).as_bytes());
+    attend(service, signals, pid_file, |service| {
+        reload(service, arguments);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Keeps a server running until a signal ends it. `hang_up` is what HUP asks for.
+pub(crate) fn attend(
+    mut service: Service,
+    signals: Signals,
+    pid_file: Option<PidFile>,
+    hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+) -> Done {
     for note in service.notes() {
         errors::report(Level::Warn, note);
     }
-
     let manager = Manager::of_this_process();
     manager.tell(&State::Ready);
-    let status = obey(&mut service, arguments, &signals, &manager);
+    let status = obey(&mut service, &signals, &manager, hang_up);
     manager.tell(&State::Stopping);
     service.drain();
     let at_once = pid_file.as_ref().map(|file| file.0.clone());
@@ -57,14 +66,21 @@ pub(crate) fn run(arguments: &Serve) -> Done {
 }
 
 /// Serves until a signal says to stop; the status to end with.
-fn obey(service: &mut Service, arguments: &Serve, signals: &Signals, manager: &Manager) -> u8 {
+fn obey(
+    service: &mut Service,
+    signals: &Signals,
+    manager: &Manager,
+    mut hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
+) -> u8 {
     loop {
         match signals.wait() {
             Signal::Interrupt => return INTERRUPTED,
             Signal::Terminate => return 0,
             Signal::HangUp => {
                 manager.tell(&State::Reloading);
-                reload(service, arguments);
+                if hang_up(service).is_break() {
+                    return 0;
+                }
                 manager.tell(&State::Ready);
             }
             Signal::User1 => match service.reopen_logs() {
@@ -136,6 +152,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         }
         None => {}
     }
+    settings.open = arguments.open;
     add_folder(arguments, &mut settings.site)?;
     Ok(settings)
 }
@@ -166,50 +183,8 @@ fn add_folder(arguments: &Serve, sites: &mut Vec<SiteSettings>) -> Result<(), Fa
     Ok(())
 }
 
-/// What is said when it serves, ready to copy.
-fn greeting(service: &Service, settings: &Settings) -> String {
-    let (backend, reason) = service.backend();
-    let workers = service.workers();
-    let threads = if workers == 1 { "worker" } else { "workers" };
-    let mut lines = vec![format!("encke {} serves", env!("CARGO_PKG_VERSION"))];
-    let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
-    for address in service.addresses() {
-        line("site", url(&address, ""));
-    }
-    for site in &settings.site {
-        let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
-        let hosts =
-            if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
-        line("folder", format!("{}{hosts}", root.display()));
-    }
-    let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
-    for address in service.admin_addresses() {
-        // A token that somebody has set is a secret of theirs, and this text ends up in logs.
-        let token = if token_is_ours { service.admin_token() } else { "********" };
-        line("admin", url(&address, &format!("api/v1/status?token={token}")));
-    }
-    line("events", format!("{backend}: {reason}"));
-    line("room", format!("{workers} {threads}, up to {} connections", service.connections()));
-    match &settings.log.access {
-        LogTarget::Stdout => {}
-        other => line("log", other.to_string()),
-    }
-    lines.join("\n") + "\n"
-}
-
-/// What to open, or to type, to reach an address.
-fn url(address: &Address, path: &str) -> String {
-    match address {
-        Address::Inet(inet) if inet.ip().is_unspecified() => {
-            format!("http://localhost:{}/{path}  (on all addresses, {inet})", inet.port())
-        }
-        Address::Inet(inet) => format!("http://{inet}/{path}"),
-        Address::Unix(socket) => format!("curl --unix-socket {} http://localhost/{path}", socket.display()),
-    }
-}
-
 /// A file with this process's number, for as long as it runs.
-struct PidFile(PathBuf);
+pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
     fn write(path: &Path) -> Result<Self, Failure> {
@@ -285,15 +260,6 @@ mod tests {
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);
         fs::remove_file(&file).expect("it was made here");
-    }
-
-    #[test]
-    fn addresses_are_told_as_they_are_typed() {
-        let at = |text: &str| Address::Inet(text.parse().expect("an address"));
-        assert_eq!(url(&at("127.0.0.1:80"), ""), "http://127.0.0.1:80/");
-        assert_eq!(url(&at("[::1]:80"), "x"), "http://[::1]:80/x");
-        assert!(url(&at("0.0.0.0:80"), "").starts_with("http://localhost:80/ "));
-        assert_eq!(url(&Address::Unix("/s".into()), ""), "curl --unix-socket /s http://localhost/");
     }
 
     #[test]

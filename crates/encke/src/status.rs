@@ -1,24 +1,19 @@
 //! `encke status`: asks a running server's admin listener how it does.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::process::ExitCode;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use encke_server::settings::{ADMIN_DEFAULT, ListenAddress, OrOff, Settings};
-use encke_wire::http1::{HeadLimits, Progress, ResponseHead};
+use encke_wire::method::Method;
 use serde_json::Value;
 
 use crate::arguments::Status;
+use crate::client::{self, Connection, Location, Request, Server};
 use crate::{Done, Failure, print};
 
 /// An answer of a listener on this machine takes milliseconds; one that takes longer will not come.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Bytes of an answer: a status has some 10 KiB.
-const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Between two looks of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -33,48 +28,42 @@ pub(crate) fn run(arguments: &Status) -> Done {
             return Ok(ExitCode::SUCCESS);
         }
         let status: Value = serde_json::from_str(&answer)
-            .map_err(|error| Failure::CouldNotRun(format!("{} answers no JSON: {error}", admin.host)))?;
+            .map_err(|error| Failure::CouldNotRun(format!("{} answers no JSON: {error}", admin.server)))?;
         let clear = if arguments.watch { "\x1b[H\x1b[2J" } else { "" };
         print(&format!("{clear}{}", told(&status, before.as_ref())))?;
         if !arguments.watch {
             return Ok(ExitCode::SUCCESS);
         }
         before = Some(status);
-        pause();
+        client::pause(WATCH_PAUSE);
     }
-}
-
-/// Nothing happens here that could be waited for: it is the time itself that somebody asked to see pass.
-fn pause() {
-    let (_kept, never) = mpsc::channel::<()>();
-    let _timed_out = never.recv_timeout(WATCH_PAUSE);
 }
 
 /// Where to ask, and with which token.
 #[derive(Debug, PartialEq, Eq)]
 struct Admin {
-    /// `HOST:PORT`.
-    host: String,
+    server: Server,
     token: Option<String>,
 }
 
 impl Admin {
     /// From the argument, else from the settings file, else the default.
     fn of(arguments: &Status) -> Result<Self, Failure> {
-        let mut admin = Self { host: ADMIN_DEFAULT.to_string(), token: None };
+        let mut admin =
+            Self { server: Server::Inet(ADMIN_DEFAULT.ip().to_string(), ADMIN_DEFAULT.port()), token: None };
         if let Some(file) = &arguments.config {
             let OrOff::On(settings) = Settings::read(file)?.server.admin else {
                 let text = format!("the admin listener is off in {}", file.display());
                 return Err(Failure::CouldNotRun(text));
             };
-            admin.host = host_of(&settings.address()).map_err(Failure::CouldNotRun)?;
+            admin.server = server_at(&settings.address());
             if let Some(secret) = &settings.token {
                 admin.token = Some(secret.reveal().map_err(Failure::CouldNotRun)?);
             }
         }
         if let Some(text) = &arguments.admin {
             let named = Self::parse(text)?;
-            admin = Self { token: named.token.or(admin.token), host: named.host };
+            admin = Self { token: named.token.or(admin.token), ..named };
         }
         if let Some(token) = &arguments.token {
             admin.token = Some(token.clone());
@@ -87,72 +76,44 @@ impl Admin {
 
     /// `8081`, `HOST:PORT`, or a URL with `?token=`.
     fn parse(text: &str) -> Result<Self, Failure> {
-        let rest = text.strip_prefix("http://").unwrap_or(text);
-        let (host, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let query = behind.split_once('?').map_or("", |(_, query)| query);
-        let token = query.split('&').find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
-        let host = host.parse().and_then(|address| host_of(&address)).map_err(|_| {
-            Failure::Usage(format!(
-                "`{text}` is no admin listener; expected HOST:PORT or http://HOST:PORT/?token=…"
-            ))
-        })?;
-        Ok(Self { host, token })
+        let Location { server, query, .. } = Location::parse(text)
+            .map_err(|error| Failure::Usage(format!("this is no admin listener: {error}")))?;
+        let mut pairs = query.as_deref().unwrap_or_default().split('&');
+        let token = pairs.find_map(|pair| pair.strip_prefix("token=")).map(ToOwned::to_owned);
+        Ok(Self { server, token })
     }
 
     /// The body of `/api/v1/status`.
     fn ask(&self) -> Result<String, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            let help = "is the server running, and is this its admin listener?";
-            Failure::CouldNotRun(format!("{}: {error}; {help}", self.host))
+            Failure::CouldNotRun(format!("{}: {error}; is this its admin listener?", self.server))
         };
-        let addresses = self.host.to_socket_addrs().map_err(|error| failed(&error))?;
-        let mut stream = Err(failed(&"no address"));
-        for address in addresses {
-            stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| failed(&error));
-            if stream.is_ok() {
-                break;
-            }
-        }
-        let mut stream = stream?;
-        let authorization = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let request = format!(
-            "GET /api/v1/status HTTP/1.1\r\nHost: {}\r\n{}Connection: close\r\n\r\n",
-            self.host,
-            authorization.unwrap_or_default()
-        );
-        let mut answer = Vec::new();
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.write_all(request.as_bytes()))
-            .and_then(|()| stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer))
-            .map_err(|error| failed(&error))?;
-        match body_of(&answer) {
-            Some((200, body)) => Ok(String::from_utf8_lossy(body).into_owned()),
-            Some((401, _)) => Err(Failure::CouldNotRun(format!(
+        let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
+        let field = authorization.as_deref().map(|value| ("Authorization", value));
+        let request =
+            Request { method: Method::Get, target: "/api/v1/status", fields: field.as_slice(), body: b"" };
+        let mut connection = Connection::to(&self.server).map_err(|trouble| failed(&trouble))?;
+        let answer = connection.ask(&request, PATIENCE).map_err(|trouble| failed(&trouble))?;
+        match answer.head.status() {
+            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
+            401 => Err(Failure::CouldNotRun(format!(
                 "{} wants a token: give the URL that the server printed at its start, --token or $ENCKE_TOKEN",
-                self.host
+                self.server
             ))),
-            Some((status, _)) => Err(failed(&format!("it answered {status}"))),
-            None => Err(failed(&"it answered no HTTP")),
+            status => Err(failed(&format!("it answered {status}"))),
         }
     }
 }
 
-/// Where a listener at this address is reached from the same machine.
-fn host_of(address: &ListenAddress) -> Result<String, String> {
+/// How a listener at this address is reached from the same machine.
+fn server_at(address: &ListenAddress) -> Server {
     match address {
-        ListenAddress::Loopback(port) | ListenAddress::Everywhere(port) => Ok(format!("127.0.0.1:{port}")),
-        ListenAddress::Inet(_) | ListenAddress::Name(..) => Ok(address.to_string()),
-        ListenAddress::Unix(_) => Err(format!("{address} is asked with curl --unix-socket, not with this")),
-    }
-}
-
-/// Status and body of a whole answer whose length is said, or that ends with the connection.
-fn body_of(answer: &[u8]) -> Option<(u16, &[u8])> {
-    let mut head = ResponseHead::new();
-    match head.feed(answer, &HeadLimits::default()) {
-        Progress::Done { head_bytes } => Some((head.status(), answer.get(head_bytes..)?)),
-        _ => None,
+        ListenAddress::Loopback(port) | ListenAddress::Everywhere(port) => {
+            Server::Inet("127.0.0.1".into(), *port)
+        }
+        ListenAddress::Inet(address) => Server::Inet(address.ip().to_string(), address.port()),
+        ListenAddress::Name(host, port) => Server::Inet(host.clone(), *port),
+        ListenAddress::Unix(path) => Server::Unix(path.clone()),
     }
 }
 
@@ -223,21 +184,11 @@ mod tests {
             ("http://127.0.0.1:8081/api/v1/status?x=1&token=abc", "127.0.0.1:8081", Some("abc")),
         ] {
             let admin = Admin::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
-            assert_eq!((admin.host.as_str(), admin.token.as_deref()), (host, token), "{text}");
+            assert_eq!((admin.server.to_string().as_str(), admin.token.as_deref()), (host, token), "{text}");
         }
         for text in ["", "https://h:1/", "localhost", "a b:1", "http:///x"] {
             assert!(matches!(Admin::parse(text), Err(Failure::Usage(_))), "{text}");
         }
-    }
-
-    #[test]
-    fn an_answer_is_taken_apart_only_when_its_head_is_whole() {
-        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(body_of(answer), Some((200, &b"{}"[..])));
-        for end in 0..answer.len() - 2 {
-            assert_eq!(body_of(&answer[..end]), None, "{end}");
-        }
-        assert_eq!(body_of(b"SSH-2.0-OpenSSH_9.2\r\n"), None);
     }
 
     #[test]

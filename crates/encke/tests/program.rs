@@ -10,7 +10,8 @@ fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
 }
 
-const COMMANDS: [&str; 6] = ["serve", "check", "status", "schema", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["serve", "demo", "pub", "sub", "check", "status", "schema", "completions", "man"];
 
 #[test]
 fn every_help_fits_one_screen_and_ends_with_three_examples() {
@@ -56,7 +57,7 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["status", "--watch", "--json"], "cannot be used with"),
         (&["status", "https://localhost"], "is no admin listener"),
         (&["completions", "tcsh"], "bash"),
-        (&["man", "sevre"], "there are serve, check"),
+        (&["man", "sevre"], "there are serve, demo, pub"),
         (&["check"], "which file?"),
     ] {
         let output = run(arguments);

@@ -12,8 +12,15 @@ use encke_io::host::{Signal, send_signal};
 /// The program, without what the environment of the tests would tell it.
 pub(crate) fn encke() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
-    for name in ["ENCKE_CONFIG", "ENCKE_TOKEN", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "NOTIFY_SOCKET"]
-    {
+    for name in [
+        "ENCKE_CONFIG",
+        "ENCKE_TOKEN",
+        "ENCKE_URL",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "JOURNAL_STREAM",
+        "NOTIFY_SOCKET",
+    ] {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());

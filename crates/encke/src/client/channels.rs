@@ -1,0 +1,155 @@
+//! Which channels a command is about: names, or URLs, all of one server.
+
+use super::location::{Location, Server};
+
+/// Channels of one server, reached by one path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Channels {
+    pub(crate) server: Server,
+    /// `/push/A,B,C`
+    pub(crate) path: String,
+    query: Option<String>,
+}
+
+/// Where channels are if nobody has put them elsewhere (settings: push.prefix).
+const PREFIX: &str = "/push/";
+
+impl Channels {
+    /// Channels by name at `server`, or by URL. The path of `server` is the prefix of its channels.
+    ///
+    /// # Errors
+    /// What of it is neither, or that they are not all in one place.
+    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a str>, server: &str) -> Result<Self, String> {
+        let default = Location::parse(server)?;
+        let prefix = match default.path.as_str() {
+            "" | "/" => PREFIX.to_owned(),
+            path => format!("{}/", path.trim_end_matches('/')),
+        };
+        let mut all: Option<Self> = None;
+        for name in names {
+            // No channel's name has a colon, and no URL is without one.
+            let one = if name.contains(':') {
+                Self::at(Location::parse(name)?, name)?
+            } else {
+                check(name)?;
+                let path = format!("{prefix}{name}");
+                Self { server: default.server.clone(), path, query: default.query.clone() }
+            };
+            match &mut all {
+                None => all = Some(one),
+                Some(all) => all.join(&one, &prefix)?,
+            }
+        }
+        all.ok_or_else(|| "which channel?".into())
+    }
+
+    fn at(location: Location, text: &str) -> Result<Self, String> {
+        let Location { server, path, query } = location;
+        if path.trim_matches('/').is_empty() || matches!(server, Server::Unix(_)) {
+            return Err(format!(
+                "`{text}` names no channel; expected a channel, as in `news` or http://{}{PREFIX}news (a server \
+                 alone is named by --server)",
+                server.authority()
+            ));
+        }
+        Ok(Self { server, path, query })
+    }
+
+    /// Adds another's channels: one stream has one path, so they must share the prefix.
+    fn join(&mut self, other: &Self, prefix: &str) -> Result<(), String> {
+        if (&self.server, &self.query) != (&other.server, &other.query) {
+            return Err(format!(
+                "`{}` is of {}, `{}` of {}: one stream comes from one server, so each needs its own `encke sub`",
+                self.path, self.server, other.path, other.server
+            ));
+        }
+        let shared = [prefix, PREFIX]
+            .into_iter()
+            .find_map(|prefix| other.path.strip_prefix(prefix).filter(|_| self.path.starts_with(prefix)));
+        match shared {
+            Some(names) => {
+                self.path.push(',');
+                self.path.push_str(names);
+                Ok(())
+            }
+            None => Err(format!(
+                "`{}` and `{}` do not begin with one prefix, such as {PREFIX}, so they cannot share a stream",
+                self.path, other.path
+            )),
+        }
+    }
+
+    /// The request target, with `more` in the query.
+    pub(crate) fn target(&self, more: &[&str]) -> String {
+        let query: Vec<&str> = self.query.as_deref().into_iter().chain(more.iter().copied()).collect();
+        if query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, query.join("&")) }
+    }
+}
+
+/// What could not be part of a path is refused here; whether it is a channel's name is the server's to say.
+fn check(name: &str) -> Result<(), String> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-/,".contains(&byte);
+    if name.is_empty() || !name.bytes().all(letter) || name.starts_with('/') {
+        return Err(format!(
+            "`{name}` is no channel; a name has letters, digits, `.`, `_`, `~` and `-`, in segments joined by `/`"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(names: &[&str], server: &str) -> Result<(String, String), String> {
+        let found = Channels::of(names.iter().copied(), server)?;
+        Ok((found.server.to_string(), found.target(&[])))
+    }
+
+    #[test]
+    fn channels_are_named_by_name_or_by_url() {
+        for (names, server, at, target) in [
+            (&["news"][..], "8080", "127.0.0.1:8080", "/push/news"),
+            (&["chat/lobby"], "http://h:1/", "h:1", "/push/chat/lobby"),
+            (&["news"], "http://h:1/live", "h:1", "/live/news"),
+            (&["news"], "http://h:1/live/?access_token=t", "h:1", "/live/news?access_token=t"),
+            (&["news"], "unix:/s", "unix:/s", "/push/news"),
+            (&["a,b"], "8080", "127.0.0.1:8080", "/push/a,b"),
+            (&["a", "b/c", "d"], "8080", "127.0.0.1:8080", "/push/a,b/c,d"),
+            (&["http://h:1/push/a", "http://h:1/push/b"], "8080", "h:1", "/push/a,b"),
+            (&["http://h:1/push/a", "b"], "h:1", "h:1", "/push/a,b"),
+            (&["http://h:1/live/a", "b"], "h:1/live", "h:1", "/live/a,b"),
+            (&["h:1/anything/at/all?x=1"], "8080", "h:1", "/anything/at/all?x=1"),
+        ] {
+            assert_eq!(of(names, server), Ok((at.into(), target.into())), "{names:?} at {server}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_channel_is_refused_with_a_reason() {
+        for (names, said) in [
+            (&[""][..], "is no channel"),
+            (&["a b"], "is no channel"),
+            (&["/news"], "is no channel"),
+            (&["a?b"], "is no channel"),
+            (&["a\nb"], "is no channel"),
+            (&["http://h:1/"], "names no channel"),
+            (&["8080:"], "is no address"),
+            (&["unix:/s"], "names no channel"),
+            (&["http://h:1/push/a", "http://h:2/push/b"], "one server"),
+            (&["http://h:1/push/a", "http://h:1/live/b"], "share a stream"),
+            (&["https://h/push/a"], "comes with TLS"),
+        ] {
+            let error = of(names, "8080").expect_err("refused");
+            assert!(error.contains(said), "{names:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn more_is_added_to_the_query() {
+        let channels = Channels::of(["h:1/push/a?x=1"], "8080").expect("a URL");
+        assert_eq!(channels.target(&["since=all", "envelope"]), "/push/a?x=1&since=all&envelope");
+        let channels = Channels::of(["a"], "8080").expect("a name");
+        assert_eq!(channels.target(&["envelope"]), "/push/a?envelope");
+    }
+}

@@ -1,0 +1,532 @@
+//! One connection to a server, and what comes over it.
+//!
+//! ```text
+//!            ┌──────────────────── ask again, if `reusable` ──────────────────────┐
+//!            ▼                                                                    │
+//!  connect ─► at rest ── begin ──► head (1xx are passed over) ── piece, piece … ──► Over
+//!                └─────────────── whatever breaks is a Trouble, and the connection is of no use any more
+//! ```
+//! Every wait has an end: a moment that the caller names.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use encke_wire::http1::{
+    self, BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
+};
+use encke_wire::method::Method;
+
+use super::location::Server;
+use super::{Moment, now};
+
+/// A connection that takes longer than this will not come: a packet that was lost is sent again after 1 s and
+/// after 3 s.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes taken from the socket at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Bytes of an answer that is held whole: a status has some 10 KiB, an answer to a message 100 B.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What is asked.
+pub(crate) struct Request<'a> {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) target: &'a str,
+    /// Names and values; `Host` and the length of the body are added.
+    pub(crate) fields: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'a [u8],
+}
+
+/// The head of an answer.
+pub(crate) struct Head {
+    head: ResponseHead,
+    bytes: Vec<u8>,
+}
+
+/// An answer as a whole.
+pub(crate) struct Answer {
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A connection to a server.
+pub(crate) struct Connection {
+    stream: Stream,
+    authority: String,
+    /// Received; `input[used..]` is still to be looked at.
+    input: Vec<u8>,
+    used: usize,
+    body: Rest,
+    /// The server keeps the connection after this answer.
+    keeps: bool,
+}
+
+/// What is still to come of an answer's body.
+enum Rest {
+    /// Nothing: the connection is at rest.
+    Over,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunks(ChunkedDecoder),
+    /// Whatever comes until the server closes.
+    UntilClose,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server's name has no address.
+    Unknown(io::Error),
+    /// No connection.
+    Unreachable(io::Error),
+    /// The connection ended before the answer did: by an error, or in order.
+    Lost(Option<io::Error>),
+    /// Nothing came until the moment that was named.
+    Silent,
+    /// The answer is no HTTP/1, or breaks its rules.
+    Malformed(Refusal),
+    /// The answer is longer than [`ANSWER_BYTES_MAX`].
+    TooLarge,
+    /// A field cannot be sent: which.
+    Field(String),
+}
+
+impl Connection {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`].
+    pub(crate) fn to(server: &Server) -> Result<Self, Trouble> {
+        let stream = match server {
+            Server::Unix(path) => Stream::Unix(UnixStream::connect(path).map_err(Trouble::Unreachable)?),
+            Server::Inet(host, port) => {
+                let addresses = (host.as_str(), *port).to_socket_addrs().map_err(Trouble::Unknown)?;
+                let mut stream = Err(Trouble::Unknown(io::ErrorKind::NotFound.into()));
+                for address in addresses {
+                    stream = TcpStream::connect_timeout(&address, CONNECT_TIME).map_err(Trouble::Unreachable);
+                    if stream.is_ok() {
+                        break;
+                    }
+                }
+                let stream = stream?;
+                // Head and body leave in one write; nothing is gained by waiting for more.
+                let _only_slower = stream.set_nodelay(true);
+                Stream::Tcp(stream)
+            }
+        };
+        Ok(Self {
+            stream,
+            authority: server.authority(),
+            input: Vec::new(),
+            used: 0,
+            body: Rest::Over,
+            keeps: true,
+        })
+    }
+
+    /// Asks, and takes the whole answer, within `patience`.
+    ///
+    /// # Errors
+    /// There is none; the connection is of no use any more.
+    pub(crate) fn ask(&mut self, request: &Request<'_>, patience: Duration) -> Result<Answer, Trouble> {
+        let until = super::moment_in(patience);
+        let head = self.begin(request, until)?;
+        let body = self.rest(until)?;
+        Ok(Answer { head, body })
+    }
+
+    /// What has not come yet of an answer that [`Connection::begin`] began.
+    ///
+    /// # Errors
+    /// As [`Connection::piece`], or it is too large to be held.
+    pub(crate) fn rest(&mut self, until: Moment) -> Result<Vec<u8>, Trouble> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.piece(until)? {
+            if body.len() + piece.len() > ANSWER_BYTES_MAX {
+                return Err(Trouble::TooLarge);
+            }
+            body.extend_from_slice(piece);
+        }
+        Ok(body)
+    }
+
+    /// Whether another request may follow.
+    pub(crate) fn reusable(&self) -> bool {
+        self.keeps && matches!(self.body, Rest::Over)
+    }
+
+    /// Asks, and takes the head of the answer; its body comes by [`Connection::piece`].
+    ///
+    /// # Errors
+    /// There is no answer until then.
+    pub(crate) fn begin(&mut self, request: &Request<'_>, until: Moment) -> Result<Head, Trouble> {
+        let bytes = self.written(request)?;
+        let sent = self.stream.wait_at_most(left(until)?).and_then(|()| self.stream.write_all(&bytes));
+        // A server that does not want the body says so and closes, before it has read it all: what it said counts.
+        match (self.head(request.method, until), sent) {
+            (Err(Trouble::Lost(_)), Err(error)) if timed_out(&error) => Err(Trouble::Silent),
+            (Err(Trouble::Lost(_)), Err(error)) => Err(Trouble::Lost(Some(error))),
+            (head, _) => head,
+        }
+    }
+
+    /// The next piece of the answer's body, maybe as small as a byte; `None` at its end.
+    ///
+    /// # Errors
+    /// The connection ended before the body did, nothing came until then, or it breaks its framing.
+    pub(crate) fn piece(&mut self, until: Moment) -> Result<Option<&[u8]>, Trouble> {
+        loop {
+            let piece = self.next_piece()?;
+            if !piece.is_empty() {
+                return Ok(Some(&self.input[piece]));
+            }
+            let until_close = match self.body {
+                Rest::Over => return Ok(None),
+                Rest::UntilClose => true,
+                Rest::Length(_) | Rest::Chunks(_) => false,
+            };
+            if !self.receive(until)? {
+                if !until_close {
+                    return Err(Trouble::Lost(None));
+                }
+                self.body = Rest::Over;
+            }
+        }
+    }
+
+    /// Where in `input` the next bytes of the body are, which count as used from now on.
+    fn next_piece(&mut self) -> Result<Range<usize>, Trouble> {
+        let start = self.used;
+        let input = &self.input[start..];
+        let mut over = false;
+        let piece = match &mut self.body {
+            Rest::Over => start..start,
+            Rest::UntilClose => start..self.input.len(),
+            Rest::Length(left) => {
+                // Within `input`, so the cast holds.
+                let taken = (*left).min(input.len() as u64) as usize;
+                *left -= taken as u64;
+                over = *left == 0;
+                start..start + taken
+            }
+            Rest::Chunks(decoder) => {
+                let chunk = decoder.feed(input).map_err(Trouble::Malformed)?;
+                over = chunk.state == BodyState::Done;
+                let end = start + chunk.consumed;
+                end - chunk.data.len()..end
+            }
+        };
+        self.used = piece.end;
+        if over {
+            self.body = Rest::Over;
+        }
+        Ok(piece)
+    }
+
+    fn written(&self, request: &Request<'_>) -> Result<Vec<u8>, Trouble> {
+        let mut out = Vec::with_capacity(512 + request.body.len());
+        for part in [request.method.name(), " ", request.target, " HTTP/1.1\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        let own = [("Host", self.authority.as_str()), ("User-Agent", USER_AGENT)];
+        for (name, value) in own.iter().chain(request.fields) {
+            http1::put_field(&mut out, name, value.as_bytes())
+                .map_err(|_| Trouble::Field((*name).to_owned()))?;
+        }
+        if !request.method.reads() {
+            http1::put_field_number(&mut out, "Content-Length", request.body.len() as u64);
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(request.body);
+        Ok(out)
+    }
+
+    fn head(&mut self, method: Method, until: Moment) -> Result<Head, Trouble> {
+        let mut head = ResponseHead::new();
+        loop {
+            match head.feed(&self.input[self.used..], &HeadLimits::default()) {
+                Progress::Refused(refusal) => return Err(Trouble::Malformed(refusal)),
+                Progress::Partial => {
+                    if !self.receive(until)? {
+                        return Err(Trouble::Lost(None));
+                    }
+                }
+                Progress::Done { head_bytes } => {
+                    let end = self.used + head_bytes;
+                    let bytes = self.input[self.used..end].to_vec();
+                    self.used = end;
+                    if head.status() < 200 {
+                        head.reset();
+                        continue;
+                    }
+                    self.body = match head.framing(method) {
+                        ResponseFraming::None | ResponseFraming::Length(0) => Rest::Over,
+                        ResponseFraming::Length(bytes) => Rest::Length(bytes),
+                        ResponseFraming::Chunked => Rest::Chunks(ChunkedDecoder::new()),
+                        ResponseFraming::Close => Rest::UntilClose,
+                    };
+                    self.keeps = head.keep_alive() && !matches!(self.body, Rest::UntilClose);
+                    return Ok(Head { head, bytes });
+                }
+            }
+        }
+    }
+
+    /// Waits for more input; false: the server has closed.
+    fn receive(&mut self, until: Moment) -> Result<bool, Trouble> {
+        self.input.drain(..self.used);
+        self.used = 0;
+        let before = self.input.len();
+        self.input.resize(before + READ_BYTES, 0);
+        let read = loop {
+            let waited = left(until).and_then(|left| {
+                let read =
+                    self.stream.wait_at_most(left).and_then(|()| self.stream.read(&mut self.input[before..]));
+                read.map_err(
+                    |error| if timed_out(&error) { Trouble::Silent } else { Trouble::Lost(Some(error)) },
+                )
+            });
+            match waited {
+                Err(Trouble::Lost(Some(error))) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.input.truncate(before + *read.as_ref().unwrap_or(&0));
+        Ok(read? > 0)
+    }
+}
+
+const USER_AGENT: &str = concat!("encke/", env!("CARGO_PKG_VERSION"));
+
+impl Head {
+    pub(crate) fn status(&self) -> u16 {
+        self.head.status()
+    }
+
+    /// The first value of a field, as text.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.head.field(&self.bytes, name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Whether `Content-Type` is this one, whatever parameters it has.
+    pub(crate) fn is_type(&self, name: &str) -> bool {
+        let essence = self.field("Content-Type").and_then(|value| value.split(';').next());
+        essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(name))
+    }
+
+    /// The seconds after which it asks to be asked again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.field("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
+    }
+}
+
+impl Trouble {
+    /// Whether the server had closed a connection that it found idle: then what was asked may be asked again.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(error) => write!(f, "its name has no address ({error}); is it spelled right?"),
+            Self::Unreachable(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                    f.write_str("nothing listens there; is the server running? `encke serve` starts one")
+                }
+                io::ErrorKind::TimedOut => {
+                    write!(f, "no connection within {} s; is the address right?", CONNECT_TIME.as_secs())
+                }
+                _ => write!(f, "no connection: {error}"),
+            },
+            Self::Lost(Some(error)) => write!(f, "the connection broke: {error}"),
+            Self::Lost(None) => f.write_str("the server closed the connection before it had answered"),
+            Self::Silent => f.write_str("the server has stopped answering"),
+            Self::Malformed(refusal) => {
+                write!(
+                    f,
+                    "what answers there breaks the rules of HTTP/1: {}; is it a web server?",
+                    refusal.reason()
+                )
+            }
+            Self::TooLarge => write!(f, "the answer has more than {} MiB", ANSWER_BYTES_MAX >> 20),
+            Self::Field(name) => {
+                write!(f, "the value for {name} has characters that HTTP does not allow, such as a line end")
+            }
+        }
+    }
+}
+
+/// Time until a moment.
+fn left(until: Moment) -> Result<Duration, Trouble> {
+    match until.saturating_sub(now()) {
+        0 => Err(Trouble::Silent),
+        // Sockets count in microseconds, and 0 would mean for ever.
+        ns => Ok(Duration::from_nanos(ns.max(1_000))),
+    }
+}
+
+fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// A socket of either family.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Limits the wait of each read and write that follows.
+    fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// A server that answers each request of one connection by the next of these pieces' lists, each piece a write,
+    /// then closes; and what it was asked.
+    fn server(answers: Vec<Vec<Vec<u8>>>) -> (Server, thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let asked = thread::spawn(move || {
+            let (mut peer, _) = listener.accept().expect("a client");
+            peer.set_nodelay(true).expect("a socket");
+            let mut requests = Vec::new();
+            for answer in answers {
+                let mut request = Vec::new();
+                let mut byte = [0];
+                while !request.ends_with(b"\r\n\r\n") {
+                    peer.read_exact(&mut byte).expect("a request");
+                    request.push(byte[0]);
+                }
+                requests.push(String::from_utf8(request).expect("text"));
+                for piece in answer {
+                    peer.write_all(&piece).expect("it reads");
+                }
+            }
+            requests
+        });
+        (Server::Inet("127.0.0.1".into(), address.port()), asked)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const GET: Request<'_> =
+        Request { method: Method::Get, target: "/x?y", fields: &[("A", "b")], body: b"" };
+
+    #[test]
+    fn an_answer_is_the_same_however_it_is_cut() {
+        for (answer, body) in [
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Y: z\r\n\r\nhello"[..], "hello"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nx-y: z\r\n\r\n2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\n\r\n", "hello"),
+            (b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nX-Y: z\r\n\r\nhello", "hello"),
+            (b"HTTP/1.1 204 No Content\r\nX-Y: z\r\n\r\n", ""),
+        ] {
+            let mut cuts: Vec<Vec<Vec<u8>>> =
+                (0..answer.len()).map(|at| vec![answer[..at].to_vec(), answer[at..].to_vec()]).collect();
+            cuts.push(answer.iter().map(|byte| vec![*byte]).collect());
+            for pieces in cuts {
+                let (server, asked) = server(vec![pieces]);
+                let mut connection = Connection::to(&server).expect("it listens");
+                let got = connection.ask(&GET, PATIENCE).unwrap_or_else(|trouble| panic!("{trouble}"));
+                assert_eq!(String::from_utf8_lossy(&got.body), body);
+                assert_eq!(got.head.field("x-y"), Some("z"));
+                let asked = asked.join().expect("no panic");
+                assert_eq!(
+                    asked,
+                    [format!("GET /x?y HTTP/1.1\r\nHost: {server}\r\nUser-Agent: {USER_AGENT}\r\nA: b\r\n\r\n")]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn several_requests_share_a_connection_until_an_answer_ends_it() {
+        let short = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1".to_vec();
+        let last = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n2".to_vec();
+        let (server, asked) = server(vec![vec![short.clone()], vec![short], vec![last]]);
+        let mut connection = Connection::to(&server).expect("it listens");
+        for (body, reusable) in [(b"1", true), (b"1", true), (b"2", false)] {
+            let answer = connection.ask(&GET, PATIENCE).unwrap_or_else(|trouble| panic!("{trouble}"));
+            assert_eq!((&answer.body[..], connection.reusable()), (&body[..], reusable));
+        }
+        assert_eq!(asked.join().expect("no panic").len(), 3);
+    }
+
+    #[test]
+    fn what_is_cut_short_or_broken_is_a_trouble() {
+        for (answer, said) in [
+            (&b""[..], "closed the connection"),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", "closed the connection"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1", "closed the connection"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n", "closed the connection"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", "breaks the rules"),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "is it a web server?"),
+        ] {
+            let (server, _asked) = server(vec![vec![answer.to_vec()]]);
+            let mut connection = Connection::to(&server).expect("it listens");
+            let trouble = connection.ask(&GET, PATIENCE).err().expect("no answer").to_string();
+            assert!(trouble.contains(said), "{}: {trouble}", String::from_utf8_lossy(answer));
+        }
+    }
+
+    #[test]
+    fn what_nobody_answers_and_what_cannot_be_sent_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = Server::Inet("127.0.0.1".into(), listener.local_addr().expect("bound").port());
+        let mut connection = Connection::to(&server).expect("it listens");
+        let silent = connection.ask(&GET, Duration::from_millis(1)).err().expect("nobody answers");
+        assert!(matches!(silent, Trouble::Silent), "{silent}");
+        let fields = &[("Encke-Event", "a\r\nb")];
+        let field = connection.ask(&Request { fields, ..GET }, PATIENCE).err().expect("not sent");
+        assert!(field.to_string().contains("Encke-Event"), "{field}");
+        drop((listener, connection));
+        let refused = Connection::to(&server).err().expect("nobody listens");
+        assert!(refused.to_string().contains("is the server running?"), "{refused}");
+        let missing =
+            Connection::to(&Server::Unix("/nonexistent/socket".into())).err().expect("no such file");
+        assert!(missing.to_string().contains("is the server running?"), "{missing}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Where a server is, as people write it: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `unix:PATH`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A server, and what a URL says behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Location {
+    pub(crate) server: Server,
+    /// Begins with a slash, or is empty.
+    pub(crate) path: String,
+    /// Without `?`.
+    pub(crate) query: Option<String>,
+}
+
+/// A server that can be connected to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Server {
+    /// Host name or address, without the brackets of IPv6, and port.
+    Inet(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// What `http://HOST/` means (RFC 9110 §4.2.1).
+const HTTP_PORT: u16 = 80;
+
+impl Location {
+    /// Reads what was typed.
+    ///
+    /// # Errors
+    /// It is no address; what was expected.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            let server = Server::Unix(path.into());
+            return Ok(Self { server, path: String::new(), query: None });
+        }
+        if text.starts_with("https:") {
+            return Err(format!(
+                "`{text}`: https is not spoken yet, it comes with TLS; name the server's plain http address"
+            ));
+        }
+        let wrong = || {
+            format!("`{text}` is no address of a server; expected http://HOST:PORT/, HOST:PORT or unix:PATH")
+        };
+        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong());
+        }
+        let written = text.strip_prefix("http://");
+        let rest = written.unwrap_or(text);
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (path, query) = match behind.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (behind, None),
+        };
+        if authority.contains('@') {
+            return Err(format!("`{text}` names a user; a token is given by --token or $ENCKE_TOKEN"));
+        }
+        let server = Server::parse(authority, written.is_some()).ok_or_else(wrong)?;
+        Ok(Self { server, path: path.to_owned(), query })
+    }
+}
+
+impl Server {
+    /// `HOST:PORT`, `:PORT`, `PORT`; behind `http://` also `HOST`.
+    fn parse(authority: &str, port_may_be_missing: bool) -> Option<Self> {
+        let port = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| digits.parse::<u16>().ok()).flatten()
+        };
+        if let Some(number) = port(authority) {
+            return Some(Self::Inet("127.0.0.1".into(), number));
+        }
+        let (host, number) = match authority.strip_prefix('[') {
+            Some(inner) => {
+                let (address, behind) = inner.split_once(']')?;
+                address.parse::<std::net::Ipv6Addr>().ok()?;
+                (address, if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
+            }
+            None => match authority.rsplit_once(':') {
+                Some(("", digits)) => ("127.0.0.1", Some(digits)),
+                Some((host, digits)) => (host, Some(digits)),
+                None => (authority, None),
+            },
+        };
+        let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        if host.is_empty() || (!authority.starts_with('[') && !host.bytes().all(name)) {
+            return None;
+        }
+        let number = match number {
+            Some(digits) => port(digits)?,
+            None if port_may_be_missing => HTTP_PORT,
+            None => return None,
+        };
+        Some(Self::Inet(host.to_owned(), number))
+    }
+
+    /// The value of `Host`. A Unix socket has no name; the one that stands for this machine opens what is open to it.
+    pub(crate) fn authority(&self) -> String {
+        match self {
+            Self::Inet(..) => self.to_string(),
+            Self::Unix(_) => "localhost".into(),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Inet(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_in_any_form() {
+        for (text, server, path, query) in [
+            ("8080", "127.0.0.1:8080", "", None),
+            (":8080", "127.0.0.1:8080", "", None),
+            ("localhost:8080", "localhost:8080", "", None),
+            ("[::1]:8080", "[::1]:8080", "", None),
+            ("http://example.com", "example.com:80", "", None),
+            ("http://[::1]/", "[::1]:80", "/", None),
+            ("http://h:1/push/a,b?since=all&x=/?#top", "h:1", "/push/a,b", Some("since=all&x=/?")),
+            ("h:1?token=x", "h:1", "", Some("token=x")),
+            ("h:1/push/news", "h:1", "/push/news", None),
+            ("unix:/run/e.sock", "unix:/run/e.sock", "", None),
+        ] {
+            let found = Location::parse(text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(found.server.to_string(), server, "{text}");
+            assert_eq!((found.path.as_str(), found.query.as_deref()), (path, query), "{text}");
+        }
+        assert_eq!(Server::Unix("/s".into()).authority(), "localhost");
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused_with_a_reason() {
+        for (text, said) in [
+            ("", "is no address"),
+            ("localhost", "is no address"),
+            ("http://", "is no address"),
+            ("http:///push/x", "is no address"),
+            ("h:", "is no address"),
+            ("h:65536", "is no address"),
+            ("h:+1", "is no address"),
+            ("a b:1", "is no address"),
+            ("h:1/a\r\nX: y", "is no address"),
+            ("http://[::1", "is no address"),
+            ("http://[zz]:1/", "is no address"),
+            ("ftp://h:1/", "is no address"),
+            ("unix:", "is no address"),
+            ("https://h/", "comes with TLS"),
+            ("http://user@h/", "--token"),
+        ] {
+            let error = Location::parse(text).expect_err(text);
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

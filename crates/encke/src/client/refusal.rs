@@ -1,0 +1,74 @@
+//! Answers that say no, put into words: who refuses what, and what helps.
+
+use super::connection::{Answer, Head, Trouble};
+use super::location::Server;
+use crate::Failure;
+
+/// Characters of a server's own words that are passed on: one line of a terminal or two.
+const WORDS_MAX: usize = 200;
+
+/// What was tried, for the texts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    Publish,
+    Subscribe,
+}
+
+impl Attempt {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish to",
+            Self::Subscribe => "subscribe to",
+        }
+    }
+}
+
+/// No answer came.
+pub(crate) fn trouble(server: &Server, trouble: &Trouble) -> Failure {
+    Failure::CouldNotRun(format!("{server}: {trouble}"))
+}
+
+/// The answer says no.
+pub(crate) fn of(server: &Server, path: &str, attempt: Attempt, has_token: bool, answer: &Answer) -> Failure {
+    let Answer { head, body } = answer;
+    let words = words(head, body);
+    let said = if words.is_empty() { String::new() } else { format!(" ({words})") };
+    let what = attempt.name();
+    let text = match head.status() {
+        400 => format!("it refuses {path}{said}"),
+        401 if has_token => {
+            format!("it does not accept the token{said}; is it its own, and has it not ended?")
+        }
+        401 => format!("it wants a token{said}: give --token or $ENCKE_TOKEN; `encke token` makes one"),
+        403 if has_token => format!("this token may not {what} {path}{said}"),
+        403 => format!("nobody may {what} {path} without a token{said}: give --token or $ENCKE_TOKEN"),
+        404 | 405 => {
+            format!("there is no channel at {path}{said}; is push on there, and is this its prefix?")
+        }
+        413 => format!("the message is larger than it takes{said}"),
+        422 => format!("another message was published with this --key{said}"),
+        429 => format!("it was asked too often{said}; --rate slows down"),
+        507 => format!("it has no room to store the message{said}"),
+        502..=504 => format!("it cannot serve now{said}; try again later"),
+        status @ 300..=399 => match head.field("Location") {
+            Some(place) => format!("{path} is elsewhere: {}", plain(place)),
+            None => format!("it answered {status}{said}"),
+        },
+        status => format!("it answered {status}{said}"),
+    };
+    Failure::CouldNotRun(format!("{server}: {text}"))
+}
+
+/// The first line of an answer in plain text; pages for browsers have no words for a terminal.
+fn words(head: &Head, body: &[u8]) -> String {
+    if !head.is_type("text/plain") {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(body);
+    plain(text.trim().lines().next().unwrap_or_default())
+}
+
+/// Text of others, without what would command a terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|char| !char.is_control()).take(WORDS_MAX).collect()
+}

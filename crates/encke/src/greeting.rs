@@ -1,0 +1,208 @@
+//! What is said when a server has started: each line ready to copy, and who may do what.
+//!
+//! ```text
+//! encke 0.1.0 serves
+//!   site     http://127.0.0.1:8080/
+//!   folder   /srv/site
+//!   publish  curl -d hi http://127.0.0.1:8080/push/news
+//!   read     http://127.0.0.1:8080/push/news in a browser, or: encke sub http://127.0.0.1:8080/push/news
+//!   rights   who asks from this machine may publish and subscribe, nobody else
+//!   admin    http://127.0.0.1:8081/api/v1/status?token=…
+//!   events   epoll-edge: …
+//!   room     2 workers, up to 1000 connections
+//! ```
+
+use std::fs;
+
+use encke_io::Address;
+use encke_server::Service;
+use encke_server::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
+
+/// The greeting of a server that was made from settings.
+pub(crate) fn text(service: &Service, settings: &Settings) -> String {
+    let (backend, reason) = service.backend();
+    let workers = service.workers();
+    let threads = if workers == 1 { "worker" } else { "workers" };
+    let mut lines = vec![format!("encke {} serves", env!("CARGO_PKG_VERSION"))];
+    let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
+    for address in service.addresses() {
+        line("site", url(&address, ""));
+    }
+    for site in &settings.site {
+        let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
+        let hosts =
+            if site.host.is_empty() { String::new() } else { format!(" for {}", site.host.join(", ")) };
+        line("folder", format!("{}{hosts}", root.display()));
+    }
+    if settings.push.enabled
+        && let Some(address) = service.addresses().first()
+    {
+        let [publish, read] = push(address, &settings.push);
+        line("publish", publish);
+        line("read", read);
+        line("rights", rights(settings, &service.addresses()));
+    }
+    let token_is_ours = matches!(&settings.server.admin, OrOff::On(Admin { token: None, .. }));
+    for address in service.admin_addresses() {
+        // A token that somebody has set is a secret of theirs, and this text ends up in logs.
+        let token = if token_is_ours { service.admin_token() } else { "********" };
+        line("admin", url(&address, &format!("api/v1/status?token={token}")));
+    }
+    line("events", format!("{backend}: {reason}"));
+    line("room", format!("{workers} {threads}, up to {} connections", service.connections()));
+    match &settings.log.access {
+        LogTarget::Stdout => {}
+        other => line("log", other.to_string()),
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What to open, or to type, to reach an address.
+pub(crate) fn url(address: &Address, path: &str) -> String {
+    match address {
+        Address::Inet(inet) if inet.ip().is_unspecified() => {
+            format!("{}  (on all addresses, {inet})", plain_url(address, path))
+        }
+        Address::Inet(_) => plain_url(address, path),
+        Address::Unix(_) => format!("curl {}", of_curl(address, path)),
+    }
+}
+
+/// How a message is published there, and how it is read.
+fn push(address: &Address, settings: &PushSettings) -> [String; 2] {
+    let path = format!("{}news", settings.prefix.trim_start_matches('/'));
+    let publish = format!("curl -d hi {}", of_curl(address, &path));
+    let url = plain_url(address, &path);
+    let read = match address {
+        Address::Inet(_) => format!("{url} in a browser, or: encke sub {url}"),
+        Address::Unix(_) => format!("curl -N -H 'Accept: text/event-stream' {}", of_curl(address, &path)),
+    };
+    [publish, read]
+}
+
+/// Who may publish and subscribe.
+fn rights(settings: &Settings, addresses: &[Address]) -> String {
+    if settings.open {
+        return "everybody who reaches it may publish and subscribe (--open)".into();
+    }
+    if settings.file.is_none() {
+        let here = |address: &Address| matches!(address, Address::Inet(inet) if inet.ip().is_loopback());
+        return if addresses.iter().all(here) {
+            "who asks from this machine may publish and subscribe, nobody else".into()
+        } else {
+            "nobody may publish or subscribe: --open opens it to all who reach it, [auth] in a settings file to some"
+                .into()
+        };
+    }
+    let auth = &settings.auth;
+    let has_token = !(auth.keys.is_empty() && auth.tokens.is_empty() && auth.jwks.is_none());
+    let needs = match (has_token, auth.ask.is_some()) {
+        (true, true) => "need a token or your application's consent",
+        (true, false) => "need a token",
+        (false, true) => "need your application's consent",
+        (false, false) => "are for nobody: [auth] names no tokens, keys or anonymous rights",
+    };
+    let anybody = |act: Act| auth.anonymous.contains(&act);
+    match (anybody(Act::Publish), anybody(Act::Subscribe)) {
+        (true, true) => "everybody may publish and subscribe".into(),
+        (false, true) => format!("everybody may subscribe; messages {needs}"),
+        (true, false) => format!("everybody may publish; subscriptions {needs}"),
+        (false, false) => format!("messages and subscriptions {needs}"),
+    }
+}
+
+/// What curl has to be told to ask for a path.
+fn of_curl(address: &Address, path: &str) -> String {
+    match address {
+        Address::Inet(_) => plain_url(address, path),
+        Address::Unix(socket) => format!("--unix-socket {} {}", socket.display(), plain_url(address, path)),
+    }
+}
+
+/// The URL alone. What listens on all addresses is reached by the name of this machine.
+fn plain_url(address: &Address, path: &str) -> String {
+    match address {
+        Address::Inet(inet) if inet.ip().is_unspecified() => {
+            format!("http://localhost:{}/{path}", inet.port())
+        }
+        Address::Inet(inet) => format!("http://{inet}/{path}"),
+        Address::Unix(_) => format!("http://localhost/{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use encke_server::settings::AuthSettings;
+
+    fn at(text: &str) -> Address {
+        Address::Inet(text.parse().expect("an address"))
+    }
+
+    #[test]
+    fn addresses_are_told_as_they_are_typed() {
+        assert_eq!(url(&at("127.0.0.1:80"), ""), "http://127.0.0.1:80/");
+        assert_eq!(url(&at("[::1]:80"), "x"), "http://[::1]:80/x");
+        assert!(url(&at("0.0.0.0:80"), "").starts_with("http://localhost:80/ "));
+        assert_eq!(url(&Address::Unix("/s".into()), ""), "curl --unix-socket /s http://localhost/");
+    }
+
+    #[test]
+    fn push_is_told_as_it_is_typed() {
+        let settings = PushSettings::default();
+        let [publish, read] = push(&at("0.0.0.0:80"), &settings);
+        assert_eq!(publish, "curl -d hi http://localhost:80/push/news");
+        let url = "http://localhost:80/push/news";
+        assert_eq!(read, format!("{url} in a browser, or: encke sub {url}"));
+        let live = PushSettings { prefix: "/live/".into(), ..settings };
+        let [publish, read] = push(&Address::Unix("/s".into()), &live);
+        assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
+        let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
+        assert_eq!(read, curl);
+    }
+
+    #[test]
+    fn rights_are_told_in_a_sentence() {
+        let here = [at("127.0.0.1:80"), at("[::1]:80")];
+        let told = |settings: &Settings| rights(settings, &here);
+        let none = Settings::default();
+        assert!(told(&none).starts_with("who asks from this machine may"));
+        for elsewhere in [at("0.0.0.0:80"), Address::Unix("/s".into())] {
+            assert!(rights(&none, &[at("127.0.0.1:80"), elsewhere]).starts_with("nobody may"));
+        }
+        assert!(told(&Settings { open: true, ..none }).starts_with("everybody who reaches it"));
+
+        let with = |anonymous: &[Act], ask: Option<&str>, jwks: Option<&str>| Settings {
+            file: Some("encke.toml".into()),
+            auth: AuthSettings {
+                anonymous: anonymous.to_vec(),
+                ask: ask.map(|url| url.parse().expect("a URL")),
+                jwks: jwks.map(Into::into),
+                ..AuthSettings::default()
+            },
+            ..Settings::default()
+        };
+        let (publish, subscribe) = (Act::Publish, Act::Subscribe);
+        let (url, keys) = (Some("http://127.0.0.1:3000/may"), Some("keys.json"));
+        for (settings, sentence) in [
+            (
+                with(&[], None, None),
+                "messages and subscriptions are for nobody: [auth] names no tokens, keys or \
+                                     anonymous rights",
+            ),
+            (with(&[], None, keys), "messages and subscriptions need a token"),
+            (
+                with(&[subscribe], url, None),
+                "everybody may subscribe; messages need your application's consent",
+            ),
+            (
+                with(&[publish], url, keys),
+                "everybody may publish; subscriptions need a token or your \
+                                           application's consent",
+            ),
+            (with(&[publish, subscribe], None, None), "everybody may publish and subscribe"),
+        ] {
+            assert_eq!(told(&settings), sentence);
+        }
+    }
+}

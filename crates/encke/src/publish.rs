@@ -1,0 +1,344 @@
+//! `encke pub`: publishes a message, or each line of standard input, over one connection.
+//!
+//! ```text
+//!            ┌─────────────────── next line, not before its time (--rate) ◄──────────────────┐
+//!            ▼                                                                               │
+//!  line ─► asked ── 200, 201 ──► told (id, subscribers) ─────────────────────────────────────┘
+//!            ▲ │─── 429, 503 with Retry-After ──► waits, then the same line again
+//!            └─┼─── a connection that had rested is closed ──► a new one, the same line under the same key
+//!              └─── anything else ──► error
+//! ```
+//! Lines are published in order, each confirmed before the next: what was told to be published is.
+
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use encke_io::host;
+use encke_wire::method::Method;
+use serde_json::Value;
+
+use crate::arguments::Publish;
+use crate::client::refusal::{self, Attempt};
+use crate::client::{self, Answer, Channels, Connection, Request, Server, Trouble};
+use crate::{Done, Failure, note, print};
+
+/// A server that is slowed down by its subscribers confirms late; after this, it will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a message or a line, which is held whole: 64 times what a server takes by default.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// How often in a row a server may ask to be asked later, and for how long at once.
+const POSTPONED_MAX: u32 = 10;
+const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(arguments: &Publish) -> Done {
+    let source = Source::of(arguments)?;
+    let channels = Channels::of([arguments.channel.as_str()], &arguments.server).map_err(Failure::Usage)?;
+    client::end_at_interrupt()?;
+    let mut publisher = Publisher::new(arguments, channels);
+    match source {
+        Source::Given(data) => publisher.publish(data.as_bytes(), arguments.key.as_deref())?,
+        Source::File(path) => {
+            publisher.publish(&content(&path)?, arguments.key.as_deref())?;
+        }
+        Source::Input => {
+            if io::stdin().is_terminal() {
+                note("the message is read from here; ^D ends it");
+            }
+            let data = whole(&mut io::stdin().lock(), "standard input")?;
+            publisher.publish(&data, arguments.key.as_deref())?;
+        }
+        Source::Lines => publisher.lines(&mut io::stdin().lock())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many messages in what time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Pace {
+    /// Between the beginnings of two messages.
+    apart: Duration,
+}
+
+impl FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no rate; expected messages a second or a minute, such as 50/s or 30/m");
+        let (number, unit_s) = match text.split_once('/') {
+            None => (text, 1.0),
+            Some((number, "s")) => (number, 1.0),
+            Some((number, "m")) => (number, 60.0),
+            Some(_) => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        // Between one a day and one a microsecond, a clock can keep it; this also refuses what is no number.
+        let apart_s = unit_s / number;
+        if !(1e-6..=86_400.0).contains(&apart_s) {
+            return Err(wrong());
+        }
+        Ok(Self { apart: Duration::from_secs_f64(apart_s) })
+    }
+}
+
+/// Where messages come from.
+#[derive(PartialEq, Eq, Debug)]
+enum Source<'a> {
+    Given(&'a str),
+    File(PathBuf),
+    /// All of standard input is one message.
+    Input,
+    /// Each of its lines is one.
+    Lines,
+}
+
+impl<'a> Source<'a> {
+    fn of(arguments: &'a Publish) -> Result<Self, Failure> {
+        let source = match (&arguments.data, &arguments.file) {
+            (None, None) => Self::Input,
+            (None, Some(path)) => Self::File(path.clone()),
+            (Some(data), _) => match data.strip_prefix('@') {
+                _ if data == "-" => Self::Lines,
+                Some("") => return Err(Failure::Usage("`@` names no file; expected @FILE".into())),
+                Some(path) => Self::File(path.into()),
+                None => Self::Given(data),
+            },
+        };
+        if arguments.rate.is_some() && source != Self::Lines {
+            return Err(Failure::Usage("--rate is for lines: give `-` as DATA".into()));
+        }
+        Ok(source)
+    }
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error| Failure::CouldNotRun(format!("{} cannot be read: {error}", path.display()));
+    whole(&mut File::open(path).map_err(failed)?, &path.display().to_string())
+}
+
+fn whole(input: &mut impl Read, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut data = Vec::new();
+    input
+        .take(MESSAGE_BYTES_MAX + 1)
+        .read_to_end(&mut data)
+        .map_err(|error| Failure::CouldNotRun(format!("{name} cannot be read: {error}")))?;
+    held(data, name)
+}
+
+/// Refuses what nobody takes as one message.
+fn held(data: Vec<u8>, name: &str) -> Result<Vec<u8>, Failure> {
+    if data.len() as u64 > MESSAGE_BYTES_MAX {
+        let text = format!("{name} has more than {} MiB, too much for one message", MESSAGE_BYTES_MAX >> 20);
+        return Err(Failure::CouldNotRun(text));
+    }
+    Ok(data)
+}
+
+/// The next line, without its end; `None` behind the last one.
+fn line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Failure> {
+    let mut line = Vec::new();
+    input
+        .take(MESSAGE_BYTES_MAX + 1)
+        .read_until(b'\n', &mut line)
+        .map_err(|error| Failure::CouldNotRun(format!("standard input cannot be read: {error}")))?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+    }
+    held(line, "the line").map(Some)
+}
+
+/// Publishes to the channels of one path.
+struct Publisher<'a> {
+    arguments: &'a Publish,
+    channels: Channels,
+    authorization: Option<String>,
+    /// Kept between messages.
+    connection: Option<Connection>,
+}
+
+impl<'a> Publisher<'a> {
+    fn new(arguments: &'a Publish, channels: Channels) -> Self {
+        let authorization = arguments.token.as_ref().map(|token| format!("Bearer {token}"));
+        Self { arguments, channels, authorization, connection: None }
+    }
+
+    /// Publishes each line, in order.
+    fn lines(&mut self, input: &mut impl BufRead) -> Result<(), Failure> {
+        let first_key = match &self.arguments.key {
+            Some(key) => key.clone(),
+            None => new_key()?,
+        };
+        let mut due = client::now();
+        let mut number = 0_u64;
+        while let Some(data) = line(input)? {
+            number += 1;
+            if let Some(pace) = self.arguments.rate {
+                client::pause(Duration::from_nanos(due.saturating_sub(client::now())));
+                // What came late is not caught up: a pace is for those who read along.
+                due = due.max(client::now()) + pace.apart.as_nanos() as u64;
+            }
+            let at_line = |failure| match failure {
+                Failure::CouldNotRun(text) => Failure::CouldNotRun(format!("line {number}: {text}")),
+                other => other,
+            };
+            self.publish(&data, Some(&format!("{first_key}-{number}"))).map_err(at_line)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes one message, and tells its id.
+    fn publish(&mut self, data: &[u8], key: Option<&str>) -> Result<(), Failure> {
+        let target = self.channels.target(&[]);
+        let arguments = self.arguments;
+        let fields: Vec<(&str, &str)> = [
+            ("Authorization", self.authorization.as_deref()),
+            ("Content-Type", arguments.content_type.as_deref()),
+            ("Encke-Event", arguments.event.as_deref()),
+            ("Idempotency-Key", key),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+        let request = Request { method: Method::Post, target: &target, fields: &fields, body: data };
+        let mut postponed = 0;
+        loop {
+            let server = &self.channels.server;
+            let answer = ask(server, &mut self.connection, &request)
+                .map_err(|trouble| refusal::trouble(server, &trouble))?;
+            match (answer.head.status(), answer.head.retry_after()) {
+                (200..=202, _) => return self.tell(&answer),
+                (429 | 503, Some(time)) if postponed < POSTPONED_MAX && time <= POSTPONED_TIME_MAX => {
+                    postponed += 1;
+                    // Ten a second are told as 1 s, the least that the field can say.
+                    note(&format!("{server} asks to wait for {} s", time.as_secs()));
+                    client::pause(time);
+                }
+                _ => {
+                    let has_token = self.authorization.is_some();
+                    let path = &self.channels.path;
+                    return Err(refusal::of(server, path, Attempt::Publish, has_token, &answer));
+                }
+            }
+        }
+    }
+
+    fn tell(&self, answer: &Answer) -> Result<(), Failure> {
+        let told: Value = serde_json::from_slice(&answer.body).map_err(|error| {
+            let text = format!("{} answers no JSON ({error}); is it Encke?", self.channels.server);
+            Failure::CouldNotRun(text)
+        })?;
+        print(&if self.arguments.json { format!("{told}\n") } else { plain(&told) })
+    }
+}
+
+/// Asks over the connection that is kept, or over a new one.
+fn ask(server: &Server, kept: &mut Option<Connection>, request: &Request<'_>) -> Result<Answer, Trouble> {
+    if let Some(mut connection) = kept.take() {
+        match connection.ask(request, PATIENCE) {
+            // The server closes connections that rest, and may have done so just now. If it has published all the
+            // same, the key keeps it from doing so twice.
+            Err(trouble) if trouble.is_lost() => {}
+            answer => {
+                *kept = Some(connection).filter(|connection| answer.is_ok() && connection.reusable());
+                return answer;
+            }
+        }
+    }
+    let mut connection = Connection::to(server)?;
+    let answer = connection.ask(request, PATIENCE)?;
+    *kept = Some(connection).filter(Connection::reusable);
+    Ok(answer)
+}
+
+/// An answer as a line for people: `ID, 3 subscribers`.
+fn plain(told: &Value) -> String {
+    let id = told["id"].as_str().unwrap_or("?");
+    match told["subscribers"].as_u64() {
+        Some(1) => format!("{id}, 1 subscriber\n"),
+        Some(count) => format!("{id}, {count} subscribers\n"),
+        None => format!("{id}\n"),
+    }
+}
+
+/// What tells the lines of this run from those of any other: 64 random bits.
+fn new_key() -> Result<String, Failure> {
+    let mut bits = [0; 8];
+    host::random(&mut bits).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn publish(line: &str) -> Publish {
+        let words = std::iter::once("encke pub").chain(line.split_whitespace());
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            publish: Publish,
+        }
+        <Only as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).publish
+    }
+
+    #[test]
+    fn a_message_comes_from_where_the_command_line_says() {
+        for (line, source) in [
+            ("news", Source::Input),
+            ("news hi", Source::Given("hi")),
+            ("news -5", Source::Given("-5")),
+            ("news -", Source::Lines),
+            ("news - --rate 5/s", Source::Lines),
+            ("news @a", Source::File("a".into())),
+            ("news --file a", Source::File("a".into())),
+        ] {
+            let arguments = publish(line);
+            let found = Source::of(&arguments).unwrap_or_else(|failure| panic!("{failure}"));
+            assert_eq!(found, source, "{line}");
+        }
+        for line in ["news @", "news hi --rate 5/s", "news --rate 5/s"] {
+            assert!(matches!(Source::of(&publish(line)), Err(Failure::Usage(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pace_is_messages_in_a_time() {
+        for (text, apart_ms) in [("10/s", 100), ("10", 100), ("30/m", 2_000), ("0.5/s", 2_000)] {
+            assert_eq!(text.parse(), Ok(Pace { apart: Duration::from_millis(apart_ms) }), "{text}");
+        }
+        for text in ["", "0/s", "-1/s", "NaN", "inf/s", "1/h", "/s", "s", "1e300/s", "1e-300/s"] {
+            assert!(text.parse::<Pace>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_end_as_any_system_ends_them() {
+        let mut input = &b"one\ntwo\r\n\n three \nlast"[..];
+        let mut found = Vec::new();
+        while let Some(data) = line(&mut input).unwrap_or_else(|failure| panic!("{failure}")) {
+            found.push(String::from_utf8(data).expect("text"));
+        }
+        assert_eq!(found, ["one", "two", "", " three ", "last"]);
+    }
+
+    #[test]
+    fn an_answer_is_told_in_a_line() {
+        assert_eq!(plain(&json!({"id": "a-7", "subscribers": 0})), "a-7, 0 subscribers\n");
+        assert_eq!(plain(&json!({"id": "a-7", "subscribers": 1})), "a-7, 1 subscriber\n");
+        assert_eq!(plain(&json!({"id": "a-7"})), "a-7\n");
+        assert_eq!(plain(&json!([])), "?\n");
+    }
+}

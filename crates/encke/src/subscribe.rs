@@ -1,0 +1,488 @@
+//! `encke sub`: prints what is published to channels, for as long as it is wanted, over one stream of server-sent
+//! events.
+//!
+//! ```text
+//!            ┌────── waits: `retry`, doubled while it fails, and up to half of that by chance ◄─────┐
+//!            ▼                                                                                      │
+//!  start ─► asked ── 200, an event stream ──► streaming ── it ends, breaks, or 60 s bring no byte ──┤
+//!            │ │                                 ├── COUNT messages ─────────────────► ended: 0     │
+//!            │ │                                 ├── TIME without a message ─────────► ended: 0, 1  │
+//!            │ │                                 └── nobody reads the output ────────► ended: 0     │
+//!            │ └── no server, 429, 5xx: an error at the first time, later ──────────────────────────┘
+//!            └──── any other answer ──► error
+//! ```
+//! It always asks for envelopes, so that type, time and bytes of every message are known, and goes on from the last
+//! position it was told: what was published meanwhile comes, or a gap is told. Whoever joins or leaves is shown by
+//! `--json` only.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use encke_io::host;
+use encke_wire::base64;
+use encke_wire::method::Method;
+use encke_wire::sse::{Event, Parser};
+use serde_json::{Value, json};
+
+use crate::arguments::Subscribe;
+use crate::client::refusal::{self, Attempt};
+use crate::client::{self, Answer, Channels, Connection, Moment, Request, Trouble};
+use crate::{Done, Failure, note, put};
+
+/// Within this a stream begins, or it will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server sends something every 25 s; when two of its signs are missing, the connection is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(60);
+
+/// How long to wait before asking again, until the server says another time; and how long at most while it does
+/// not answer.
+const RETRY: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// The longest time a server may ask for: a day is a mistake.
+const RETRY_SAID_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Bytes of an event, which is held whole. A byte of a message may take 6 in JSON (`\u0000`): this is enough for
+/// 10 MiB of the worst.
+const EVENT_BYTES_MAX: usize = 64 << 20;
+
+pub(crate) fn run(arguments: &Subscribe) -> Done {
+    let names = arguments.channels.iter().map(String::as_str);
+    let channels = Channels::of(names, &arguments.server).map_err(Failure::Usage)?;
+    client::end_at_interrupt()?;
+    Subscription::new(arguments, channels).run()
+}
+
+/// From where on: what the server understands, less what it would only refuse.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Since(String);
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let age = text.strip_suffix(['s', 'm', 'h', 'd']).is_some_and(number);
+        let last = text.strip_prefix("last:").is_some_and(number);
+        let id = text.split_once('-').is_some_and(|(epoch, offset)| {
+            !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_alphanumeric()) && number(offset)
+        });
+        if matches!(text, "now" | "all") || age || last || id {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "`{text}` is no beginning; expected now, all, last:N, an age such as 10m, or a message's id"
+            ))
+        }
+    }
+}
+
+/// Why a stream ended that was one.
+enum End {
+    /// All that was wanted has come.
+    Enough,
+    /// Nothing came for the time that somebody was ready to wait.
+    TooLate,
+    /// It has to be asked for again.
+    Broken(String),
+}
+
+/// Why there is no stream.
+enum Refused {
+    /// It would be refused again.
+    Finally(Failure),
+    /// Why; and when to ask again, if the server said so.
+    ForNow(String, Option<Duration>),
+}
+
+/// What is wanted, and how far it has come.
+struct Subscription<'a> {
+    arguments: &'a Subscribe,
+    channels: Channels,
+    authorization: Option<String>,
+    printer: Printer,
+    /// Everything up to here has been printed.
+    position: Option<String>,
+    /// Messages printed.
+    count: u64,
+    retry: Duration,
+    /// When nobody waits for a message any more.
+    give_up: Moment,
+}
+
+impl<'a> Subscription<'a> {
+    fn new(arguments: &'a Subscribe, channels: Channels) -> Self {
+        let style = match (arguments.json, arguments.raw) {
+            (true, _) => Style::Envelopes,
+            (_, true) => Style::Bytes,
+            _ => Style::Lines,
+        };
+        let mut new = Self {
+            arguments,
+            channels,
+            authorization: arguments.token.as_ref().map(|token| format!("Bearer {token}")),
+            printer: Printer { style, terminal: io::stdout().is_terminal() },
+            position: None,
+            count: 0,
+            retry: RETRY,
+            give_up: Moment::MAX,
+        };
+        new.wait_on();
+        new
+    }
+
+    fn run(mut self) -> Done {
+        let mut failures = 0;
+        let mut connected = false;
+        loop {
+            let (why, when) = match self.connect() {
+                Ok(mut connection) => {
+                    self.tell_connected(connected);
+                    (connected, failures) = (true, 0);
+                    match self.follow(&mut connection)? {
+                        End::Enough => return Ok(ExitCode::SUCCESS),
+                        End::TooLate => return Ok(self.too_late()),
+                        End::Broken(why) => (why, None),
+                    }
+                }
+                Err(Refused::Finally(failure)) => return Err(failure),
+                Err(Refused::ForNow(why, _)) if !connected => return Err(Failure::CouldNotRun(why)),
+                Err(Refused::ForNow(why, when)) => {
+                    failures += 1;
+                    (why, when)
+                }
+            };
+            let wait = when.unwrap_or_default().max(patience(self.retry, failures, chance()));
+            note(&format!("{why}; asking again in {:.1} s", wait.as_secs_f64()));
+            let left = Duration::from_nanos(self.give_up.saturating_sub(client::now()));
+            client::pause(wait.min(left));
+            if left <= wait {
+                return Ok(self.too_late());
+            }
+        }
+    }
+
+    /// Asks for the stream.
+    fn connect(&self) -> Result<Connection, Refused> {
+        let server = &self.channels.server;
+        let for_now = |trouble: Trouble| match trouble {
+            Trouble::Field(_) => Refused::Finally(refusal::trouble(server, &trouble)),
+            other => Refused::ForNow(format!("{server}: {other}"), None),
+        };
+        let since = self.arguments.since.as_ref().map(|since| format!("since={}", since.0));
+        let query: Vec<&str> = std::iter::once("envelope").chain(since.as_deref()).collect();
+        let target = self.channels.target(&query);
+        let fields: Vec<(&str, &str)> = [
+            ("Accept", Some("text/event-stream")),
+            ("Authorization", self.authorization.as_deref()),
+            // Wins over `since`.
+            ("Last-Event-ID", self.position.as_deref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+        let request = Request { method: Method::Get, target: &target, fields: &fields, body: b"" };
+        let until = client::moment_in(PATIENCE).min(self.give_up);
+        let mut connection = Connection::to(server).map_err(for_now)?;
+        let head = connection.begin(&request, until).map_err(for_now)?;
+        match head.status() {
+            200 if head.is_type("text/event-stream") => Ok(connection),
+            200 => {
+                let kind = head.field("Content-Type").unwrap_or("something without a type");
+                let path = &self.channels.path;
+                let text = format!("{server}: {path} is {kind}, no stream of events; is it a push channel?");
+                Err(Refused::Finally(Failure::CouldNotRun(text)))
+            }
+            // What EventSource takes for the end, too.
+            204 => {
+                Err(Refused::Finally(Failure::CouldNotRun(format!("{server}: it has nothing to send (204)"))))
+            }
+            status @ (429 | 500 | 502..=504) => {
+                let text = format!("{server}: it cannot serve now ({status})");
+                Err(Refused::ForNow(text, head.retry_after().map(|time| time.min(RETRY_SAID_MAX))))
+            }
+            _ => {
+                let body = connection.rest(until).unwrap_or_default();
+                let (path, token) = (&self.channels.path, self.authorization.is_some());
+                let answer = Answer { head, body };
+                Err(Refused::Finally(refusal::of(server, path, Attempt::Subscribe, token, &answer)))
+            }
+        }
+    }
+
+    fn tell_connected(&self, again: bool) {
+        let Channels { server, path, .. } = &self.channels;
+        match &self.position {
+            _ if !again && !io::stderr().is_terminal() => {}
+            _ if !again => note(&format!("subscribed to {path} of {server}; ^C ends")),
+            Some(position) => note(&format!("subscribed again, from {position}")),
+            None => note("subscribed again"),
+        }
+    }
+
+    /// Prints what comes until the stream ends.
+    fn follow(&mut self, connection: &mut Connection) -> Result<End, Failure> {
+        let mut parser = Parser::new(EVENT_BYTES_MAX);
+        loop {
+            let mut input = match connection.piece(client::moment_in(DEAD_AFTER).min(self.give_up)) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Ok(End::Broken("the server has ended the stream".into())),
+                Err(Trouble::Silent) if client::now() >= self.give_up => return Ok(End::TooLate),
+                Err(trouble) => return Ok(End::Broken(trouble.to_string())),
+            };
+            // Everything that one read has brought is written at once, and then nothing is kept back.
+            let mut out = Vec::new();
+            let mut enough = false;
+            while !input.is_empty() && !enough {
+                let Ok(step) = parser.feed(input) else {
+                    let text = format!(
+                        "{}: an event has more than {} MiB",
+                        self.channels.server,
+                        EVENT_BYTES_MAX >> 20
+                    );
+                    return Err(Failure::CouldNotRun(text));
+                };
+                input = &input[step.used..];
+                match step.event {
+                    Some(Event::Message { id, event, data }) => {
+                        if !id.is_empty() {
+                            self.position = Some(id.to_owned());
+                        }
+                        enough = self.take(event, data, &mut out);
+                    }
+                    Some(Event::Position { id }) => self.position = Some(id.to_owned()),
+                    Some(Event::Retry { ms }) => self.retry = Duration::from_millis(ms).min(RETRY_SAID_MAX),
+                    None => {}
+                }
+            }
+            put(&out)?;
+            if enough {
+                return Ok(End::Enough);
+            }
+        }
+    }
+
+    /// Takes an event; whether it is the last one that is wanted.
+    fn take(&mut self, event: &str, data: &str, out: &mut Vec<u8>) -> bool {
+        if event == "encke.gap" {
+            note(&gap(data));
+        }
+        let id = self.position.as_deref().unwrap_or_default();
+        self.printer.put(&Message { id, event, data }, out);
+        if event.starts_with("encke.") {
+            return false;
+        }
+        self.count += 1;
+        self.wait_on();
+        self.arguments.count.is_some_and(|count| self.count >= count.get())
+    }
+
+    /// Begins to wait for a message.
+    fn wait_on(&mut self) {
+        self.give_up =
+            self.arguments.timeout.map_or(Moment::MAX, |timeout| client::moment_in(timeout.duration()));
+    }
+
+    /// The status of who has waited long enough: something has come, or less than was wanted.
+    fn too_late(&self) -> ExitCode {
+        if self.count > 0 && self.arguments.count.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// How long to wait: what the server said, twice that after each failure in a row, and up to half as much again by
+/// `chance` (0 to 1). Never less than was said: who spreads its clients over a time means it.
+fn patience(retry: Duration, failures: u32, chance: f64) -> Duration {
+    let doubled = retry.saturating_mul(1 << failures.min(16)).min(RETRY_MAX.max(retry));
+    doubled.mul_f64(1.0 + chance / 2.0)
+}
+
+/// A number from 0 to 1.
+fn chance() -> f64 {
+    let mut bits = [0; 4];
+    // Without random numbers all wait equally long, which is no reason not to wait.
+    let _none = host::random(&mut bits);
+    f64::from(u32::from_ne_bytes(bits)) / f64::from(u32::MAX)
+}
+
+/// What is missing, in words.
+fn gap(data: &str) -> String {
+    let said: Value = serde_json::from_str(data).unwrap_or_default();
+    let part = |name: &str| said[name].as_str().unwrap_or("?").to_owned();
+    format!("gap: messages after {} and up to {} are missing ({})", part("from"), part("to"), part("reason"))
+}
+
+/// An event as it came.
+struct Message<'a> {
+    id: &'a str,
+    event: &'a str,
+    /// An envelope, if the server is ours.
+    data: &'a str,
+}
+
+/// How messages are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Style {
+    /// A payload a line; bytes that are no text as a `data:` URL.
+    Lines,
+    /// An envelope a line.
+    Envelopes,
+    /// Payloads, and nothing between them.
+    Bytes,
+}
+
+/// Puts messages into the output.
+struct Printer {
+    style: Style,
+    /// It is read by a terminal, which text of others must not command.
+    terminal: bool,
+}
+
+impl Printer {
+    fn put(&self, message: &Message<'_>, out: &mut Vec<u8>) {
+        let ours = message.envelope();
+        if self.style == Style::Envelopes {
+            match &ours {
+                // As it came: in the order in which it is documented.
+                Some(_) if !message.data.contains('\n') => out.extend_from_slice(message.data.as_bytes()),
+                Some(envelope) => out.extend_from_slice(envelope.to_string().as_bytes()),
+                None => out.extend_from_slice(message.made_up().to_string().as_bytes()),
+            }
+            out.push(b'\n');
+            return;
+        }
+        if message.event.starts_with("encke.") {
+            return;
+        }
+        let bytes =
+            ours.as_ref().and_then(|envelope| base64::decode(envelope["data64"].as_str()?.as_bytes()));
+        let text = ours.as_ref().and_then(|envelope| envelope["data"].as_str()).unwrap_or(message.data);
+        match (self.style, bytes) {
+            (Style::Bytes, Some(bytes)) => out.extend_from_slice(&bytes),
+            (Style::Bytes, None) => out.extend_from_slice(text.as_bytes()),
+            (_, Some(_)) => {
+                let envelope = ours.unwrap_or_default();
+                let (kind, data) = (envelope["type"].as_str(), envelope["data64"].as_str());
+                let url = format!("data:{};base64,{}\n", kind.unwrap_or_default(), data.unwrap_or_default());
+                out.extend_from_slice(url.as_bytes());
+            }
+            (_, None) => {
+                out.extend_from_slice(if self.terminal { harmless(text) } else { text.into() }.as_bytes());
+                out.push(b'\n');
+            }
+        }
+    }
+}
+
+impl Message<'_> {
+    /// The envelope in which it came.
+    fn envelope(&self) -> Option<Value> {
+        let envelope: Value = serde_json::from_str(self.data).ok()?;
+        let ours = envelope["id"].as_str() == Some(self.id) && envelope["channel"].is_string();
+        (ours || envelope["op"].is_string() && self.event.starts_with("encke.")).then_some(envelope)
+    }
+
+    /// An envelope of what is known of it.
+    fn made_up(&self) -> Value {
+        let mut envelope = json!({ "id": self.id, "data": self.data });
+        if !matches!(self.event, "" | "message") {
+            envelope["event"] = self.event.into();
+        }
+        envelope
+    }
+}
+
+/// Text with its control characters made visible, but for tabs and line ends.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let harmful = |char: char| char.is_control() && !matches!(char, '\t' | '\n');
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let visible =
+        |char: char| if harmful(char) { char.escape_default().to_string() } else { char.to_string() };
+    Cow::Owned(text.chars().map(visible).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(style: Style, terminal: bool, event: &str, data: &str) -> String {
+        let mut out = Vec::new();
+        Printer { style, terminal }.put(&Message { id: "e-7", event, data }, &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn a_message_is_printed_as_line_as_envelope_or_as_it_is() {
+        let text = r#"{"id":"e-7","channel":"news","type":"text/plain","data":"one\ntwo"}"#;
+        let bytes = r#"{"id":"e-7","channel":"news","type":"image/png","data64":"/w=="}"#;
+        for (data, style, out) in [
+            (text, Style::Lines, "one\ntwo\n"),
+            (text, Style::Bytes, "one\ntwo"),
+            (text, Style::Envelopes, &format!("{text}\n")),
+            (bytes, Style::Lines, "data:image/png;base64,/w==\n"),
+            (bytes, Style::Bytes, "\u{fffd}"),
+            (bytes, Style::Envelopes, &format!("{bytes}\n")),
+            // Of a server that knows no envelopes, or in whose payload something like one lies.
+            ("hi", Style::Lines, "hi\n"),
+            (
+                r#"{"id":"e-6","channel":"x","data":"y"}"#,
+                Style::Bytes,
+                r#"{"id":"e-6","channel":"x","data":"y"}"#,
+            ),
+        ] {
+            assert_eq!(printed(style, false, "price", data), out, "{style:?}: {data}");
+        }
+        let made_up: Value =
+            serde_json::from_str(&printed(Style::Envelopes, false, "price", "hi")).expect("JSON");
+        assert_eq!(made_up, json!({ "id": "e-7", "event": "price", "data": "hi" }));
+    }
+
+    #[test]
+    fn what_controls_a_channel_is_shown_among_envelopes_only() {
+        let gap = r#"{"op":"gap","from":"e-1","to":"e-5","reason":"evicted"}"#;
+        assert_eq!(printed(Style::Envelopes, false, "encke.gap", gap), format!("{gap}\n"));
+        assert_eq!(printed(Style::Lines, false, "encke.gap", gap), "");
+        assert_eq!(printed(Style::Bytes, false, "encke.join", r#"{"name":"ann"}"#), "");
+        assert_eq!(super::gap(gap), "gap: messages after e-1 and up to e-5 are missing (evicted)");
+        assert!(super::gap("").contains("missing"));
+    }
+
+    #[test]
+    fn a_terminal_is_not_commanded_by_a_message() {
+        let data = r#"{"id":"e-7","channel":"c","data":"\u001b[31mred\ttab\u0007é"}"#;
+        assert_eq!(printed(Style::Lines, true, "", data), "\\u{1b}[31mred\ttab\\u{7}é\n");
+        assert_eq!(printed(Style::Lines, false, "", data), "\u{1b}[31mred\ttab\u{7}é\n");
+    }
+
+    #[test]
+    fn a_beginning_is_one_of_five_kinds() {
+        for text in ["now", "all", "last:5", "10m", "30s", "2h", "1d", "a9z-17"] {
+            assert_eq!(text.parse(), Ok(Since(text.to_owned())));
+        }
+        for text in ["", "later", "last:", "last:x", "m", "10", "10y", "-5", "a-", "a b-1", "a-1&x=2"] {
+            assert!(text.parse::<Since>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_waits_as_long_as_it_was_told_and_longer_while_it_fails() {
+        let s = Duration::from_secs;
+        for (retry, failures, least, most) in [
+            (s(2), 0, s(2), s(3)),
+            (s(2), 1, s(4), s(6)),
+            (s(2), 3, s(16), s(24)),
+            (s(2), 4, s(30), s(45)),
+            (s(2), u32::MAX, s(30), s(45)),
+            (s(120), 5, s(120), s(180)),
+        ] {
+            assert_eq!((patience(retry, failures, 0.0), patience(retry, failures, 1.0)), (least, most));
+        }
+        for _ in 0..100 {
+            assert!((0.0..=1.0).contains(&chance()));
+        }
+    }
+}

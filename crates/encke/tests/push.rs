@@ -1,0 +1,480 @@
+//! `encke pub` and `encke sub` against the real server: what goes in comes out, in order and whole, or it is said.
+
+mod running;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use encke_io::host::{Signal, send_signal};
+use running::{Folder, Running, encke, text};
+use serde_json::Value;
+
+/// A server with a folder of its own, and nothing else set: whoever is on this machine may publish and subscribe.
+fn server(name: &str) -> (Folder, Running) {
+    let folder = Folder::new(name);
+    folder.write("public/index.html", "hello");
+    let server = Running::start(&[&folder.path("public")]);
+    (folder, server)
+}
+
+/// `encke COMMAND …` that talks to this server.
+fn command(site: &str, arguments: &[&str]) -> Command {
+    let mut command = encke();
+    command.env("ENCKE_URL", format!("http://{site}")).args(arguments);
+    command
+}
+
+fn run(site: &str, arguments: &[&str]) -> Output {
+    command(site, arguments).output().expect("it starts")
+}
+
+/// Runs it with this on standard input.
+fn run_with(site: &str, arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = command(site, arguments);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("piped").write_all(input).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+/// What it printed, when it ended well.
+fn printed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The id in `ID, N subscribers`.
+fn id(line: &str) -> String {
+    line.split(',').next().expect("a line").to_owned()
+}
+
+/// `encke sub` that runs, and what it says.
+struct Reader {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Reader {
+    /// Starts it, and waits until the server counts `subscribers` on `channel`.
+    fn start(server: &Running, arguments: &[&str], channel: &str, subscribers: u64) -> Self {
+        let mut reader = Self::spawn(&server.site, arguments);
+        reader.wait_until_subscribed(server, channel, subscribers);
+        reader
+    }
+
+    fn spawn(site: &str, arguments: &[&str]) -> Self {
+        let mut command = command(site, arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let errors = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, output, errors }
+    }
+
+    fn wait_until_subscribed(&mut self, server: &Running, channel: &str, subscribers: u64) {
+        while info(server, channel)["subscribers"].as_u64() != Some(subscribers) {
+            let ended = self.child.try_wait().expect("a child");
+            assert!(ended.is_none(), "it ended: {}", self.rest_of_errors());
+            std::thread::yield_now();
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        line
+    }
+
+    /// The next line on standard error that has `part` in it.
+    fn error_with(&mut self, part: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            let read = self.errors.read_line(&mut line).expect("text");
+            assert!(read > 0, "it ended without `{part}`: {all}");
+            if line.contains(part) {
+                return line;
+            }
+            all += &line;
+        }
+    }
+
+    fn rest_of_errors(&mut self) -> String {
+        let mut rest = String::new();
+        self.errors.read_to_string(&mut rest).expect("text");
+        rest
+    }
+
+    /// Waits for its end: status, and what else it printed and said.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        let errors = self.rest_of_errors();
+        (self.child.wait().expect("a child").code(), rest, errors)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Counts of a channel.
+fn info(server: &Running, channel: &str) -> Value {
+    let answer = server.get(&format!("/push/{channel}?info"));
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+    serde_json::from_str(body).unwrap_or_default()
+}
+
+#[test]
+fn a_message_reaches_whoever_is_subscribed() {
+    let (_folder, server) = server("push-one");
+    let mut reader = Reader::start(&server, &["sub", "news", "-n", "1"], "news", 1);
+    let told = printed(&run(&server.site, &["pub", "news", "hello, world"]));
+    assert!(told.ends_with(", 1 subscriber\n"), "{told}");
+    assert_eq!(reader.line(), "hello, world\n");
+    assert_eq!(reader.end(), (Some(0), String::new(), String::new()));
+    let told = printed(&run(&server.site, &["pub", "news", "nobody hears it"]));
+    assert!(told.ends_with(", 0 subscribers\n") || told.ends_with(", 1 subscriber\n"), "{told}");
+}
+
+#[test]
+fn what_was_published_before_is_read_from_where_one_asks() {
+    let (_folder, server) = server("push-since");
+    let ids: Vec<String> = ["one", "two", "three", "four"]
+        .iter()
+        .map(|data| id(&printed(&run(&server.site, &["pub", "news", data]))))
+        .collect();
+    for (since, count, lines) in [
+        ("all", "4", "one\ntwo\nthree\nfour\n"),
+        ("last:2", "2", "three\nfour\n"),
+        ("10m", "4", "one\ntwo\nthree\nfour\n"),
+        (ids[1].as_str(), "2", "three\nfour\n"),
+    ] {
+        let output = run(&server.site, &["sub", "news", "--since", since, "-n", count, "--timeout", "30s"]);
+        assert_eq!(printed(&output), lines, "{since}");
+    }
+}
+
+#[test]
+fn envelopes_tell_everything_that_is_known() {
+    let (_folder, server) = server("push-json");
+    let answer = printed(&run(
+        &server.site,
+        &["pub", "prices/gold", "{\"eur\":5}", "--event", "price", "--type", "application/json", "--json"],
+    ));
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    let output = run(&server.site, &["sub", "prices/gold", "--since", "all", "-n", "1", "--json"]);
+    let envelope: Value = serde_json::from_str(&printed(&output)).expect("JSON");
+    assert_eq!(envelope["id"], answer["id"]);
+    assert_eq!(answer["subscribers"], 0);
+    for (name, value) in [
+        ("channel", "prices/gold"),
+        ("event", "price"),
+        ("type", "application/json"),
+        ("data", "{\"eur\":5}"),
+    ] {
+        assert_eq!(envelope[name], value, "{envelope}");
+    }
+    assert!(envelope["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{envelope}");
+}
+
+#[test]
+fn bytes_come_out_as_they_went_in() {
+    let (folder, server) = server("push-bytes");
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let file = folder.path("bytes");
+    std::fs::write(&file, &bytes).expect("written");
+    let from_file = format!("@{file}");
+    for arguments in [&["pub", "bin"][..], &["pub", "bin", &from_file], &["pub", "bin", "--file", &file]] {
+        let input = if arguments.len() == 2 { &bytes[..] } else { b"" };
+        printed(&run_with(&server.site, arguments, input));
+        let output = run(&server.site, &["sub", "bin", "--since", "last:1", "-n", "1", "--raw"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(output.stdout == bytes, "{arguments:?}: {} bytes came out", output.stdout.len());
+    }
+    let output = run(&server.site, &["sub", "bin", "--since", "last:1", "-n", "1"]);
+    assert!(printed(&output).starts_with("data:application/octet-stream;base64,AAECAwQF"));
+    // Text keeps every line end when it is taken as it is.
+    for data in ["", "a", "a\n", "a\r\nb\rc\n\n", "data:text/plain;base64,aGk=", "\u{feff}\0é"] {
+        printed(&run_with(&server.site, &["pub", "text"], data.as_bytes()));
+        let output = run(&server.site, &["sub", "text", "--since", "last:1", "-n", "1", "--raw"]);
+        assert_eq!(printed(&output), data);
+    }
+}
+
+#[test]
+fn lines_are_published_in_order_each_with_an_id() {
+    let (_folder, server) = server("push-lines");
+    let input: String = (1..=50).map(|number| format!("line {number}\n")).collect();
+    let told = printed(&run_with(&server.site, &["pub", "log", "-"], input.as_bytes()));
+    let mut ids: Vec<String> = told.lines().map(id).collect();
+    assert_eq!(ids.len(), 50);
+    ids.dedup();
+    assert_eq!(ids.len(), 50, "an id came twice: {told}");
+    let output = run(&server.site, &["sub", "log", "--since", "all", "-n", "50"]);
+    assert_eq!(printed(&output), input);
+}
+
+#[test]
+fn lines_keep_their_pace() {
+    let (_folder, server) = server("push-pace");
+    let before = Instant::now();
+    let told = printed(&run_with(&server.site, &["pub", "log", "-", "--rate", "20/s"], b"1\n2\n3\n4\n"));
+    let (lines, took) = (told.lines().count(), before.elapsed());
+    assert_eq!(lines, 4);
+    // Three pauses of 50 ms lie between four lines.
+    assert!(took >= Duration::from_millis(150), "it took {took:?}");
+}
+
+#[test]
+fn several_channels_share_a_stream() {
+    let (_folder, server) = server("push-several");
+    let url = format!("http://{}/push/c/d", server.site);
+    let mut reader = Reader::start(&server, &["sub", "a", "b,c", &url, "--json", "-n", "4"], "c/d", 1);
+    for channel in ["c/d", "a", "c", "b"] {
+        let told = printed(&run(&server.site, &["pub", channel, &format!("to {channel}")]));
+        assert!(told.ends_with(", 1 subscriber\n"), "{told}");
+        let envelope: Value = serde_json::from_str(&reader.line()).expect("JSON");
+        assert_eq!(envelope["channel"], channel);
+        assert_eq!(envelope["data"], format!("to {channel}"));
+    }
+    assert_eq!(reader.end().0, Some(0));
+}
+
+#[test]
+fn one_message_goes_to_several_channels() {
+    let (_folder, server) = server("push-both");
+    printed(&run(&server.site, &["pub", "a,b", "hello"]));
+    for channel in ["a", "b"] {
+        assert_eq!(printed(&run(&server.site, &["sub", channel, "--since", "all", "-n", "1"])), "hello\n");
+    }
+}
+
+#[test]
+fn a_key_keeps_a_repeat_from_being_published() {
+    let (_folder, server) = server("push-key");
+    let publish = |data: &str| run(&server.site, &["pub", "news", data, "--key", "k1"]);
+    let first = id(&printed(&publish("hello")));
+    assert_eq!(id(&printed(&publish("hello"))), first);
+    let other = publish("another");
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stderr).contains("--key"), "{}", text(&other.stderr));
+    assert_eq!(info(&server, "news")["messages"], 1);
+}
+
+/// The same server again, at the same address: its memory is gone, and with it what was published.
+fn again(folder: &Folder, site: &str) -> Running {
+    let mut command = encke();
+    command.args(["serve", "-l", site, "--admin", "off", "-w", "2", &folder.path("public")]);
+    Running::start_command(command.stdout(Stdio::null()))
+}
+
+#[test]
+fn a_subscriber_comes_back_and_tells_what_is_missing() {
+    let (folder, server) = server("push-resume");
+    let site = server.site.clone();
+    let mut reader = Reader::start(&server, &["sub", "news", "--json", "-n", "2"], "news", 1);
+    printed(&run(&site, &["pub", "news", "before"]));
+    assert!(reader.line().contains("\"before\""));
+    drop(server);
+    reader.error_with("asking again in");
+    let server = again(&folder, &site);
+    // Another run of the server cannot know what this one has read: that is a gap.
+    let note = reader.error_with("gap: ");
+    assert!(note.contains("are missing"), "{note}");
+    let gap: Value = serde_json::from_str(&reader.line()).expect("JSON");
+    assert_eq!(gap["op"], "gap", "{gap}");
+    reader.wait_until_subscribed(&server, "news", 1);
+    printed(&run(&site, &["pub", "news", "after"]));
+    assert!(reader.line().contains("\"after\""));
+    assert_eq!(reader.end().0, Some(0));
+}
+
+#[test]
+fn a_publisher_goes_on_over_a_new_connection() {
+    let (folder, server) = server("push-reconnect");
+    let site = server.site.clone();
+    let mut command = command(&site, &["pub", "log", "-"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = child.stdin.take().expect("piped");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut told = String::new();
+    input.write_all(b"one\n").expect("it reads");
+    output.read_line(&mut told).expect("text");
+    drop(server);
+    let server = again(&folder, &site);
+    input.write_all(b"two\n").expect("it reads");
+    output.read_line(&mut told).expect("text");
+    assert_eq!(told.lines().count(), 2, "{told}");
+    drop(server);
+    input.write_all(b"three\n").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("error: line 3: ") && said.contains("is the server running?"), "{said}");
+}
+
+#[test]
+fn nobody_at_the_port_is_told_at_once_with_status_1() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let site = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    for arguments in [&["pub", "news", "hi"][..], &["sub", "news"]] {
+        let output = run(&site, arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("error: {site}: ")), "{said}");
+        assert!(said.contains("is the server running? `encke serve` starts one"), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error() {
+    for (arguments, said) in [
+        (&["pub"][..], "CHANNEL|URL"),
+        (&["pub", "a b", "hi"], "is no channel"),
+        (&["pub", "https://localhost/push/news", "hi"], "comes with TLS"),
+        (&["pub", "news", "hi", "--server", "nonsense"], "is no address"),
+        (&["pub", "news", "hi", "--rate", "5/s"], "give `-` as DATA"),
+        (&["pub", "news", "-", "--rate", "often"], "is no rate"),
+        (&["pub", "news", "hi", "--file", "x"], "cannot be used with"),
+        (&["pub", "news", "@"], "names no file"),
+        (&["pub", "news", "--jsn"], "'--json'"),
+        (&["sub"], "CHANNEL|URL"),
+        (&["sub", "news", "--since", "later"], "expected now, all, last:N"),
+        (&["sub", "news", "-n", "0"], "0"),
+        (&["sub", "news", "--timeout", "5"], "write 5s"),
+        (&["sub", "news", "--json", "--raw"], "cannot be used with"),
+        (&["sub", "http://127.0.0.1:1/push/a", "http://127.0.0.1:2/push/b"], "one server"),
+    ] {
+        let output = encke().args(arguments).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_the_server_refuses_is_told_with_a_remedy() {
+    let (folder, server) = server("push-refused");
+    let url = |path: &str| format!("http://{}{path}", server.site);
+    for (arguments, said) in [
+        (&["pub", &url("/index.html"), "hi"][..], "there is no channel at /index.html"),
+        (&["sub", &url("/nowhere")], "there is no channel at /nowhere"),
+        (&["sub", &url("/index.html")], "no stream of events; is it a push channel?"),
+        (&["pub", "news//more", "hi"], "it refuses /push/news//more"),
+        (&["pub", "news", "hi", "--event", "encke.gap"], "it refuses"),
+        (&["pub", "news", "@/nonexistent"], "/nonexistent cannot be read"),
+    ] {
+        let output = run(&server.site, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    }
+    let large = folder.path("large");
+    std::fs::write(&large, vec![b'x'; 2 << 20]).expect("written");
+    let output = run(&server.site, &["pub", "news", "--file", &large]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("larger than it takes"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn tokens_open_what_they_are_for() {
+    let folder = Folder::new("push-token");
+    folder.write("public/index.html", "hello");
+    let file = folder.write(
+        "encke.toml",
+        "[[auth.tokens]]\ntoken = \"0123456789abcdef\"\npublish = [\"news\"]\nsubscribe = [\"news\"]\n[[site]]\n\
+         root = \"public\"\n",
+    );
+    let server = Running::start(&["-c", &file]);
+    for (arguments, said) in [
+        (&["pub", "news", "hi"][..], "wants a token"),
+        (&["sub", "news"], "wants a token"),
+        (&["pub", "news", "hi", "--token", "fedcba9876543210"], "does not accept the token"),
+        (&["pub", "other", "hi", "--token", "0123456789abcdef"], "may not publish to /push/other"),
+        (&["sub", "other", "--token", "0123456789abcdef"], "may not subscribe to /push/other"),
+    ] {
+        let output = run(&server.site, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+    }
+    printed(&run(&server.site, &["pub", "news", "hi", "--token", "0123456789abcdef"]));
+    let mut sub = command(&server.site, &["sub", "news", "--since", "all", "-n", "1"]);
+    let output = sub.env("ENCKE_TOKEN", "0123456789abcdef").output().expect("it starts");
+    assert_eq!(printed(&output), "hi\n");
+}
+
+#[test]
+fn waiting_has_an_end_when_it_was_given_one() {
+    let (_folder, server) = server("push-timeout");
+    let nothing = run(&server.site, &["sub", "news", "--timeout", "50ms"]);
+    assert_eq!((nothing.status.code(), text(&nothing.stdout)), (Some(1), String::new()));
+    printed(&run(&server.site, &["pub", "news", "one"]));
+    let fewer = run(&server.site, &["sub", "news", "--since", "all", "-n", "2", "--timeout", "500ms"]);
+    assert_eq!((fewer.status.code(), text(&fewer.stdout)), (Some(1), "one\n".into()));
+    let some = run(&server.site, &["sub", "news", "--since", "all", "--timeout", "500ms"]);
+    assert_eq!((some.status.code(), text(&some.stdout)), (Some(0), "one\n".into()));
+}
+
+#[test]
+fn an_interrupt_ends_it_with_130() {
+    let (_folder, server) = server("push-interrupt");
+    let reader = Reader::start(&server, &["sub", "news"], "news", 1);
+    send_signal(reader.child.id(), Signal::Interrupt).expect("it lives");
+    assert_eq!(reader.end(), (Some(130), String::new(), String::new()));
+    let mut command = command(&server.site, &["pub", "news", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.as_mut().expect("piped").write_all(b"one\n").expect("it reads");
+    let mut told = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut told).expect("text");
+    send_signal(child.id(), Signal::Interrupt).expect("it lives");
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let (_folder, server) = server("push-reader-gone");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = command(&server.site, &["sub", "news", "--since", "all"]);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(command);
+    printed(&run(&server.site, &["pub", "news", "one"]));
+    let mut lines = BufReader::new(reader);
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("text");
+    assert_eq!(line, "one\n");
+    drop(lines);
+    printed(&run(&server.site, &["pub", "news", "two"]));
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn a_unix_socket_is_spoken_to() {
+    let folder = Folder::new("push-unix");
+    folder.write("public/index.html", "hello");
+    let address = format!("unix:{}", folder.path("encke.sock"));
+    // Who connects there may be a proxy, so it has to be opened by name.
+    let file = folder.write("encke.toml", "[auth]\nanonymous = [\"publish\", \"subscribe\"]\n");
+    let mut serve = encke();
+    serve.args(["serve", "-c", &file, "-l", &address, "--admin", "off", &folder.path("public")]);
+    let _server = Running::start_command(serve.stdout(Stdio::null()));
+    let run =
+        |arguments: &[&str]| encke().args(arguments).env("ENCKE_URL", &address).output().expect("it starts");
+    printed(&run(&["pub", "news", "hi"]));
+    assert_eq!(printed(&run(&["sub", "news", "--since", "all", "-n", "1"])), "hi\n");
+}
