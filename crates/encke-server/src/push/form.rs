@@ -85,7 +85,7 @@ impl Encoder for Press {
         match kind(form) {
             Kind::Sse => {
                 if let Some(gap) = &run.gap {
-                    put_sse_gap(&mut body, gap);
+                    put_sse_gap(&mut body, gap, None);
                 }
                 for message in run.messages.iter() {
                     let data = Data::of(&message.data, message.text, envelope::content_type(message));
@@ -95,7 +95,7 @@ impl Encoder for Press {
             }
             Kind::SseEnvelope => {
                 if let Some(gap) = &run.gap {
-                    put_sse_gap(&mut body, gap);
+                    put_sse_gap(&mut body, gap, None);
                 }
                 let mut json = Vec::new();
                 for message in run.messages.iter() {
@@ -253,9 +253,10 @@ impl Press {
         } else {
             sse::put_comment(&mut start, line("encke"));
             sse::put_retry(&mut start, retry_ms);
-            sse::put_position(&mut start, line(position));
-            if let Some(gap) = gap {
-                put_sse_gap(&mut start, gap);
+            match gap {
+                None => sse::put_position(&mut start, line(position)),
+                // In one event: whoever were told the position alone, and then cut, would never hear of the gap.
+                Some(gap) => put_sse_gap(&mut start, gap, Some(position)),
             }
         }
         frame(form, &start, out);
@@ -332,10 +333,12 @@ fn put_gap_field(out: &mut Vec<u8>, gap: &Gap) {
     let _own = http1::put_field(out, "Encke-Gap", value.as_bytes());
 }
 
-fn put_sse_gap(body: &mut Vec<u8>, gap: &Gap) {
+/// Within a stream a gap has no id: whoever goes on goes on from before it, because of several channels one may have
+/// kept what another has lost. At its start the id is where the stream begins.
+fn put_sse_gap(body: &mut Vec<u8>, gap: &Gap, position: Option<&str>) {
     let mut json = Vec::new();
     envelope::put_gap(&mut json, gap);
-    put_event(body, &gap.to.to_string(), Some("encke.gap"), json_data(&json));
+    sse::put_event(body, position.map(line), Line::of("encke.gap"), json_data(&json));
 }
 
 fn put_event(body: &mut Vec<u8>, id: &str, event: Option<&str>, data: Data<'_>) {

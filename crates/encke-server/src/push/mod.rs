@@ -13,7 +13,6 @@
 //! messages, [`room`] brings hub and connections together, [`socket`] speaks WebSocket, [`rights`] knows who may.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
@@ -32,6 +31,8 @@ mod negotiate;
 pub(crate) mod plan;
 pub(crate) mod rights;
 pub(crate) mod room;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod socket;
 mod subscriber;
 
@@ -289,7 +290,7 @@ impl Pusher {
         granted: &[(Act, Name)],
     ) -> Result<Outcome, Stop> {
         let content_type = content_type(request)?;
-        let publisher = publisher(request, &identity);
+        let publisher = identity.publisher(request);
         let batch = content_type.as_deref().is_some_and(|given| media(given) == "application/x-ndjson");
         let (publish, most) = if path.is_empty() && batch {
             let most = self.plan.rules.message_bytes.saturating_mul(16);
@@ -414,7 +415,7 @@ impl Pusher {
                 };
                 let speaker = socket::Speaker {
                     identity: identity.clone(),
-                    publisher: publisher(request, identity),
+                    publisher: identity.publisher(request),
                     envelopes,
                     channel: subscription.channels[0].clone(),
                 };
@@ -471,16 +472,6 @@ fn preflight() -> Reply {
             "authorization, content-type, encke-event, idempotency-key, last-event-id",
         )
         .with("Access-Control-Max-Age", "600")
-}
-
-/// Whose idempotency keys these are: of a subject, else of an address.
-fn publisher(request: &Request<'_>, identity: &Identity) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match &identity.name {
-        Some(name) => name.hash(&mut hasher),
-        None => request.origin().client.hash(&mut hasher),
-    }
-    hasher.finish()
 }
 
 /// The application did not say.
@@ -566,7 +557,8 @@ fn field_text(request: &Request<'_>, name: &str, most: usize) -> Result<Option<B
     let Some(value) = request.field(name) else { return Ok(None) };
     match std::str::from_utf8(value) {
         Ok(text) if text.len() <= most && !text.chars().any(char::is_control) => {
-            Ok(Some(text.trim().into()).filter(|text: &Box<str>| !text.is_empty()))
+            let text = text.trim();
+            Ok((!text.is_empty()).then(|| text.into()))
         }
         _ => Err(bad(format!("{name}: at most {most} bytes of UTF-8 without control characters"))),
     }

@@ -35,6 +35,16 @@ const OPENING_NS: u64 = 100_000_000;
 /// A WebSocket without envelopes has missed messages, and there is no other way to say so.
 const CLOSE_GAP: u16 = 4410;
 
+/// How a connection listens.
+struct Place {
+    phase: Phase,
+    /// Of its form, beside the kind.
+    bits: u8,
+    asked: Asked,
+    /// For a poll: how long.
+    wait_ns: u64,
+}
+
 impl Core {
     /// A request for messages: the connection listens from now on.
     pub(crate) fn subscribe(
@@ -67,7 +77,7 @@ impl Core {
             }
             (Phase::Subscribed, self.heartbeat_ns())
         };
-        self.join(token, phase, bits, asked, wait_ns, subscription, entry);
+        self.join(token, Place { phase, bits, asked, wait_ns }, subscription, entry);
         if self.conns[token.index as usize].subscribes() {
             self.set_deadline(token, wait_ns);
         }
@@ -89,7 +99,8 @@ impl Core {
             Some(subscription) => {
                 state.greeting = head;
                 self.sockets.insert(token.index, state);
-                self.join(token, Phase::Socket, 0, asked, 0, *subscription, entry);
+                let place = Place { phase: Phase::Socket, bits: 0, asked, wait_ns: 0 };
+                self.join(token, place, *subscription, entry);
             }
             None => {
                 self.sockets.insert(token.index, state);
@@ -130,16 +141,8 @@ impl Core {
     }
 
     /// Makes a connection a subscriber of the hub.
-    fn join(
-        &mut self,
-        token: Token,
-        phase: Phase,
-        bits: u8,
-        asked: Asked,
-        wait_ns: u64,
-        subscription: Subscription,
-        entry: Option<Box<Entry>>,
-    ) {
+    fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
+        let Place { phase, bits, asked, wait_ns } = place;
         let Subscription { channels, since, kind, member, expires_unix_s, .. } = subscription;
         // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
         let until_ns = (self.out.len() > 0 || !self.segments.is_empty())
@@ -319,12 +322,13 @@ impl Core {
             out.append(&mut state.greeting);
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
-                    socket::put_ok(out, None, &format!(",\"id\":\"{position}\""));
+                    // The gap first: whoever were told the position alone, and then cut, would never hear of it.
                     if let Some(gap) = gap {
                         let mut json = Vec::new();
                         super::envelope::put_gap(&mut json, gap);
                         websocket::put_frame(out, Opcode::Text, &json);
                     }
+                    socket::put_ok(out, None, &format!(",\"id\":\"{position}\""));
                 }
                 (_, Some(_)) => {
                     websocket::put_close(out, CLOSE_GAP, "messages are missing");

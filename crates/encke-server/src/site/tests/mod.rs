@@ -183,6 +183,7 @@ impl Stage {
                 assert!(!dropped, "an exchange that was kept was dropped");
                 None
             }
+            Outcome::Upgrade(_) => panic!("files are no WebSockets"),
         }
     }
 
@@ -261,7 +262,7 @@ fn answer(reply: Reply) -> Answer {
                 other => other.memory().expect("bytes").to_vec(),
             })
             .collect(),
-        Body::Stream(_) => panic!("files are not streamed"),
+        Body::Stream(_) | Body::Subscription(_) => panic!("files are not streamed"),
     };
     Answer { status: reply.status, fields: pairs(&reply.fields), body, prepared: false }
 }
