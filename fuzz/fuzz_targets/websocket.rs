@@ -1,11 +1,14 @@
 //! Frames: whatever arrives, in whatever pieces, is heard the same way; and as a slow reader of the plain rules
-//! hears it, which has the whole stream before it.
+//! hears it, which has the whole stream before it. Compressed messages become the same in any pieces, and what was
+//! compressed comes back.
 //!
 //! The first byte of the input says who the peer is, whether compression was agreed and whether the limits are
 //! narrow; the rest is the stream.
 #![no_main]
 
-use encke_wire::websocket::{Decoder, Event, Failure, Kind, Opcode, Peer, Rules, is_close_code};
+use encke_wire::websocket::{
+    Decoder, Deflater, Event, Failure, Inflater, Kind, Opcode, Peer, Rules, is_close_code,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -20,7 +23,35 @@ fuzz_target!(|input: &[u8]| {
     let (one, two) = stream.split_at(cut % (stream.len() + 1));
     assert_eq!(hear([one, two].into_iter(), &rules), whole, "the pieces do not matter");
     assert_eq!(hear(stream.chunks(1), &rules), whole, "nor do single bytes");
+
+    for kind in [Kind::Text, Kind::Binary] {
+        let whole = inflate([stream].into_iter(), kind);
+        assert_eq!(inflate([one, two].into_iter(), kind), whole, "the pieces of a payload do not matter");
+        assert_eq!(inflate(stream.chunks(1), kind), whole, "nor do its bytes");
+    }
+    let mut payload = Vec::new();
+    Deflater::new(6).put(stream, &mut payload);
+    if stream.len() <= INFLATED_BYTES_MAX {
+        assert_eq!(inflate([&payload[..]].into_iter(), Kind::Binary), Ok(stream.to_vec()));
+    }
 });
+
+/// What a compressed message becomes.
+fn inflate<'a>(pieces: impl Iterator<Item = &'a [u8]>, kind: Kind) -> Result<Vec<u8>, Failure> {
+    let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+    let mut feed = |piece, last| {
+        let end = inflater.feed(piece, kind, last, INFLATED_BYTES_MAX as u64, &mut out);
+        assert!(out.len() <= INFLATED_BYTES_MAX);
+        end
+    };
+    for piece in pieces {
+        feed(piece, false)?;
+    }
+    feed(&[], true)?;
+    Ok(out)
+}
+
+const INFLATED_BYTES_MAX: usize = 10_000;
 
 /// What a stream says, messages whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +191,9 @@ fn listen(mut rest: &[u8], rules: &Rules, said: &mut Vec<Said>) -> Result<Option
                         if !is_close_code(code) {
                             return Err(Failure::InvalidCloseCode);
                         }
-                        let Ok(reason) = std::str::from_utf8(reason) else { return Err(Failure::ReasonNotUtf8) };
+                        let Ok(reason) = std::str::from_utf8(reason) else {
+                            return Err(Failure::ReasonNotUtf8);
+                        };
                         said.push(Said::Close(Some(code), reason.to_owned()));
                     }
                 }

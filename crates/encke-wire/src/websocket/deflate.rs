@@ -170,22 +170,23 @@ impl Inflater {
         let mut block = [0; BLOCK_BYTES];
         loop {
             let (taken, given) = (self.stream.total_in(), self.stream.total_out());
-            let status = self
-                .stream
-                .decompress(input, &mut block, FlushDecompress::Sync)
-                .map_err(|_| Failure::InvalidDeflate)?;
+            let status = self.stream.decompress(input, &mut block, FlushDecompress::Sync);
             // Both lie within the slices just given, so the casts hold.
             let taken = (self.stream.total_in() - taken) as usize;
             let given = (self.stream.total_out() - given) as usize;
-            let piece = &block[..given];
-            if given as u64 > bytes_max - self.bytes {
-                return Err(Failure::MessageTooLarge);
-            }
-            self.bytes += given as u64;
+            // Byte by byte the same verdict would come: first what is within the limit, then the limit, then a fault
+            // in what follows.
+            let left = usize::try_from(bytes_max - self.bytes).unwrap_or(usize::MAX);
+            let piece = &block[..given.min(left)];
             if kind == Kind::Text {
                 self.text.feed(piece).map_err(|_| Failure::TextNotUtf8)?;
             }
             out.extend_from_slice(piece);
+            self.bytes += piece.len() as u64;
+            if piece.len() < given {
+                return Err(Failure::MessageTooLarge);
+            }
+            let status = status.map_err(|_| Failure::InvalidDeflate)?;
             input = &input[taken..];
             if status == Status::StreamEnd {
                 if self.ends == ENDS_MAX {

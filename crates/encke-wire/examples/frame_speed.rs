@@ -1,0 +1,43 @@
+//! How long it takes to read one masked frame: `cargo run --release -p encke-wire --example frame_speed`.
+//!
+//! Bytes are only unmasked, texts are checked as well: one of ASCII, one of characters of three bytes. The smallest of
+//! 30 rounds counts, for on a shared machine the smallest is the least disturbed. Unmasking changes the frame, so
+//! each round begins with a copy of it, which is part of the time.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use encke_wire::websocket::{Decoder, Opcode, Peer, Rules, put_masked};
+
+fn main() {
+    println!("{:>8} {:>8} {:>12} {:>8}", "payload", "bytes", "ns a frame", "GB/s");
+    for bytes in [63, 1_023, 65_535] {
+        for (name, opcode, unit) in
+            [("bytes", Opcode::Binary, "x"), ("ascii", Opcode::Text, "x"), ("kanji", Opcode::Text, "語")]
+        {
+            let payload = unit.repeat(bytes / unit.len());
+            let ns = quickest(opcode, payload.as_bytes());
+            println!("{name:>8} {bytes:>8} {ns:>12.1} {:>8.2}", bytes as f64 / ns);
+        }
+    }
+}
+
+/// Nanoseconds a frame in the best round.
+fn quickest(opcode: Opcode, payload: &[u8]) -> f64 {
+    let rules = Rules::new(Peer::Client, 1 << 20);
+    let mut frame = Vec::new();
+    put_masked(&mut frame, opcode, payload, [0x37, 0xfa, 0x21, 0x3d]);
+    let mut copy = frame.clone();
+    let count = (4_000_000 / frame.len()).clamp(50, 20_000);
+    let round = || {
+        let start = Instant::now();
+        for _ in 0..count {
+            copy.copy_from_slice(&frame);
+            let mut decoder = Decoder::new();
+            let step = decoder.feed(black_box(&mut copy), &rules).expect("the frame is valid");
+            assert_eq!(black_box(step.used), frame.len());
+        }
+        start.elapsed().as_nanos() as f64 / count as f64
+    };
+    std::iter::repeat_with(round).take(30).fold(f64::INFINITY, f64::min)
+}
