@@ -105,6 +105,8 @@ pub(crate) struct Crowd {
     away: Vec<usize>,
     /// A publisher that is answered publishes again.
     pub(crate) relentless: bool,
+    /// The first publisher waits for the answer to a census.
+    counting: bool,
     pub(crate) tally: Tally,
     /// The last whole answer that a publisher had.
     pub(crate) answer: Vec<u8>,
@@ -136,6 +138,7 @@ impl Crowd {
             counts: [subscribers, 0, 0, 0, 0],
             away: (0..subscribers).rev().collect(),
             relentless: false,
+            counting: false,
             tally: Tally::default(),
             answer: Vec::new(),
             outbox: Vec::new(),
@@ -204,6 +207,7 @@ impl Crowd {
     /// Has the first publisher ask how many subscribers there are; false if this server does not tell.
     pub(crate) fn ask_census(&mut self) -> bool {
         let Some(request) = self.requests.census.clone() else { return false };
+        self.counting = true;
         self.post(0, request);
         true
     }
@@ -348,7 +352,9 @@ impl Crowd {
         let publisher = &mut self.publishers[index];
         publisher.answer.extend_from_slice(piece);
         let Some((status, _)) = dialect::answer(&publisher.answer) else { return };
-        if !(200..300).contains(&status) {
+        // A channel that is not there has nobody yet.
+        let nobody = std::mem::take(&mut self.counting) && status == 404;
+        if !(200..300).contains(&status) && !nobody {
             let answer = std::mem::take(&mut publisher.answer);
             return self.misunderstood(&answer);
         }
@@ -567,6 +573,18 @@ mod tests {
         crowd.publish(0);
         assert!(crowd.trouble.is_none());
         crowd.on_event(Event::PeerClosed { token: PUBLISHER, behind_data: false });
+        assert!(crowd.trouble.is_some());
+    }
+
+    #[test]
+    fn a_channel_that_is_not_there_has_nobody_but_nobody_publishes_to_it() {
+        let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+        let mut crowd = held(Transport::Poll);
+        assert!(crowd.ask_census());
+        crowd.on_event(Event::Received { token: PUBLISHER, lease: &mut missing.clone() });
+        assert!(crowd.publishers_idle() && crowd.trouble.is_none());
+        crowd.publish(0);
+        crowd.on_event(Event::Received { token: PUBLISHER, lease: &mut missing.clone() });
         assert!(crowd.trouble.is_some());
     }
 
