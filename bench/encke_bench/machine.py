@@ -17,7 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,7 +188,8 @@ class Process:
             time.sleep(STOP_STEP)
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what it was to be told it will not hear any more
+                    pipe.close()
 
     def _children(self) -> list[int]:
         pid = self._child.pid

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,8 +83,9 @@ class Comet:
         return figures
 
     def _step(self) -> dict:
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended: its silence says so below, with its last words
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS_MAX)
         answer = self._process.stdout.readline() if ready else b""
         if not answer:
