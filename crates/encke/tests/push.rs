@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use encke_io::host::{Signal, send_signal};
-use running::{Folder, Running, encke, text};
+use running::{Folder, Running, encke, get, text};
 use serde_json::Value;
 
 /// A server with a folder of its own, and nothing else set: whoever is on this machine may publish and subscribe.
@@ -461,6 +461,33 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     printed(&run(&server.site, &["pub", "news", "two"]));
     let output = child.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn the_demo_brings_its_chat_along() {
+    let folder = Folder::new("push-demo");
+    let mut demo = encke();
+    demo.args(["demo", "-l", "127.0.0.1:0"]).current_dir(folder.path("")).stderr(Stdio::piped());
+    let mut child = demo.spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut line = || lines.next().expect("it runs").expect("text");
+    let mut open = line();
+    while !open.starts_with("  open ") {
+        open = line();
+    }
+    let site = open.trim_start_matches("  open").trim().trim_start_matches("http://").trim_end_matches('/');
+    for (path, part) in
+        [("/", "<title>"), ("/chat.css", "{"), ("/chat.js", "/encke.js"), ("/encke.js", "subscribe")]
+    {
+        let answer = get(site, path);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(part), "{path}: {answer}");
+    }
+    assert!(get(site, "/nothing").starts_with("HTTP/1.1 404 "));
+    printed(&run(site, &["pub", "chat/lobby", "hello"]));
+    assert_eq!(printed(&run(site, &["sub", "chat/lobby", "--since", "all", "-n", "1"])), "hello\n");
+    // The terminal in which it was started is closed.
+    send_signal(child.id(), Signal::HangUp).expect("it lives");
+    assert_eq!(child.wait().expect("a child").code(), Some(0));
 }
 
 #[test]

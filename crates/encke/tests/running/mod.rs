@@ -31,6 +31,16 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What `site` answers to a GET, head and body.
+pub(crate) fn get(site: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(site).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("answered");
+    text(&answer)
+}
+
 /// A folder of a test's own, gone with it.
 pub(crate) struct Folder(PathBuf);
 
@@ -107,12 +117,7 @@ impl Running {
 
     /// The answer to a GET, head and body.
     pub(crate) fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(&self.site).expect("it listens");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("answered");
-        text(&answer)
+        get(&self.site, path)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
