@@ -12,7 +12,7 @@ PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-server
 .PHONY: help run build test bench lint fmt fuzz soak dist
 
 help:
-	@echo 'make run     build and serve examples/site'
+	@echo 'make run     build and serve the chat of examples/chat'
 	@echo 'make test    every test but the long ones'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
@@ -21,7 +21,7 @@ help:
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
-	$(TARGET)/release/encke serve examples/site
+	$(TARGET)/release/encke demo
 
 build:
 	$(CARGO) build --release --locked
