@@ -438,7 +438,9 @@ fn an_interrupt_ends_it_with_130() {
     assert_eq!(reader.end(), (Some(130), String::new(), String::new()));
     let mut command = command(&server.site, &["pub", "news", "-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-    child.stdin.as_mut().expect("piped").write_all(b"one\n").expect("it reads");
+    // Kept open to the end: without more lines to come it would end by itself.
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(b"one\n").expect("it reads");
     let mut told = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut told).expect("text");
     send_signal(child.id(), Signal::Interrupt).expect("it lives");
