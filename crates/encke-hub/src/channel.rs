@@ -16,7 +16,7 @@ use crate::limits::{ENCODINGS_MAX, RUN_BYTES_MAX, RUN_MESSAGES_MAX};
 use crate::message::Message;
 use crate::name::Name;
 use crate::rules::{ChannelRules, Overrun};
-use crate::subscriber::Node;
+use crate::subscriber::{Link, Node};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -117,7 +117,20 @@ impl Channel {
         self.edge = self.edge.max(to);
     }
 
-    /// Messages that are kept, oldest first.
+    /// From where on it counts for a subscriber with this floor.
+    pub(crate) fn floor(&self, floor: u64) -> u64 {
+        match floor {
+            Link::PENDING if self.open => self.opened_at,
+            _ => floor,
+        }
+    }
+
+    /// Whether messages that count for somebody at `position` are gone.
+    pub(crate) fn has_lost(&self, position: u64, floor: u64) -> bool {
+        self.lost_to > position.max(self.floor(floor))
+    }
+
+    /// How many messages are kept.
     pub(crate) fn kept(&self) -> usize {
         self.ring.len()
     }

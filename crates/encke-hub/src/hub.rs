@@ -26,6 +26,7 @@ use crate::name::Name;
 use crate::position::{Epoch, Position, Since};
 use crate::rules::{Overrun, Rules};
 use crate::slab::Slab;
+use crate::start;
 use crate::subscriber::{Link, Node, Once, Rest, State, Subscriber, SubscriberId};
 use crate::values::{Feed, Request};
 
@@ -49,6 +50,8 @@ pub struct Hub {
     line: VecDeque<(u32, u64)>,
     /// How many came to its end since the last slice.
     untimed: usize,
+    /// Channels that lost their last subscriber since then.
+    emptied: Vec<u32>,
     /// Channels whose pass has not ended, in turn.
     dirty: VecDeque<u32>,
     /// Channels and moments from which on their subscribers wait, oldest first; outdated ones go when they come to
@@ -61,6 +64,8 @@ pub struct Hub {
     batch: u64,
     /// Channels to look at, and when: they had no subscriber.
     idle: VecDeque<(u64, u32)>,
+    /// Members that polled and went since the last slice.
+    parting: Vec<(Name, Arc<str>)>,
     /// Members that polled, and when they are gone.
     lingering: VecDeque<(u64, Name, Arc<str>)>,
     encodings: Encodings,
@@ -169,12 +174,14 @@ impl Hub {
             subscribers: Slab::new(),
             line: VecDeque::new(),
             untimed: 0,
+            emptied: Vec::new(),
             dirty: VecDeque::new(),
             waits: VecDeque::new(),
             pressed: 0,
             requests: Vec::new(),
             batch: 1,
             idle: VecDeque::new(),
+            parting: Vec::new(),
             lingering: VecDeque::new(),
             encodings: Encodings::default(),
             warm: Vec::new(),
@@ -371,10 +378,8 @@ impl Hub {
         out: &mut Vec<Delivery>,
     ) -> bool {
         self.now = now;
+        self.times();
         self.let_go();
-        for (_, since) in self.line.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
-            *since = now.mono_ns;
-        }
         let end = out.len() + most;
         // A quarter is for the channels, so that those who write fast cannot keep all others waiting.
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
@@ -590,7 +595,7 @@ impl Hub {
             Some(rest) => {
                 for link in &mut rest.links {
                     let channel = &self.channels[link.channel];
-                    if is_lost(channel, from, link.floor) {
+                    if channel.has_lost(from, link.floor) {
                         link.floor = moved(channel);
                     }
                 }
@@ -692,7 +697,7 @@ impl Hub {
         let mut kept = 0;
         for link in subscriber.rest.iter().flat_map(|rest| &rest.links) {
             let channel = &self.channels[link.channel];
-            let index = channel.index_after(subscriber.position.max(floor_in(channel, link.floor)));
+            let index = channel.index_after(subscriber.position.max(channel.floor(link.floor)));
             if let Some(message) = channel.message(index) {
                 kept += channel.kept() - index;
                 merge.push(Reverse((message.offset, link.channel, index)));
@@ -727,7 +732,7 @@ impl Hub {
         let mut news = News::None;
         for link in &rest.links {
             let channel = &self.channels[link.channel];
-            let after = subscriber.position.max(floor_in(channel, link.floor));
+            let after = subscriber.position.max(channel.floor(link.floor));
             if channel.has_after(after) {
                 match news {
                     News::None => news = News::In { channel: link.channel, after },
@@ -744,8 +749,8 @@ impl Hub {
         let mut both = (false, false);
         for (channel, floor) in self.channels_of(id) {
             let channel = &self.channels[channel];
-            both.0 |= channel.edge > subscriber.position.max(floor_in(channel, floor));
-            both.1 |= is_lost(channel, subscriber.position, floor);
+            both.0 |= channel.edge > subscriber.position.max(channel.floor(floor));
+            both.1 |= channel.has_lost(subscriber.position, floor);
         }
         both
     }
@@ -757,14 +762,13 @@ impl Hub {
             Some(rest) => rest
                 .links
                 .iter()
-                .any(|link| is_lost(&self.channels[link.channel], subscriber.position, link.floor)),
+                .any(|link| self.channels[link.channel].has_lost(subscriber.position, link.floor)),
         }
     }
 
     // ── Beginning ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Finds out where a subscriber begins, now that all its channels are known here: its position, from where on
-    /// each channel counts, and what it has missed.
+    /// Finds out where a subscriber begins, now that all its channels are known here.
     fn begins(&mut self, id: u32, since: Since) {
         let subscriber = &mut self.subscribers[id];
         let mut single = [Link { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
@@ -775,72 +779,14 @@ impl Hub {
                 &mut rest.links[..]
             }
         };
-        let mut gap = None;
-        let channels = &self.channels;
-        let position = match since {
-            Since::Now => {
-                // Now is when it asked, or, where nothing was known of its channels then, when they opened.
-                let mut begins = None;
-                for link in &mut *links {
-                    let channel = &channels[link.channel];
-                    let pending = link.floor == Link::PENDING;
-                    let opened = if pending { channel.opened_at } else { subscriber.position };
-                    begins = Some(begins.map_or(opened, |begins: u64| begins.min(opened)));
-                    link.floor = channel.lost_to.max(if pending { opened } else { 0 });
-                }
-                begins.unwrap_or(subscriber.position)
-            }
-            Since::After(position) if position.epoch == self.epoch => {
-                let mut to = None;
-                for link in &mut *links {
-                    let channel = &channels[link.channel];
-                    link.floor = 0;
-                    if channel.lost_to > position.offset {
-                        link.floor = match channel.rules.policy {
-                            Overrun::Latest => channel.before_newest(),
-                            Overrun::Disconnect | Overrun::Skip => {
-                                to = to.max(Some(channel.lost_to));
-                                channel.lost_to
-                            }
-                        };
-                    }
-                }
-                gap = to.map(|to| (position, Some(to), GapReason::Away));
-                position.offset
-            }
-            Since::After(position) => {
-                gap = Some((position, None, GapReason::Epoch));
-                set_floors(channels, links, |channel| channel.lost_to);
-                before_first(channels, links, self.head)
-            }
-            Since::All => {
-                set_floors(channels, links, |channel| channel.lost_to);
-                before_first(channels, links, self.head)
-            }
-            Since::Last(count) => {
-                let cut = before_last(channels, links, count as usize);
-                set_floors(channels, links, |channel| channel.lost_to.max(cut));
-                before_first(channels, links, self.head)
-            }
-            Since::Age { ms } => {
-                let oldest_ms = self.now.unix_ms.saturating_sub(ms);
-                set_floors(channels, links, |channel| {
-                    let too_old = channel.index_since(oldest_ms).checked_sub(1);
-                    let last = too_old.and_then(|index| channel.message(index));
-                    last.map_or(channel.lost_to, |message| message.offset)
-                });
-                before_first(channels, links, self.head)
-            }
-        };
-        // What one channel does not count is simply behind its subscriber.
-        let only = if let [link] = links { link.floor } else { 0 };
-        subscriber.position = position.max(only);
-        let offset = subscriber.position;
-        if let Some((from, to, reason)) = gap {
-            let gap = Gap { from, to: self.at(to.unwrap_or(offset)), reason };
+        let core =
+            start::Core { epoch: self.epoch, head: self.head, now: self.now, channels: &self.channels };
+        let (position, gap) = core.start(since, subscriber.position, links);
+        subscriber.position = position;
+        if gap.is_some() {
             self.spread(id);
             if let Some(rest) = &mut self.subscribers[id].rest {
-                rest.gap = Some(gap);
+                rest.gap = gap;
             }
         }
     }
@@ -959,10 +905,7 @@ impl Hub {
         let channel = &mut self.channels[at];
         channel.leaves(place, |node, to| subscribers[node.subscriber].moved(node.link, to));
         if channel.nodes.is_empty() {
-            channel.left_ns = self.now.mono_ns;
-            if !std::mem::replace(&mut channel.idle, true) {
-                self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));
-            }
+            self.emptied.push(at);
         }
     }
 
@@ -1033,7 +976,7 @@ impl Hub {
             self.requests.push(Request::Left { channel, member });
         } else {
             // One who polls has not gone: it is between two polls. Its next one comes before this moment.
-            self.lingering.push_back((self.now.mono_ns.saturating_add(LINGER_NS), channel, member));
+            self.parting.push((channel, member));
         }
     }
 
@@ -1045,6 +988,24 @@ impl Hub {
     }
 
     // ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Tells the time to all that happened since the last slice: who says that it can take more, or goes, does not.
+    fn times(&mut self) {
+        let mono_ns = self.now.mono_ns;
+        for (_, since) in self.line.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
+            *since = mono_ns;
+        }
+        for (channel, member) in self.parting.drain(..) {
+            self.lingering.push_back((mono_ns.saturating_add(LINGER_NS), channel, member));
+        }
+        for at in self.emptied.drain(..) {
+            let Some(channel) = self.channels.get_mut(at) else { continue };
+            channel.left_ns = mono_ns;
+            if !std::mem::replace(&mut channel.idle, true) {
+                self.idle.push_back((mono_ns.saturating_add(UNWANTED_NS), at));
+            }
+        }
+    }
 
     /// Lets go of members who have not come back, and of channels that nobody wanted for a while.
     fn let_go(&mut self) {
@@ -1097,6 +1058,7 @@ impl Hub {
                 channel.dirty
             });
         }
+        self.scratch.messages.clear();
         self.encodings.look(LOOKS);
     }
 }
@@ -1123,51 +1085,6 @@ struct Loss {
     gap: Option<Gap>,
     /// Whether it is cut off.
     ends: bool,
-}
-
-/// From where on a channel counts for somebody.
-fn floor_in(channel: &Channel, floor: u64) -> u64 {
-    match floor {
-        Link::PENDING if channel.open => channel.opened_at,
-        _ => floor,
-    }
-}
-
-/// Whether messages that count for somebody at `position` are gone.
-fn is_lost(channel: &Channel, position: u64, floor: u64) -> bool {
-    channel.lost_to > position.max(floor_in(channel, floor))
-}
-
-fn set_floors(channels: &Slab<Channel>, links: &mut [Link], floor: impl Fn(&Channel) -> u64) {
-    for link in links {
-        link.floor = floor(&channels[link.channel]);
-    }
-}
-
-/// The offset right before the first message above the floors; if there is none, where the hub is. (A loss that is
-/// told ahead of its place may lie beyond: there, messages of other channels are still to come.)
-fn before_first(channels: &Slab<Channel>, links: &[Link], head: u64) -> u64 {
-    let firsts = links.iter().filter_map(|link| {
-        let channel = &channels[link.channel];
-        channel.message(channel.index_after(link.floor))
-    });
-    firsts.map(|message| message.offset).min().map_or(head, |first| first - 1)
-}
-
-/// The offset behind which the last `count` messages of all channels together lie.
-fn before_last(channels: &Slab<Channel>, links: &[Link], count: usize) -> u64 {
-    // The newest message of each channel that was not counted yet: offset, link, index in its ring.
-    let newest = |at: usize, kept: usize| {
-        let index = kept.checked_sub(1)?;
-        Some((channels[links[at].channel].message(index)?.offset, at, index))
-    };
-    let mut heads: BinaryHeap<(u64, usize, usize)> =
-        (0..links.len()).filter_map(|at| newest(at, channels[links[at].channel].kept())).collect();
-    for _ in 0..count {
-        let Some((_, at, index)) = heads.pop() else { return 0 };
-        heads.extend(newest(at, index));
-    }
-    heads.peek().map_or(0, |(offset, ..)| *offset)
 }
 
 /// Collects the messages of a channel behind an offset; returns how many are left.

@@ -37,6 +37,7 @@ mod roster;
 mod rules;
 mod sequencer;
 mod slab;
+mod start;
 mod subscriber;
 mod values;
 

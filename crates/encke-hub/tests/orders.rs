@@ -4,7 +4,8 @@
 //! A seed makes a world: a sequencer, one to four hubs, queues between them that deliver when they like and in pieces,
 //! publishers, subscribers of all kinds that come, are slow, are cut and come back. Beside it stands a model that
 //! knows nothing of rings, passes and floors: a list of all messages of each channel, how many of them the sequencer
-//! has let go of (asked of it after each step), and what each client must still get. `ORDERS_SEED=n` runs one world.
+//! has let go of (asked of it after each step), and what each client must still get. `ORDERS_SEED=n` runs one world,
+//! `ORDERS_SEEDS=n` so many.
 //!
 //! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
 //!
@@ -37,8 +38,10 @@ const LOUD: usize = 7;
 
 #[test]
 fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
-    let one = std::env::var("ORDERS_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    let seeds = one.map_or(1..SEEDS + 1, |seed| seed..seed + 1);
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let one = number("ORDERS_SEED");
+    let most = number("ORDERS_SEEDS").unwrap_or(SEEDS);
+    let seeds = one.map_or(1..most + 1, |seed| seed..seed + 1);
     let mut told = Tally::default();
     for seed in seeds {
         let mut world = World::new(seed);
@@ -245,6 +248,8 @@ struct Wish {
     excused: u64,
     /// It was added to a running subscriber, and the core does not know it yet.
     pending: bool,
+    /// Its ring had passed the client when this was the newest offset: of the latest, older ones may be left out.
+    passed_at: u64,
 }
 
 /// What a client reads.
@@ -416,11 +421,12 @@ impl World {
             for client in
                 self.clients.iter_mut().filter(|client| client.core == number && client.id.is_some())
             {
+                let ahead = client.position.map_or(0, |position| position.offset);
                 let begins = !client.started && !client.since.resumes(self.epoch);
                 for wish in client.channels.iter_mut().filter(|wish| wish.channel == channel) {
                     wish.excused = wish.excused.max(if begins { lost_to } else { 0 });
                     if std::mem::take(&mut wish.pending) {
-                        wish.need_after = newest;
+                        wish.need_after = newest.max(ahead);
                         wish.excused = wish.excused.max(lost_to);
                     }
                 }
@@ -472,8 +478,13 @@ impl World {
     fn slice(&mut self, number: usize, most: usize) -> bool {
         let mut out = Vec::new();
         let mut made = 0;
+        let channels = self.cores[number].hub.channels();
         let more = self.cores[number].hub.slice(self.now, most, &mut Plain { made: &mut made }, &mut out);
         assert!(out.len() <= most);
+        if self.cores[number].hub.channels() < channels {
+            // It has let go of some: what it knows of them is asked for in time.
+            self.takes_requests(number);
+        }
         let bytes =
             out.iter().filter(|one| matches!(one.what, What::Bytes(_) | What::Last(_))).count() as u64;
         self.tally.shared += bytes - made;
@@ -532,7 +543,7 @@ impl World {
                 channels.push(channel);
             }
         }
-        let wish = |channel| Wish { channel, need_after: 0, excused: 0, pending: false };
+        let wish = |channel| Wish { channel, need_after: 0, excused: 0, pending: false, passed_at: 0 };
         let since = match self.random.below(6) {
             0 => Since::All,
             1 => Since::Last(self.random.below(5) as u32),
@@ -570,6 +581,7 @@ impl World {
             }
             let known = core.known[wish.channel].unwrap_or(0);
             wish.excused = if client.since.resumes(self.epoch) { 0 } else { known };
+            wish.passed_at = if client.since.resumes(self.epoch) { wish.passed_at } else { 0 };
         }
         let subscribe = Subscribe {
             channels: client.channels.iter().map(|wish| self.names[wish.channel].clone()).collect(),
@@ -645,11 +657,13 @@ impl World {
         client.channels.retain(|wish| wish.channel != removed);
         if !client.channels.iter().any(|wish| wish.channel == added) {
             let known = core.known[added];
+            let ahead = client.position.map_or(0, |position| position.offset);
             client.channels.push(Wish {
                 channel: added,
-                need_after: if known.is_some() { newest } else { u64::MAX },
+                need_after: if known.is_some() { newest.max(ahead) } else { u64::MAX },
                 excused: known.unwrap_or(0),
                 pending: known.is_none(),
+                passed_at: 0,
             });
         }
         self.tally.changes += 1;
@@ -885,15 +899,19 @@ impl World {
             "seed {seed}: more than there are"
         );
         let mut lacking = None;
-        for wish in &client.channels {
+        let newest = self.sequencer.newest().offset;
+        for wish in &mut client.channels {
             let model = &self.model[wish.channel];
             let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
             let passed = model.lost_in(before, u64::MAX) || model.born_lost > before;
+            if latest && passed {
+                wish.passed_at = newest;
+            }
             let needed = &model.records[model.index_after(wish.need_after)..];
             for record in needed.iter().take_while(|record| record.offset <= position.offset) {
                 let came = messages.iter().any(|(offset, ..)| *offset == record.offset);
                 if !came {
-                    if !(latest && passed) {
+                    if record.offset > wish.passed_at {
                         lacking = lacking.or(Some((record.offset, wish.channel)));
                     }
                     self.tally.skipped_to_the_latest += 1;

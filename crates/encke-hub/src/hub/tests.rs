@@ -466,10 +466,12 @@ fn channels_are_asked_for_once_and_given_back_after_half_a_minute() {
     rig.told();
     assert_eq!(rig.sequencer.info(&channel).map(|info| info.subscribers), Some(1));
     rig.hub.leave(second);
+    rig.told();
     assert_eq!(rig.hub.due_ns(), Some(rig.now.mono_ns + UNWANTED_NS));
     rig.passes(29_000);
     let third = rig.subscribe(&["news"], Since::Now, Once::Never);
     rig.hub.leave(third);
+    rig.told();
     rig.passes(2_000);
     rig.told();
     assert!(rig.sequencer.info(&channel).is_some(), "somebody was there two seconds ago");
@@ -484,6 +486,7 @@ fn an_unwanted_channel_that_is_wanted_again_is_opened_anew() {
     let mut rig = Rig::new(&plain());
     let id = rig.stream(&["news"], Since::Now);
     rig.hub.leave(id);
+    rig.told();
     rig.publish("news", "a");
     rig.passes(31_000);
     rig.hub.slice(rig.now, 1, &mut rig.encoder, &mut Vec::new());
@@ -591,6 +594,7 @@ fn members_are_told_when_they_come_and_go_and_a_poll_lingers() {
     rig.told();
     rig.hub.sent(watcher);
     rig.hub.leave(poll);
+    rig.told();
     rig.passes(9_000);
     assert!(rig.said().is_empty());
     let again = rig.hub.subscribe(rig.now, ada(Once::Oldest)).expect("it is within limits");
@@ -598,6 +602,7 @@ fn members_are_told_when_they_come_and_go_and_a_poll_lingers() {
     rig.passes(2_000);
     assert!(rig.said().is_empty(), "it came back in time");
     rig.hub.leave(again);
+    rig.told();
     assert_eq!(rig.hub.due_ns(), Some(rig.now.mono_ns + LINGER_NS));
     rig.passes(10_000);
     rig.told();
