@@ -32,6 +32,7 @@ test:
 	cd bench && python3 -m unittest -q
 
 bench: build
+	$(CARGO) build --release --locked --example comet
 	python3 bench/run.py --write
 
 lint:
