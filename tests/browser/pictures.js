@@ -1,0 +1,76 @@
+/**
+ * Takes the pictures of the chat that the documents show: light, dark, on a phone, in Japanese.
+ *
+ *   npm run pictures     writes docs/chat-*.png
+ */
+
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import { staged } from './rig.js';
+
+const DOCS = fileURLToPath(new URL('../../docs/', import.meta.url));
+
+const ENGLISH = [
+  ['Encke', 'Back again! Three years and four months, as always.'],
+  ['Halley', 'Show-off. I only come by every 76 years.'],
+  ['Halley', 'What did I miss?'],
+  ['Lovejoy', 'The chat got faster. No more polling every second: the answer waits until there is one.'],
+  ['Encke', 'And if you fly behind the sun for a while, it gives you what was said meanwhile. Once.'],
+  ['Halley', 'Even with a tail this long? ☄️'],
+  ['Hyakutake', 'Just came in on a phone through the worst hotel Wi-Fi. Works.'],
+  ['Lovejoy', 'curl works, too:\ncurl -d hello http://localhost:8080/push/chat/comets'],
+];
+const JAPANESE = [
+  ['池谷', 'こんばんは。今夜は雲がなくて、よく見えますね。'],
+  ['関', '東の空、明け方が狙い目だそうです。'],
+  ['関', '双眼鏡でも尾が見えるかもしれません。'],
+  ['百武', '電車の中から参加しています。トンネルに入っても、あとで全部届きました。'],
+  ['池谷', 'それは便利！ 重複もなし？'],
+  ['百武', 'はい、一度ずつ、順番どおりです ☄️'],
+];
+
+const PICTURES = [
+  { file: 'chat-light.png', me: 'Encke', room: 'comets', lines: ENGLISH, width: 1100, height: 770 },
+  { file: 'chat-dark.png', me: 'Encke', room: 'comets', lines: ENGLISH, width: 1100, height: 770, colorScheme: 'dark' },
+  { file: 'chat-phone.png', me: 'Hyakutake', room: 'comets', lines: ENGLISH, width: 390, height: 760, colorScheme: 'dark', poll: true },
+  { file: 'chat-japanese.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja' },
+  { file: 'chat-side.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja', side: true },
+];
+
+await staged(async (stack) => {
+  const browser = await stack.browser();
+  for (const picture of PICTURES) {
+    const encke = await stack.encke();
+    const { me, room, lines, width, height, colorScheme = 'light', locale = 'en', poll = false, side = false } = picture;
+    const open = async (name) => {
+      const context = await browser.newContext({ viewport: { width, height }, deviceScaleFactor: 1.5, colorScheme, locale });
+      await context.addInitScript(([name, poll]) => {
+        localStorage.setItem('chat.name', name);
+        if (poll) localStorage.setItem('chat.poll', 'yes');
+      }, [name, poll]);
+      const page = await context.newPage();
+      await page.goto(`${encke.url}#${encodeURIComponent(room)}`);
+      await page.waitForSelector('#status.open');
+      return page;
+    };
+    const pages = new Map();
+    for (const name of new Set([...lines.map(([name]) => name), me])) pages.set(name, await open(name));
+    const mine = pages.get(me);
+    for (const [name, text] of lines) {
+      await pages.get(name).fill('#text', text);
+      await pages.get(name).press('#text', 'Enter');
+      await mine.locator('.message:not(.unsent) .bubble', { hasText: text.split('\n')[0] }).waitFor();
+    }
+    await mine.waitForFunction((people) => document.querySelectorAll('#people li').length === people, pages.size);
+    if (side) await mine.click('#menu');
+    // Notices of who came are true, and not what the picture is about; what moves has come to rest.
+    await mine.evaluate(() => {
+      for (const notice of document.querySelectorAll('.notice')) notice.remove();
+      document.querySelector('#log').scrollTop = 1e6;
+      return Promise.all(document.getAnimations().filter((one) => !(one instanceof CSSAnimation && one.animationName === 'drift')).map((one) => one.finished));
+    });
+    await mine.screenshot({ path: join(DOCS, picture.file) });
+    for (const page of pages.values()) await page.context().close();
+  }
+});

@@ -1,0 +1,294 @@
+/**
+ * What the tests in a browser stand on: Encke, Chromium, and relays between them that fail on purpose.
+ *
+ *   $ENCKE      the program; by default target/release/encke of this repository
+ *   $CHROMIUM   the browser; by default /usr/bin/chromium
+ *
+ * Nothing here waits for time to pass: what is waited for is a line, a connection, a change of the page.
+ */
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import http from 'node:http';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+import { chromium } from 'playwright-core';
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+export const CHAT = join(HERE, '../../examples/chat');
+const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+/** A page that is slow to load on a machine that is busy is no failure; one that never comes is. */
+const PATIENCE_MS = 30_000;
+
+const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
+
+/** Everybody may do everything, and rooms show who is there: the tests are alone on their ports. */
+const SETTINGS = `
+[push]
+[[push.channel]]
+pattern = "chat/**"
+presence = true
+
+[auth]
+anonymous = ["subscribe", "publish", "presence"]
+`;
+
+/** What a test began, ended in the opposite order. */
+export class Stack {
+  #ends = [];
+
+  /** `end` is run when the test is over. */
+  ended(value, end) {
+    this.#ends.push(end);
+    return value;
+  }
+
+  async end() {
+    for (const end of this.#ends.reverse()) await end();
+    this.#ends = [];
+  }
+
+  /** A folder of the test's own. */
+  async folder() {
+    const path = await mkdtemp(join(tmpdir(), 'encke-browser-'));
+    return this.ended(path, () => rm(path, { recursive: true, force: true }));
+  }
+
+  /** Encke serving the chat on a port of its own, or on the one it had before. */
+  async encke({ port = 0, settings = SETTINGS } = {}) {
+    const file = join(await this.folder(), 'encke.toml');
+    await writeFile(file, settings);
+    const words = ['serve', CHAT, '-c', file, '-l', `127.0.0.1:${port}`, '--admin', '127.0.0.1:0', '-w', '2'];
+    const server = await program(ENCKE, words, (line) => /^ {2}site +http:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1]);
+    return this.ended(server, () => server.stop());
+  }
+
+  async browser() {
+    const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+    return this.ended(browser, () => browser.close());
+  }
+
+  /** A relay of bytes that can be cut. */
+  async line(port) {
+    const line = new CutLine(port);
+    await line.listen();
+    return this.ended(line, () => line.close());
+  }
+
+  /** A proxy that understands HTTP, and sees what is open. */
+  async proxy(port, options) {
+    const proxy = new Proxy(port, options);
+    await proxy.listen();
+    return this.ended(proxy, () => proxy.close());
+  }
+}
+
+/** Runs a test with what it needs, and ends that whatever happens. */
+export async function staged(run) {
+  const stack = new Stack();
+  try {
+    await run(stack);
+  } finally {
+    await stack.end();
+  }
+}
+
+/** A program that says its port on standard error; told by its id, ended by its id. */
+async function program(path, words, portOf) {
+  const child = spawn(path, words, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const said = [];
+  const exited = new Promise((resolve) => child.on('exit', resolve).on('error', resolve));
+  const port = await new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('exit', (code) => reject(new Error(`${path} ended with ${code}:\n${said.join('\n')}`)));
+    createInterface(child.stderr).on('line', (line) => {
+      said.push(line);
+      const port = portOf(line);
+      if (port) resolve(Number(port));
+    });
+  });
+  return {
+    port,
+    url: `http://127.0.0.1:${port}/`,
+    async stop() {
+      if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
+      await exited;
+    },
+    async kill() {
+      child.kill('SIGKILL');
+      await exited;
+    },
+  };
+}
+
+/** A relay between a browser and a server that does not know what it carries. */
+class CutLine {
+  #server = net.createServer((near) => this.#join(near));
+  #pairs = new Set();
+  #up = true;
+
+  constructor(target) {
+    this.target = target;
+  }
+
+  async listen() {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    this.url = `http://127.0.0.1:${this.#server.address().port}/`;
+  }
+
+  #join(near) {
+    if (!this.#up) return near.resetAndDestroy();
+    const far = net.connect(this.target, '127.0.0.1');
+    const pair = [near, far];
+    this.#pairs.add(pair);
+    for (const [from, to] of [[near, far], [far, near]]) {
+      from.pipe(to);
+      from.on('error', () => to.destroy());
+      from.on('close', () => (to.destroy(), this.#pairs.delete(pair)));
+    }
+  }
+
+  /** Every connection is reset, and each new one at once. */
+  cut() {
+    this.#up = false;
+    for (const pair of this.#pairs) for (const socket of pair) socket.resetAndDestroy();
+  }
+
+  mend() {
+    this.#up = true;
+  }
+
+  async close() {
+    this.cut();
+    this.#server.close();
+  }
+}
+
+/** A proxy as careless ones are: it may keep the beginning of each answer for itself, or know nothing of WebSockets. */
+class Proxy {
+  #server = http.createServer((request, answer) => this.#forward(request, answer));
+  #sockets = new Set();
+  /** Addresses of the answers that are on their way. */
+  open = [];
+  /** Addresses that were asked for, ever. */
+  asked = [];
+
+  constructor(target, { keeps = 0, upgrades = true } = {}) {
+    this.target = target;
+    this.keeps = keeps;
+    this.#server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.on('close', () => this.#sockets.delete(socket));
+    });
+    this.#server.on('upgrade', (request, socket, head) => {
+      this.asked.push(`ws ${request.url}`);
+      if (upgrades) this.#tunnel(request, socket, head);
+      else socket.end('HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n');
+    });
+  }
+
+  async listen() {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    this.url = `http://127.0.0.1:${this.#server.address().port}/`;
+  }
+
+  /** The streams that are open now. */
+  get streams() {
+    return this.open.filter((entry) => entry.startsWith('text/event-stream'));
+  }
+
+  #forward(request, answer) {
+    const entry = `${request.headers.accept} ${request.url}`;
+    this.asked.push(entry);
+    this.open.push(entry);
+    const { method, url: path, headers } = request;
+    const far = http.request({ host: '127.0.0.1', port: this.target, method, path, headers }, (reply) => {
+      const kept = [];
+      let bytes = 0;
+      const give = () => {
+        if (!answer.headersSent) answer.writeHead(reply.statusCode, reply.headers);
+        for (const chunk of kept.splice(0)) answer.write(chunk);
+      };
+      reply.on('data', (chunk) => {
+        kept.push(chunk);
+        bytes += chunk.length;
+        if (bytes > this.keeps) give();
+      });
+      reply.on('end', () => (give(), answer.end()));
+      reply.on('error', () => answer.destroy());
+    });
+    far.on('error', () => answer.destroy());
+    answer.on('close', () => {
+      this.open.splice(this.open.indexOf(entry), 1);
+      far.destroy();
+    });
+    request.pipe(far);
+  }
+
+  #tunnel(request, near, head) {
+    const far = net.connect(this.target, '127.0.0.1', () => {
+      const fields = request.rawHeaders.reduce((text, word, at) => text + word + (at % 2 ? '\r\n' : ': '), '');
+      far.write(`${request.method} ${request.url} HTTP/1.1\r\n${fields}\r\n`);
+      far.write(head);
+      far.pipe(near).pipe(far);
+    });
+    for (const [one, other] of [[near, far], [far, near]]) {
+      one.on('error', () => other.destroy());
+      one.on('close', () => other.destroy());
+    }
+  }
+
+  async close() {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+}
+
+/** A page with the client, and what it heard in `window.heard`. */
+export async function listener(context, url, channel, options = {}) {
+  const page = await context.newPage();
+  await page.goto(`${url}comet.svg`);
+  await listen(page, channel, options);
+  return page;
+}
+
+/** Subscribes on a page: what it is told is kept in `window.heard`, `gaps`, `states`. */
+export async function listen(page, channel, options = {}) {
+  await page.evaluate(async ([channel, options]) => {
+    const { subscribe } = await import('/encke.js');
+    Object.assign(window, { heard: [], gaps: [], states: [], ids: [] });
+    window.subscription = subscribe(channel, (data, { id }) => (heard.push(data), ids.push(id)), {
+      ...options,
+      onGap: (gap) => gaps.push(gap),
+      onState: (state, { transport }) => states.push(`${state} ${transport}`),
+    });
+  }, [channel, options]);
+}
+
+/** Waits until a page's stream is open; by which transport. */
+export async function opened(page) {
+  const state = await page.waitForFunction(() => states.at(-1)?.startsWith('open') && states.at(-1), undefined, { timeout: PATIENCE_MS });
+  return (await state.jsonValue()).split(' ')[1];
+}
+
+/** Waits until a page has heard this as its last word; all it heard. */
+export async function heard(page, last) {
+  await page.waitForFunction((last) => heard.includes(last), last, { timeout: PATIENCE_MS });
+  return page.evaluate(() => heard);
+}
+
+/** Publishes from outside of any browser. */
+export async function publish(port, channel, data) {
+  const answer = await fetch(`http://127.0.0.1:${port}/push/${channel}`, { method: 'POST', body: data, headers: { 'content-type': 'text/plain' } });
+  assert.ok(answer.ok, `publishing was answered with ${answer.status}`);
+  return answer.json();
+}
