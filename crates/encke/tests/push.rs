@@ -3,7 +3,9 @@
 mod running;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_io::host::{Signal, send_signal};
@@ -80,7 +82,7 @@ impl Reader {
         while info(server, channel)["subscribers"].as_u64() != Some(subscribers) {
             let ended = self.child.try_wait().expect("a child");
             assert!(ended.is_none(), "it ended: {}", self.rest_of_errors());
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -330,7 +332,7 @@ fn a_publisher_goes_on_over_a_new_connection() {
 
 #[test]
 fn nobody_at_the_port_is_told_at_once_with_status_1() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let site = listener.local_addr().expect("bound").to_string();
     drop(listener);
     for arguments in [&["pub", "news", "hi"][..], &["sub", "news"]] {
@@ -463,6 +465,101 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     printed(&run(&server.site, &["pub", "news", "two"]));
     let output = child.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+/// A server that plays a part: for each connection what it answers to each request, before it closes; `None` is no
+/// answer. It tells the requests it got, heads and bodies.
+fn actor(part: Vec<Vec<Option<String>>>) -> (String, thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let site = listener.local_addr().expect("bound").to_string();
+    let play = thread::spawn(move || {
+        let mut requests = Vec::new();
+        for answers in part {
+            let (peer, _) = listener.accept().expect("a client");
+            let mut peer = BufReader::new(peer);
+            for answer in answers {
+                requests.push(request(&mut peer));
+                if let Some(answer) = answer {
+                    peer.get_mut().write_all(answer.as_bytes()).expect("it reads");
+                }
+            }
+        }
+        requests
+    });
+    (site, play)
+}
+
+/// The next request of a connection.
+fn request(peer: &mut BufReader<TcpStream>) -> String {
+    let mut request = String::new();
+    let mut body_bytes = 0;
+    while !request.ends_with("\r\n\r\n") {
+        let start = request.len();
+        assert!(peer.read_line(&mut request).expect("text") > 0, "it ended within {request}");
+        if let Some(length) = request[start..].strip_prefix("Content-Length: ") {
+            body_bytes = length.trim().parse().expect("a number");
+        }
+    }
+    let mut body = vec![0; body_bytes];
+    peer.read_exact(&mut body).expect("it is whole");
+    request + &text(&body)
+}
+
+fn answer(status: &str, fields: &str, body: &str) -> Option<String> {
+    Some(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{fields}\r\n{body}", body.len()))
+}
+
+#[test]
+fn a_line_whose_answer_is_lost_is_asked_for_again_under_the_same_key() {
+    let told = |id: &str| answer("201 Created", "", &format!("{{\"id\":\"{id}\",\"subscribers\":0}}"));
+    let (site, play) = actor(vec![vec![told("e-1"), None], vec![told("e-2")]]);
+    let output = run_with(&site, &["pub", "log", "-", "--key", "k"], b"one\ntwo\n");
+    assert_eq!(printed(&output), "e-1, 0 subscribers\ne-2, 0 subscribers\n");
+    let requests = play.join().expect("it played its part");
+    assert!(requests[0].contains("\r\nIdempotency-Key: k-1\r\n") && requests[0].ends_with("\r\n\r\none"));
+    assert!(requests[1].contains("\r\nIdempotency-Key: k-2\r\n") && requests[1].ends_with("\r\n\r\ntwo"));
+    assert_eq!(requests[1], requests[2]);
+}
+
+#[test]
+fn a_server_that_asks_to_wait_is_asked_again() {
+    let later = |status: &str| answer(status, "Retry-After: 0\r\n", "");
+    let told = answer("201 Created", "", "{\"id\":\"e-1\",\"subscribers\":2}");
+    let (site, play) =
+        actor(vec![vec![later("429 Too Many Requests"), later("503 Service Unavailable"), told]]);
+    let output = run(&site, &["pub", "news", "hi"]);
+    assert_eq!(printed(&output), "e-1, 2 subscribers\n");
+    assert_eq!(text(&output.stderr), format!("note: {site} asks to wait for 0 s\n").repeat(2));
+    assert_eq!(play.join().expect("it played its part").len(), 3);
+    // Who does not say when is not asked again.
+    let (site, _play) = actor(vec![vec![answer("503 Service Unavailable", "", "")]]);
+    let output = run(&site, &["pub", "news", "hi"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("try again later"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_stream_that_ends_is_asked_for_again_from_its_last_position() {
+    let stream = |events: &str| {
+        Some(format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nretry: 1\n\n{events}"))
+    };
+    let (site, play) = actor(vec![
+        vec![stream("id: e-4\n\n")],
+        // Busy, then cut within an event: what is not whole has not come.
+        vec![answer("503 Service Unavailable", "", "")],
+        vec![stream("id: e-5\ndata: one\n\nid: e-6\ndata: tw")],
+        vec![stream("id: e-6\ndata: two\n\n")],
+    ]);
+    let output = run(&site, &["sub", "news", "-n", "2", "--since", "last:1"]);
+    assert_eq!(printed(&output), "one\ntwo\n");
+    assert_eq!(text(&output.stderr).matches("asking again in").count(), 3, "{}", text(&output.stderr));
+    let requests = play.join().expect("it played its part");
+    for (request, id) in requests.iter().zip([None, Some("e-4"), Some("e-4"), Some("e-5")]) {
+        assert!(request.starts_with("GET /push/news?envelope&since=last:1 HTTP/1.1\r\n"), "{request}");
+        let field = id.map(|id| format!("\r\nLast-Event-ID: {id}\r\n"));
+        assert_eq!(request.contains("Last-Event-ID"), field.is_some(), "{request}");
+        assert!(field.is_none_or(|field| request.contains(&field)), "{request}");
+    }
 }
 
 #[test]
