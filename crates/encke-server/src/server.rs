@@ -34,7 +34,7 @@ use crate::metrics::{self, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::push::plan::PushPlan;
-use crate::push::rights::Openness;
+use crate::push::rights::{Openness, Shut};
 use crate::push::{CLIENT_PATH, Push, client};
 use crate::settings::{AuthSettings, PushSettings};
 use crate::worker::{Command, DoorKind, Shared, Worker};
@@ -98,6 +98,7 @@ pub struct Running {
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     push: Mutex<Option<Arc<PushPlan>>>,
+    policy: Mutex<Policy>,
     backlog: u32,
 }
 
@@ -256,6 +257,7 @@ impl Server {
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             push: Mutex::new(push),
+            policy: Mutex::new(plan.policy.clone()),
             backlog: options.backlog,
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
@@ -347,6 +349,19 @@ impl Running {
         self.reload_with(policy, mounts, push);
     }
 
+    /// Gives channels other settings; the stream of messages goes on. Who may not listen any more is disconnected.
+    ///
+    /// # Errors
+    /// The settings contradict themselves; then the old ones stay.
+    pub fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()> {
+        let Some(old) = self.push_plan() else { return Ok(()) };
+        let openness = Openness::Shut(Shut::Settings);
+        let plan = Arc::new(PushPlan::new(push, auth, openness)?.with_epoch_of(&old));
+        let policy = lock(&self.policy).clone();
+        self.reload_with(policy, None, Some(plan));
+        Ok(())
+    }
+
     /// As [`Running::reload`], with other rules for channels.
     pub(crate) fn reload_with(
         &self,
@@ -365,6 +380,7 @@ impl Running {
             points.extend(push.iter().flat_map(push_mounts));
         }
         lock(&self.push).clone_from(&push);
+        lock(&self.policy).clone_from(&policy);
         let plan = Arc::new(Plan { policy, mounts: points.clone(), push });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));

@@ -373,6 +373,7 @@ impl<R: Reactor> Worker<R> {
                 self.core.mount(&plan);
                 if let (Some(room), Some(push)) = (&mut self.core.room, &plan.push) {
                     room.obey(Arc::clone(push));
+                    self.core.renew_rights(push);
                 }
             }
             Command::Meet(links) => {

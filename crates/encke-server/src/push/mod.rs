@@ -387,7 +387,7 @@ impl Pusher {
                     wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
                     member,
                     shared,
-                    expires_unix_s: identity.expires_unix_s,
+                    identity: identity.is_somebody().then(|| identity.clone()),
                 };
                 Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
             }
@@ -411,7 +411,7 @@ impl Pusher {
                     wait_s: 0,
                     member,
                     shared,
-                    expires_unix_s: identity.expires_unix_s,
+                    identity: identity.is_somebody().then(|| identity.clone()),
                 };
                 let speaker = socket::Speaker {
                     identity: identity.clone(),

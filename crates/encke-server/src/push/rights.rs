@@ -296,6 +296,13 @@ impl Rights {
         Some(Identity(Arc::new(Somebody { name, grants, expires_unix_s, credential })))
     }
 
+    /// Whether those who came without a token may still read channels, as far as it is known here.
+    pub(crate) fn admits_nobody(&self) -> bool {
+        !matches!(self.openness, Openness::Shut(_))
+            || self.anonymous.has(Act::Subscribe)
+            || self.ask.is_some()
+    }
+
     /// Whether the page that sent a request may read the answer, though it is of another origin (CORS).
     pub(crate) fn shares(&self, request: &Request<'_>) -> bool {
         match self.origins.page(request) {
@@ -357,6 +364,11 @@ impl Identity {
     /// Whether they may do something without anybody being asked.
     pub(crate) fn may(&self, act: Act, channel: &Name) -> bool {
         self.grants.allow(act, channel)
+    }
+
+    /// Whether a token has told who they are.
+    pub(crate) fn is_somebody(&self) -> bool {
+        matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_))
     }
 
     /// What to answer when they may not.

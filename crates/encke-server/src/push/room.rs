@@ -20,6 +20,7 @@ use super::envelope;
 use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
+use super::rights::{Act, Identity};
 use crate::exchange::{Exchange, Link, Message};
 use crate::log::Entry;
 use crate::reply::{Body, Reply};
@@ -40,8 +41,8 @@ pub struct Subscription {
     pub(crate) member: Option<Arc<str>>,
     /// Pages of another origin may read it.
     pub(crate) shared: bool,
-    /// When its right to listen ends, in seconds since 1970.
-    pub(crate) expires_unix_s: Option<u64>,
+    /// Who listens, if a token says so: its right may end.
+    pub(crate) identity: Option<Identity>,
 }
 
 /// What a handler asks of push.
@@ -100,9 +101,26 @@ pub(crate) struct Extra {
     pub(crate) entry: Option<Box<Entry>>,
     pub(crate) started_ns: u64,
     pub(crate) sent_bytes: u64,
-    pub(crate) expires_unix_s: Option<u64>,
+    /// Who listens by a token, and to what.
+    pub(crate) right: Option<(Identity, Vec<Name>)>,
     /// Until when a poll waits that stands behind another answer of its connection.
     pub(crate) until_ns: Option<u64>,
+}
+
+impl Extra {
+    /// When the right to listen ends, in seconds since 1970.
+    pub(crate) fn expires_unix_s(&self) -> Option<u64> {
+        self.right.as_ref().and_then(|(identity, _)| identity.expires_unix_s)
+    }
+
+    /// Whether that right holds under a new plan; what it is now is kept.
+    pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
+        let Some((identity, channels)) = &mut self.right else { return plan.rights.admits_nobody() };
+        let Some(new) = plan.rights.renew(identity) else { return false };
+        let holds = channels.iter().all(|channel| new.may(Act::Subscribe, channel));
+        *identity = new;
+        holds
+    }
 }
 
 /// Push on one worker.

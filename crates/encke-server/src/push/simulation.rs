@@ -136,7 +136,7 @@ impl Publisher {
 #[derive(Clone, Debug)]
 enum Told {
     Start(u64),
-    Resumed(u64),
+    Resumed,
     Event(u64),
     Gap { from: u64, to: u64 },
 }
@@ -210,9 +210,9 @@ impl Subscriber {
         self.received.extend(client.take_at_most(1 + world.chance(2_000) as usize));
         let ended = client.end() != End::Open || client.is_shut();
         if self.polls {
-            self.read_polls(seed, known)
+            self.read_polls(seed, known);
         } else {
-            self.read_stream(seed, known)
+            self.read_stream(seed, known);
         }
         if ended {
             self.cut();
@@ -283,7 +283,7 @@ impl Subscriber {
                     self.told.push(if self.told.is_empty() {
                         Told::Start(offset(id))
                     } else {
-                        Told::Resumed(offset(id))
+                        Told::Resumed
                     });
                     self.position = Some(id.to_owned());
                 }
@@ -322,7 +322,7 @@ impl Subscriber {
         for told in &self.told {
             match *told {
                 Told::Start(offset) => at = Some(offset),
-                Told::Resumed(_) => {}
+                Told::Resumed => {}
                 Told::Event(offset) => {
                     if let Some(before) = at {
                         assert!(
@@ -489,10 +489,10 @@ fn run(seed: u64, sum: &mut Sum) {
         }
     }
     let faults = world.faults();
-    sum.resets += faults.resets as u64;
-    sum.short_sends += faults.short_sends as u64;
-    sum.delayed_wakes += faults.delayed_wakes as u64;
-    sum.slow_readers += faults.slow_readers as u64;
+    sum.resets += faults.resets;
+    sum.short_sends += faults.short_sends;
+    sum.delayed_wakes += faults.delayed_wakes;
+    sum.slow_readers += faults.slow_readers;
 }
 
 impl Known {

@@ -17,6 +17,7 @@ use encke_io::{Op, Segment, Token, Tuning};
 use encke_wire::websocket::{self, Event, Opcode};
 
 use super::form::{self, Kind};
+use super::plan::PushPlan;
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Deed, Role, SocketMessage, SocketState};
 use crate::close::CloseReason;
@@ -143,7 +144,8 @@ impl Core {
     /// Makes a connection a subscriber of the hub.
     fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
         let Place { phase, bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, expires_unix_s, .. } = subscription;
+        let Subscription { channels, since, kind, member, identity, .. } = subscription;
+        let right = identity.map(|identity| (identity, channels.clone()));
         // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
         let until_ns = (self.out.len() > 0 || !self.segments.is_empty())
             .then(|| self.now.mono_ns.saturating_add(wait_ns));
@@ -159,9 +161,8 @@ impl Core {
             Ok(id) => id,
             Err(refused) => return self.refuse_subscription(token, asked, &refused, entry),
         };
-        if entry.is_some() || expires_unix_s.is_some() || until_ns.is_some() {
-            let extra =
-                Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, expires_unix_s, until_ns };
+        if entry.is_some() || right.is_some() || until_ns.is_some() {
+            let extra = Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, right, until_ns };
             room.extras.insert(token.index, extra);
         }
         room.pending = true;
@@ -482,10 +483,7 @@ impl Core {
         // A WebSocket that listens to nothing gets pings, too.
         let form = if id.0 == NONE { form::form(Kind::Payload, 0) } else { Form(form) };
         let expired = self.room.as_ref().is_some_and(|room| {
-            room.extras
-                .get(&token.index)
-                .and_then(|extra| extra.expires_unix_s)
-                .is_some_and(|end| end <= unix_s)
+            room.extras.get(&token.index).and_then(Extra::expires_unix_s).is_some_and(|end| end <= unix_s)
         });
         let bytes = if draining {
             self.end_after(token, CloseReason::Drain);
@@ -510,6 +508,30 @@ impl Core {
         let seed = u64::from(token.index) << 32 ^ u64::from(token.generation) ^ self.now.mono_ns;
         let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         retry_ms / 2 + spread % retry_ms.max(1)
+    }
+
+    /// New settings hold: who may not listen any more is sent away, and who speaks does so with the rights it has now.
+    pub(crate) fn renew_rights(&mut self, plan: &PushPlan) {
+        for index in 0..self.conns.len() as u32 {
+            let conn = &self.conns[index as usize];
+            if !conn.subscribes() || conn.record == NONE {
+                continue;
+            }
+            let token = Token { index, generation: conn.generation };
+            let Some(room) = &mut self.room else { return };
+            let holds = match room.extras.get_mut(&index) {
+                Some(extra) => extra.renew(plan),
+                None => plan.rights.admits_nobody(),
+            };
+            if !holds {
+                self.close(token, CloseReason::TokenExpired, false);
+            } else if let Some(state) = self.sockets.get_mut(&index)
+                && let Role::Push(speaker) = &mut state.role
+                && let Some(identity) = plan.rights.renew(&speaker.identity)
+            {
+                speaker.identity = identity;
+            }
+        }
     }
 
     /// At a drain subscribers go one by one, over most of its time.
@@ -616,7 +638,15 @@ impl Core {
             }
             Deed::Change { add, remove, reference } => {
                 match room.hub.change(hub_now(self.now), id, &add, &remove) {
-                    Ok(()) => room.changing.push((token, reference)),
+                    Ok(()) => {
+                        room.changing.push((token, reference));
+                        if let Some(Extra { right: Some((_, channels)), .. }) =
+                            room.extras.get_mut(&token.index)
+                        {
+                            channels.retain(|channel| !remove.contains(channel));
+                            channels.extend(add);
+                        }
+                    }
                     Err(error) => socket::put_error(out, reference, 400, &error.to_string()),
                 }
                 room.pending = true;

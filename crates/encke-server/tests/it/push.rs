@@ -31,6 +31,7 @@ on_every_stand! {
     subscribers_are_sent_away_at_a_drain,
     an_old_client_gets_a_stream_that_ends_with_the_connection,
     who_is_there_is_told,
+    a_right_that_is_taken_away_ends_the_stream,
 }
 
 fn stand(stand: Stand) -> Rig {
@@ -687,4 +688,34 @@ fn who_is_there_is_told(on: Stand) {
     drop(bob);
     let left = ann.next();
     assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));
+}
+
+/// Rights that end: by a reload, for who has a token as for who has none. (The end of a token's time is a case of the
+/// rights themselves, and its check is the heartbeat's.)
+fn a_right_that_is_taken_away_ends_the_stream(on: Stand) {
+    use encke_server::settings::{Act, Secret, StaticToken};
+    let token = StaticToken {
+        token: Secret::Text("0123456789abcdef0123".into()),
+        name: None,
+        publish: Vec::new(),
+        subscribe: vec!["team/*".into()],
+        presence: Vec::new(),
+        manage: Vec::new(),
+    };
+    let auth =
+        AuthSettings { anonymous: vec![Act::Subscribe], tokens: vec![token], ..AuthSettings::default() };
+    let rig = on.serve(|server| server.push(&PushSettings::default(), &auth).expect("settings that hold"));
+    let mut nobody = Stream::open(&rig, "/push/team/1", "");
+    let mut somebody = Stream::open(&rig, "/push/team/1", "Authorization: Bearer 0123456789abcdef0123\r\n");
+    wait_for_subscribers(&rig, 2);
+    let now = AuthSettings { anonymous: Vec::new(), ..auth.clone() };
+    rig.running().reload_push(&PushSettings::default(), &now).expect("settings that hold");
+    nobody.client.rest();
+    rig.wait_for_closes(encke_server::CloseReason::TokenExpired, 1);
+    wait_for_subscribers(&rig, 1);
+    rig.running()
+        .reload_push(&PushSettings::default(), &AuthSettings::default())
+        .expect("settings that hold");
+    somebody.client.rest();
+    rig.wait_for_closes(encke_server::CloseReason::TokenExpired, 2);
 }

@@ -14,7 +14,7 @@ impl Acts {
     pub(super) const NONE: Self = Self(0);
     pub(super) const ALL: Self = Self((1 << Act::ALL.len()) - 1);
 
-    const fn has(self, act: Act) -> bool {
+    pub(super) const fn has(self, act: Act) -> bool {
         self.0 & 1 << act as u8 != 0
     }
 }

@@ -134,7 +134,7 @@ impl Key {
     }
 
     fn of_p256(key: p256::ecdsa::VerifyingKey) -> Self {
-        let print = Digest::of(&[b"ES256", &key.to_sec1_point(false).as_bytes()[..]].concat());
+        let print = Digest::of(&[b"ES256", key.to_sec1_point(false).as_bytes()].concat());
         Self::new(Material::Es256(key), print)
     }
 
@@ -300,8 +300,7 @@ pub(super) fn of_jwks_text(text: &str) -> Result<Vec<Key>, String> {
     let set: Set = serde_json::from_str(text).map_err(|error| format!("it is no JWK Set: {error}"))?;
     let mut keys = Vec::new();
     for (place, value) in set.keys.into_iter().enumerate() {
-        let key =
-            serde_json::from_value::<Jwk>(value).map_err(|error| error.to_string()).and_then(|jwk| jwk.key());
+        let key = serde_json::from_value::<Jwk>(value).map_err(|error| error.to_string()).and_then(Jwk::key);
         keys.extend(key.map_err(|error| format!("its key {place}: {error}"))?);
     }
     if keys.is_empty() {
