@@ -35,14 +35,13 @@ const PICTURES = [
   { file: 'chat-dark.png', me: 'Encke', room: 'comets', lines: ENGLISH, width: 1100, height: 770, colorScheme: 'dark' },
   { file: 'chat-phone.png', me: 'Hyakutake', room: 'comets', lines: ENGLISH, width: 390, height: 760, colorScheme: 'dark', poll: true },
   { file: 'chat-japanese.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja' },
-  { file: 'chat-side.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja', side: true },
 ];
 
 await staged(async (stack) => {
   const browser = await stack.browser();
   for (const picture of PICTURES) {
     const encke = await stack.encke();
-    const { me, room, lines, width, height, colorScheme = 'light', locale = 'en', poll = false, side = false } = picture;
+    const { me, room, lines, width, height, colorScheme = 'light', locale = 'en', poll = false } = picture;
     const open = async (name) => {
       const context = await browser.newContext({ viewport: { width, height }, deviceScaleFactor: 1.5, colorScheme, locale });
       await context.addInitScript(([name, poll]) => {
@@ -63,7 +62,6 @@ await staged(async (stack) => {
       await mine.locator('.message:not(.unsent) .bubble', { hasText: text.split('\n')[0] }).waitFor();
     }
     await mine.waitForFunction((people) => document.querySelectorAll('#people li').length === people, pages.size);
-    if (side) await mine.click('#menu');
     // Notices of who came are true, and not what the picture is about; what moves has come to rest.
     await mine.evaluate(() => {
       for (const notice of document.querySelectorAll('.notice')) notice.remove();
