@@ -60,7 +60,10 @@ pub struct Settings {
     pub site: Vec<crate::site::SiteSettings>,
     /// Channels: what is published to them reaches everybody who listens.
     pub push: PushSettings,
-    /// Who may publish and subscribe.
+    /// Who may publish and subscribe. A token is sent as `Authorization: Bearer …`, as `?access_token=…` or in a
+    /// cookie. It is one of `tokens`, or a JWT that one of `keys` has signed, as `encke token` makes them:
+    /// `{"sub": "ann", "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for
+    /// `publish`, `subscribe`, `presence` and `manage`: `*` is one segment, `**` the rest.
     pub auth: AuthSettings,
     /// Everybody who reaches the server may publish and subscribe: a flag for demonstrations, no key of the file.
     #[serde(skip)]

@@ -15,11 +15,7 @@ use super::secret::Secret;
 use super::written::{Written, written};
 use crate::push::rights::{self, Openness, Rights, Shut};
 
-/// `[auth]`: who may do what on the channels of `[push]`.
-///
-/// A token is sent as `Authorization: Bearer …`, as `?access_token=…` or in a cookie. It is one of `tokens`, or a
-/// JWT signed with one of `keys`: `{"sub": "ann", "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, as
-/// `encke token` makes them. Patterns: `*` is one segment of a channel's name, `**` the rest.
+/// `[auth]`
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSettings {
@@ -27,7 +23,8 @@ pub struct AuthSettings {
     /// `"presence"` and `"manage"`. Without a settings file it is everything for those who ask from this machine
     /// by a name of this machine, and nothing for all others.
     pub anonymous: Vec<Act>,
-    /// Keys that sign tokens. A token is taken if one of them verifies it.
+    /// Keys that sign tokens. A token is taken if one of them verifies it. The kind of a key decides the algorithm,
+    /// whatever a token says: a `secret` is for HS256, a P-256 key for ES256, an Ed25519 key for EdDSA.
     pub keys: Vec<KeySettings>,
     /// A file with more such keys as a JWK Set (RFC 7517): EC keys on P-256, OKP keys on Ed25519, `oct` keys for
     /// HS256; others in it are passed over. It is read again on SIGHUP.
@@ -57,8 +54,7 @@ pub enum Act {
     Manage,
 }
 
-/// A key. Its kind decides the algorithm, whatever a token says: a `secret` is for HS256, a P-256 key for ES256,
-/// an Ed25519 key for EdDSA.
+/// `[[auth.keys]]`
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeySettings {
@@ -72,7 +68,7 @@ pub struct KeySettings {
     pub pem: Option<PathBuf>,
 }
 
-/// A fixed token, and what it allows.
+/// `[[auth.tokens]]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticToken {
