@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Demo(Demo),
     Pub(Publish),
     Sub(Subscribe),
+    Token(Token),
     Check(Check),
     Status(Status),
     Schema(Schema),
@@ -164,13 +165,13 @@ pub(crate) struct Subscribe {
     /// Channels, or their URLs
     #[arg(value_name = "CHANNEL|URL", required = true)]
     pub(crate) channels: Vec<String>,
-    /// Begin with now, all, last:N, an age such as 10m, or behind an id [default: now]
+    /// Begin with now, all, last:N, an age (10m), or behind an id [default: now]
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<Since>,
     /// End after so many messages
     #[arg(short = 'n', long)]
     pub(crate) count: Option<NonZeroU64>,
-    /// End after so long without a message: status 1 if none has come, or fewer than COUNT
+    /// End after so long without a message; status 1 if too few have come
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Period>,
     /// Envelopes, with id, channel, event, type and time, as JSON lines
@@ -186,6 +187,43 @@ pub(crate) struct Subscribe {
     /// A token [env: ENCKE_TOKEN]
     #[arg(long, env = "ENCKE_TOKEN", hide_env = true)]
     pub(crate) token: Option<String>,
+}
+
+/// Make a token: who may do what on channels.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke token -c encke.toml --subscribe 'news/*' --sub ann
+  encke token --key key.pem --publish '**' --ttl 5m
+  ENCKE_TOKEN=$(encke token -c encke.toml --publish news) encke pub news hello")]
+pub(crate) struct Token {
+    /// Channels to publish to: news, news/*, **; repeatable, or with commas
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub(crate) publish: Vec<String>,
+    /// Channels to read
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub(crate) subscribe: Vec<String>,
+    /// Channels whose members may be seen
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub(crate) presence: Vec<String>,
+    /// Channels whose messages may be forgotten
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub(crate) manage: Vec<String>,
+    /// The user's name, as other members see it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sub: Option<String>,
+    /// How long it is valid, or off [default: 1h]
+    #[arg(long, value_name = "TIME", default_value = "1h", hide_default_value = true)]
+    pub(crate) ttl: OrOff<Period>,
+    /// A private key (PEM) or a secret [default: from the settings]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The name of the key
+    #[arg(long, value_name = "NAME")]
+    pub(crate) kid: Option<String>,
+    /// The server's settings file [env: ENCKE_CONFIG]
+    #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Look a settings file over, without serving anything.

@@ -23,6 +23,7 @@ mod schema;
 mod serve;
 mod status;
 mod subscribe;
+mod token;
 
 use arguments::{Arguments, Command};
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         Command::Pub(publish) => publish::run(publish),
         Command::Sub(subscribe) => subscribe::run(subscribe),
+        Command::Token(token) => token::run(token),
         Command::Check(check) => check::run(check),
         Command::Schema(schema) => schema::run(schema),
         Command::Status(status) => status::run(status),

@@ -10,8 +10,8 @@ fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
 }
 
-const COMMANDS: [&str; 9] =
-    ["serve", "demo", "pub", "sub", "check", "status", "schema", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["serve", "demo", "pub", "sub", "token", "check", "status", "schema", "completions", "man"];
 
 #[test]
 fn every_help_fits_one_screen_and_ends_with_three_examples() {

@@ -1,0 +1,51 @@
+//! `encke token`: makes a token that says who may do what on channels.
+
+use std::process::ExitCode;
+
+use encke_io::clock::Clock;
+use encke_server::settings::{OrOff, Settings};
+use encke_server::{Pass, Signer};
+
+use crate::arguments::Token;
+use crate::{Done, Failure, print};
+
+pub(crate) fn run(arguments: &Token) -> Done {
+    let Token { publish, subscribe, presence, manage, sub, ttl, .. } = arguments;
+    if sub.is_none() && [publish, subscribe, presence, manage].iter().all(|patterns| patterns.is_empty()) {
+        let text = "a token for nobody and nothing? Say who it is for (--sub), or what it allows: --publish, \
+                    --subscribe, --presence or --manage";
+        return Err(Failure::Usage(text.into()));
+    }
+    let expires_unix_s = match ttl {
+        OrOff::Off => None,
+        // What is less than a second is over when it is read.
+        OrOff::On(ttl) => Some(Clock::new().now().unix_s().saturating_add(ttl.duration().as_secs().max(1))),
+    };
+    let token = signer(arguments)?
+        .sign(&Pass {
+            subject: sub.clone(),
+            expires_unix_s,
+            publish: publish.clone(),
+            subscribe: subscribe.clone(),
+            presence: presence.clone(),
+            manage: manage.clone(),
+        })
+        .map_err(Failure::Usage)?;
+    print(&format!("{token}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The key: of its own file, else of the settings.
+fn signer(arguments: &Token) -> Result<Signer, Failure> {
+    let kid = arguments.kid.as_deref();
+    match (&arguments.key, &arguments.config) {
+        (Some(key), _) => Signer::of_file(key, kid).map_err(Failure::CouldNotRun),
+        (None, Some(config)) => Signer::of_settings(&Settings::read(config)?.auth, kid)
+            .map_err(|error| Failure::CouldNotRun(format!("{}: {error}", config.display()))),
+        (None, None) => Err(Failure::Usage(
+            "signed with which key? `--key FILE` (a private key as PEM, or a secret), or `-c FILE`: a settings file \
+             with [[auth.keys]]"
+                .into(),
+        )),
+    }
+}
