@@ -27,9 +27,12 @@ build:
 	$(CARGO) build --release --locked
 
 test:
-	.ci/need python3 cc curl ab wrk h2load strace
+	.ci/need python3 cc curl ab wrk h2load strace node npm chromium nginx haproxy apache2
 	$(CARGO) test --workspace --locked
 	cd bench && python3 -m unittest -q
+	cd client && npm ci --silent --no-audit --no-fund && npm test
+	$(CARGO) build --release --locked
+	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/release/encke npm test
 
 bench: build
 	$(CARGO) build --release --locked --example comet
