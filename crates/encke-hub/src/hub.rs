@@ -529,7 +529,18 @@ impl Hub {
         if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
             self.begins(id, since);
         }
-        let mut gap = self.subscribers[id].rest.as_mut().and_then(|rest| rest.gap.take());
+        let mut gap = None;
+        let subscriber = &mut self.subscribers[id];
+        if let Some(rest) = &mut subscriber.rest {
+            gap = rest.gap.take();
+            for link in &mut rest.links {
+                link.floor = self.channels[link.channel].floor(link.floor);
+            }
+            // Its channels may have changed since it asked: it begins with what it has.
+            if let [only] = rest.links[..] {
+                subscriber.position = subscriber.position.max(only.floor);
+            }
+        }
         if self.is_lost(id) {
             // It stood in line for longer than its first messages were kept.
             let lost = self.lose(id).gap;

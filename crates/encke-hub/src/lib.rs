@@ -1,6 +1,7 @@
 //! The core of push: channels with a history, subscribers that are positions in it, presence.
 //!
-//! It is no server: nothing here reads, writes, waits, starts a thread or asks for the time or for entropy.
+//! It is no server: nothing here reads, writes, waits, starts a thread or asks for the time or for entropy. (The tables
+//! of std draw a seed for their hashes, so that nobody can choose names that collide; nothing depends on their order.)
 //! Two machines with `&mut self` methods exchange values; whoever owns threads carries the values between them.
 //!
 //! ```text

@@ -12,7 +12,7 @@ pub(crate) struct Slab<T> {
 }
 
 #[derive(Debug)]
-enum Place<T> {
+pub(crate) enum Place<T> {
     Used(T),
     Free { next: u32 },
 }

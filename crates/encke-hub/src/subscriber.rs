@@ -110,11 +110,14 @@ impl Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Place;
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
         // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 5 (form, once, state, in line, late), rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
+        // A place that may be free takes no more: the states leave room for that.
+        assert_eq!(size_of::<Place<Subscriber>>(), 40);
         assert_eq!(size_of::<Node>(), 8);
     }
 }
