@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use encke_server::site::{Site, SiteSettings};
 use encke_server::settings::{AuthSettings, PushSettings};
+use encke_server::site::{Site, SiteSettings};
 use encke_server::{
-    Answers, Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request, Server,
-    Socket, SocketMessage, Upgrade,
+    Answers, Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request,
+    Server, Socket, SocketMessage, Upgrade,
 };
 
 /// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
