@@ -18,6 +18,7 @@ pub(crate) fn run(arguments: &Check) -> Done {
         // Opens the roots, which the file alone cannot show to be there.
         Site::new(&settings.site, Vec::new()).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     }
+    settings.auth.try_keys().map_err(Failure::CouldNotRun)?;
     if let OrOff::On(admin) = &settings.server.admin
         && let Some(token) = &admin.token
     {

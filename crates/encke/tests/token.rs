@@ -111,3 +111,22 @@ fn what_cannot_be_signed_is_told_with_what_to_do() {
         assert_eq!(text(&output.stdout), "", "{arguments:?}");
     }
 }
+
+#[test]
+fn a_settings_file_whose_keys_are_not_there_is_told_before_it_is_served() {
+    let (folder, file) = settings("token-check");
+    let check = |file: &str| encke().args(["check", file]).output().expect("the program starts");
+    assert_eq!(check(&file).status.code(), Some(0));
+    for (key, said) in [
+        ("pem = \"absent.pem\"", "auth.keys, number 1: key file"),
+        ("pem = \"secret\"", "it is no PEM file"),
+        ("secret = { file = \"public.pem\" }", "name its file as `pem`"),
+        ("secret = \"too short\"", "9 bytes can be guessed"),
+    ] {
+        let wrong = folder.write("wrong.toml", &format!("[[auth.keys]]\n{key}\n"));
+        let output = check(&wrong);
+        assert_eq!(output.status.code(), Some(1), "{key}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{key}: {error}");
+    }
+}
