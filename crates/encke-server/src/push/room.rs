@@ -90,6 +90,8 @@ pub(crate) enum Letter {
     Requests { core: usize, requests: Vec<Request> },
     /// To the first worker: a batch was taken; whether that core's fan-out lags.
     Taken { core: usize, lagging: bool },
+    /// To the first worker: a core's fan-out has begun to lag, or keeps up again.
+    Lag { core: usize, lagging: bool },
     /// From the first worker.
     Feed(Vec<Feed>),
     /// From the first worker, to the owner of the connection.
@@ -145,7 +147,7 @@ pub(crate) struct Room {
     pub(crate) deliveries: Vec<Delivery>,
     feeds: Vec<Feed>,
     requests: Vec<Request>,
-    /// The hub has more to deliver, or the sequencer to hand out.
+    /// There is something to be done at once.
     pub(crate) pending: bool,
     /// … the hub has.
     hub_pending: bool,
@@ -283,6 +285,11 @@ impl Room {
                     central.lagging[core] = lagging;
                 }
             }
+            Letter::Lag { core, lagging } => {
+                if let Some(central) = &mut self.central {
+                    central.lagging[core] = lagging;
+                }
+            }
             Letter::Feed(feeds) => {
                 self.fanout_since.get_or_insert(now.mono_ns);
                 for feed in feeds {
@@ -316,7 +323,7 @@ impl Room {
         let Some(central) = &mut self.central else {
             if lagging != self.lagging {
                 self.lagging = lagging;
-                self.post(Letter::Taken { core: self.core, lagging });
+                self.post(Letter::Lag { core: self.core, lagging });
             }
             return Vec::new();
         };
@@ -345,7 +352,7 @@ impl Room {
 
     /// The last send of what was on its way is done; how long it took, in ns.
     pub(crate) fn end_fanout(&mut self, now: Now) -> Option<u64> {
-        if self.pending && self.hub_pending {
+        if self.hub_pending {
             return None;
         }
         let since = self.fanout_since.take()?;

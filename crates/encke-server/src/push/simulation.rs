@@ -116,13 +116,9 @@ impl Publisher {
         self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
         self.received.extend(client.take());
         let text = String::from_utf8_lossy(&self.received).into_owned();
-        if let Some(start) = text.find("{\"id\":\"") {
-            if let Some(end) = text[start + 7..].find('"')
-                && text.ends_with("}\n")
-            {
-                let (channel, said) = self.asked.take().expect("it waits for this");
-                known.learn(seed, &text[start + 7..start + 7 + end], &channel, &said);
-            }
+        if text.ends_with("}\n") {
+            let (channel, said) = self.asked.take().expect("it waits for this");
+            known.learn(seed, field(&text, "id"), &channel, &said);
         } else if client.end() != End::Open || client.is_shut() {
             // Nobody knows whether it was published.
             let (_, said) = self.asked.take().expect("it waits for this");
