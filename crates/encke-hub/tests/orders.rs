@@ -13,13 +13,13 @@
 //! |---|---|---|
 //! | a visited node that goes lets the last one take its place, unvisited | `Channel::leaves` without the two moves | 2 |
 //! | a new channel has lost everything there ever was (false gaps) | `lost_to: self.newest` in `Sequencer::found_or_made` | 3 |
-//! | a position right at the loss counts as lost (false gaps) | `>=` in `Hub::begins` | 2 |
+//! | a position right at the loss counts as lost (false gaps) | `>=` in `Core::resume` of start.rs | 1 |
 //! | a pass does not repeat when the head has moved | `Channel::touch` without `again` | 35 |
 //! | a loss told ahead of its place moves the head | `Hub::feed`, `Feed::Lost` | 40 |
 //! | shared bytes fit also those who stand before them | `Encoded::fits` without `after` | 63 |
 //! | of two gaps at once, the last one is told | `Hub::start` | 65 |
 //!
-//! The last three were no plants at first: this test found them, or their like, in the first draft.
+//! The fifth and the last were no plants at first: this test found them in the first draft of the hub.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
