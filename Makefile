@@ -7,7 +7,7 @@ SOAK_MINUTES ?= 10
 
 # What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
-PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-server
+PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-server
 
 .PHONY: help run build test bench lint fmt fuzz soak dist
 
