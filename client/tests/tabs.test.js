@@ -5,8 +5,8 @@ import { test } from 'node:test';
 
 import { envelope, event, reader, Stage } from './stage.js';
 
-// Before Node 21 there is no navigator; without locks a page is gone when it says so.
-globalThis.navigator ??= {};
+// Without locks a page is gone when it says so.
+Object.defineProperty(globalThis, 'navigator', { value: {}, configurable: true });
 const { Counter, Remote } = await import('../out/tabs.js');
 
 const SETTINGS = { url: 'http://test/push/' };

@@ -161,7 +161,7 @@ test('while Encke is down for 20 s behind nginx a page waits; then it resumes, a
     await new Promise((resolve) => setTimeout(resolve, OUTAGE_MS));
     const second = await stack.encke({ port: first.port, settings: SETTINGS });
     await publish(second.port, 'news', 'published before anybody is back');
-    await page.waitForFunction(() => states.at(-1).startsWith('open'), undefined, { timeout: 60_000 });
+    await page.waitForFunction(() => states.at(-1).startsWith('open'));
     await publish(second.port, 'news', 'after');
     const all = await heard(page, 'after');
     const told = await page.evaluate(() => gaps.length);

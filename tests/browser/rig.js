@@ -16,6 +16,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { chromium } from 'playwright-core';
@@ -25,7 +26,7 @@ export const CHAT = join(HERE, '../../examples/chat');
 const ENCKE = process.env.ENCKE ?? join(HERE, '../../target/release/encke');
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /** A page that is slow to load on a machine that is busy is no failure; one that never comes is. */
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 90_000;
 
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
 
@@ -39,6 +40,10 @@ presence = true
 [auth]
 anonymous = ["subscribe", "publish", "presence"]
 `;
+
+/** One program for all tests of a file: to start it is the slowest thing here. */
+let launched;
+after(async () => (await launched)?.close());
 
 /** What a test began, ended in the opposite order. */
 export class Stack {
@@ -67,12 +72,18 @@ export class Stack {
     await writeFile(file, settings);
     const words = ['serve', CHAT, '-c', file, '-l', `127.0.0.1:${port}`, '--admin', '127.0.0.1:0', '-w', '2'];
     const server = await program(ENCKE, words, (line) => /^ {2}site +http:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1]);
-    return this.ended(server, () => server.stop());
+    return this.ended(server, () => server.kill());
   }
 
+  /** A browser: each context that it makes is somebody else's, with nothing in common, and gone with the test. */
   async browser() {
-    const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-    return this.ended(browser, () => browser.close());
+    const browser = await (launched ??= chromium.launch({ executablePath: CHROMIUM, args: FLAGS }));
+    const newContext = async (options) => {
+      const context = await browser.newContext(options);
+      context.setDefaultTimeout(PATIENCE_MS);
+      return this.ended(context, () => context.close());
+    };
+    return { newContext };
   }
 
   /** A relay of bytes that can be cut. */
@@ -122,7 +133,7 @@ async function program(path, words, portOf) {
       await exited;
     },
     async kill() {
-      child.kill('SIGKILL');
+      if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
       await exited;
     },
   };
@@ -276,13 +287,13 @@ export async function listen(page, channel, options = {}) {
 
 /** Waits until a page's stream is open; by which transport. */
 export async function opened(page) {
-  const state = await page.waitForFunction(() => states.at(-1)?.startsWith('open') && states.at(-1), undefined, { timeout: PATIENCE_MS });
+  const state = await page.waitForFunction(() => states.at(-1)?.startsWith('open') && states.at(-1));
   return (await state.jsonValue()).split(' ')[1];
 }
 
 /** Waits until a page has heard this as its last word; all it heard. */
 export async function heard(page, last) {
-  await page.waitForFunction((last) => heard.includes(last), last, { timeout: PATIENCE_MS });
+  await page.waitForFunction((last) => heard.includes(last), last);
   return page.evaluate(() => heard);
 }
 
