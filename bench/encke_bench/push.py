@@ -35,8 +35,6 @@ CYCLES = (10, 100, 1_000, 2_000, 10_000)
 CYCLE_BARRED = 2_000
 # A round of a small crowd is several messages: 7 ms of CPU time are too few to be told from noise.
 RECEIPTS_A_ROUND = 20_000
-STORM_ROUNDS_MAX = 3
-CYCLE_ROUNDS_MAX = 5
 
 ANSWER_SECONDS_MAX = 60
 REST_STEP = 0.005
@@ -292,11 +290,7 @@ def _sustained_row(section: Section, bench: Bench, entry: Entry, entries: list[E
 
 def connect_seconds(bench: Bench) -> float:
     return len(bench.servers_for("push-connect")) * (
-        2 + (bench.rounds + 1) * (0.2 + CONNECT_CROWD * 60e-6) + _storm_rounds(bench) * (1 + STORM_CROWD * 120e-6))
-
-
-def _storm_rounds(bench: Bench) -> int:
-    return min(bench.rounds, STORM_ROUNDS_MAX)
+        2 + (bench.rounds + 1) * (0.2 + CONNECT_CROWD * 60e-6) + bench.rounds * (1 + STORM_CROWD * 120e-6))
 
 
 def connect(bench: Bench, progress: Progress) -> Section:
@@ -309,8 +303,7 @@ def connect(bench: Bench, progress: Progress) -> Section:
                       _entries(bench, "push-connect"))
     storms = []
     for entry in _entries(bench, "push-connect"):  # one after the other: each takes both cores whole
-        storms += _by_rounds(bench, progress, "push-connect, storm",
-                             Crowd("storm", STORM_CROWD, _storm_rounds(bench)), [entry])
+        storms += _by_rounds(bench, progress, "push-connect, storm", Crowd("storm", STORM_CROWD, bench.rounds), [entry])
     section.samples = {"connect": _samples(calm), "storm": _samples(storms)}
     for entry, storm in zip(calm, storms, strict=True):
         name = entry.server.name
@@ -386,11 +379,7 @@ def _slab_bytes() -> int:
 
 def cycle_seconds(bench: Bench) -> float:
     return len(bench.servers_for("push-cycle")) * sum(
-        0.5 + (_cycle_rounds(bench) + 1) * (0.2 + subscribers * 120e-6) for subscribers in CYCLES)
-
-
-def _cycle_rounds(bench: Bench) -> int:
-    return min(bench.rounds, CYCLE_ROUNDS_MAX)
+        0.5 + (bench.rounds + 1) * (0.2 + subscribers * 120e-6) for subscribers in CYCLES)
 
 
 def cycle(bench: Bench, progress: Progress) -> Section:
@@ -400,7 +389,7 @@ def cycle(bench: Bench, progress: Progress) -> Section:
                       ["N", "server", "c s", "c/N µs", "known s", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
                       samples={})
     for subscribers in CYCLES:
-        crowd = Crowd("cycle", subscribers, _cycle_rounds(bench))
+        crowd = Crowd("cycle", subscribers, bench.rounds)
         entries = _by_rounds(bench, progress, "push-cycle", crowd, _entries(bench, "push-cycle", "poll"))
         section.samples[f"{subscribers:,}"] = _samples(entries)
         for entry in entries:
