@@ -416,8 +416,7 @@ impl Pusher {
                 let speaker = socket::Speaker {
                     identity: identity.clone(),
                     publisher: identity.publisher(request),
-                    envelopes,
-                    channel: subscription.channels[0].clone(),
+                    channel: if envelopes { None } else { subscription.channels.first().cloned() },
                 };
                 Ok(Outcome::Upgrade(Upgrade {
                     head,

@@ -50,9 +50,8 @@ pub(crate) struct SocketState {
     pub(crate) message: Vec<u8>,
     pub(crate) message_bytes_max: u64,
     pub(crate) role: Role,
-    /// The answer to the handshake, until its channels are here.
-    pub(crate) greeting: Vec<u8>,
-    /// Answers that wait for a send to end. No more is read meanwhile, so they are bounded by one read.
+    /// The answer to the handshake, until its channels are here; later answers that wait for a send to end. No more
+    /// is read meanwhile, so they are bounded by one read.
     pub(crate) waiting: Vec<u8>,
     /// Publishes without an answer.
     pub(crate) unanswered: u32,
@@ -65,7 +64,6 @@ impl SocketState {
             message: Vec::new(),
             message_bytes_max,
             role,
-            greeting: Vec::new(),
             waiting: Vec::new(),
             unanswered: 0,
         }
@@ -82,9 +80,8 @@ pub(crate) enum Role {
 pub(crate) struct Speaker {
     pub(crate) identity: Identity,
     pub(crate) publisher: u64,
-    /// By `encke.v1`; else payloads go to `channel`.
-    pub(crate) envelopes: bool,
-    pub(crate) channel: Name,
+    /// Where its payloads go; `None`: it speaks `encke.v1`, where envelopes say that.
+    pub(crate) channel: Option<Name>,
 }
 
 /// What a message of a speaker came to.
@@ -102,8 +99,8 @@ pub(crate) enum Deed {
 impl Speaker {
     /// Hears a message; refusals are put down as answers.
     pub(crate) fn hear(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
-        if !self.envelopes {
-            return self.hear_payload(message, out);
+        if let Some(channel) = &self.channel {
+            return self.hear_payload(channel, message, out);
         }
         let SocketMessage::Text(text) = message else {
             put_error(out, None, 400, "encke.v1 speaks in text frames");
@@ -144,8 +141,8 @@ impl Speaker {
         Deed::Nothing
     }
 
-    fn hear_payload(&self, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
-        if !self.identity.may(Act::Publish, &self.channel) {
+    fn hear_payload(&self, channel: &Name, message: SocketMessage<'_>, out: &mut Vec<u8>) -> Deed {
+        if !self.identity.may(Act::Publish, channel) {
             // Without envelopes there is no way to say it but the end.
             websocket::put_close(out, 4403, "you may not publish here");
             return Deed::Close;
@@ -157,7 +154,7 @@ impl Speaker {
         Deed::Publish(
             None,
             encke_hub::Draft {
-                channel: self.channel.clone(),
+                channel: channel.clone(),
                 data: data.into(),
                 content_type,
                 event: None,

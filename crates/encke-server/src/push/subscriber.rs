@@ -98,7 +98,7 @@ impl Core {
         let mut state = Box::new(SocketState::new(message_bytes_max, role));
         match subscription {
             Some(subscription) => {
-                state.greeting = head;
+                state.waiting = head;
                 self.sockets.insert(token.index, state);
                 let place = Place { phase: Phase::Socket, bits: 0, asked, wait_ns: 0 };
                 self.join(token, place, *subscription, entry);
@@ -320,7 +320,7 @@ impl Core {
         let out = self.out.tail(&mut self.buffers);
         if self.conns[token.index as usize].phase == Phase::Socket {
             let Some(state) = self.sockets.get_mut(&token.index) else { return };
-            out.append(&mut state.greeting);
+            out.extend_from_slice(&std::mem::take(&mut state.waiting));
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
                     // The gap first: whoever were told the position alone, and then cut, would never hear of it.
@@ -604,7 +604,7 @@ impl Core {
                             handler.message(said, &mut socket::Answers { out: &mut out });
                         }
                         Role::Push(speaker) => {
-                            let tell = speaker.envelopes;
+                            let tell = speaker.channel.is_none();
                             let deed = speaker.hear(said, &mut out);
                             self.act(token, deed, tell, unanswered, &mut out);
                         }
