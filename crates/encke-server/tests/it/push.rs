@@ -32,6 +32,7 @@ on_every_stand! {
     an_old_client_gets_a_stream_that_ends_with_the_connection,
     who_is_there_is_told,
     a_right_that_is_taken_away_ends_the_stream,
+    the_client_library_is_served_and_kept,
 }
 
 fn stand(stand: Stand) -> Rig {
@@ -688,6 +689,17 @@ fn who_is_there_is_told(on: Stand) {
     drop(bob);
     let left = ann.next();
     assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));
+}
+
+fn the_client_library_is_served_and_kept(on: Stand) {
+    let rig = stand(on);
+    let first = rig.client().get("/encke.js");
+    assert_eq!((first.status, first.field("Content-Type")), (200, Some("text/javascript; charset=utf-8")));
+    assert!(first.text().contains("subscribe"));
+    let tag = first.field("ETag").expect("it has one");
+    let again = format!("GET /encke.js HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n");
+    assert_eq!(rig.client().ask(again).status, 304);
+    assert_eq!(rig.client().get("/encke.json").status, 404);
 }
 
 /// Rights that end: by a reload, for who has a token as for who has none. (The end of a token's time is a case of the
