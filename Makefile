@@ -17,7 +17,7 @@ help:
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
@@ -64,6 +64,7 @@ fuzz:
 soak: build
 	.ci/need python3
 	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
+	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 
 dist:
 	.ci/need python3 cc musl-gcc curl readelf
