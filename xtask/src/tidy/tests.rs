@@ -8,7 +8,7 @@ const CLEAN: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n"),
     (
         "ARCHITECTURE.md",
-        "# Architecture\n\n`encke` `encke-server` `encke-io` `encke-wire` `encke-stats`\n\n`libc`: the gaps.\n\
+        "# Architecture\n\n`encke` `encke-server` `encke-hub` `encke-io` `encke-wire` `encke-stats`\n\n`libc`: the gaps.\n\
          `Worker::turn` begins in `crates/encke-server/src/lib.rs`.\n",
     ),
     ("CHANGELOG.md", "# Changelog\n\n## [0.1.0] - Unreleased\n\n### Added\n\n- All.\n"),
@@ -30,7 +30,7 @@ const CLEAN: &[(&str, &str)] = &[
 /// Rule, path, and what is put at the end of that file (a file that is not there is made).
 const PLANTED: &[(&str, &str, &str)] = &[
     ("arrows", "crates/encke-io/Cargo.toml", "[dependencies]\nencke-server.workspace = true\n"),
-    ("arrows", "crates/encke-hub/Cargo.toml", "[package]\n"),
+    ("arrows", "crates/encke-other/Cargo.toml", "[package]\n"),
     ("unsafe", "crates/encke-server/src/lib.rs", "// SAFETY: no.\nunsafe fn c() {}\n"),
     ("safety", "crates/encke-io/src/more.rs", "//! More.\nfn a() { unsafe { b() } }\n"),
     ("system", "crates/encke-server/src/lib.rs", "#[cfg(target_os = \"linux\")]\nfn c() {}\n"),
