@@ -227,11 +227,23 @@ impl Hub {
                 return Ok(SubscriberId(id));
             }
             let link = Link { channel, place, announced: false, floor: Link::PENDING };
-            let rest = Rest { links: vec![link], member: None, since: Some(since), gap: None };
+            let rest = Rest {
+                links: vec![link],
+                member: None,
+                since: Some(since),
+                asked_ms: now.unix_ms,
+                gap: None,
+            };
             self.subscribers[id].rest = Some(Box::new(rest));
             return Ok(SubscriberId(id));
         }
-        let rest = Rest { links: Vec::with_capacity(channels.len()), member, since: Some(since), gap: None };
+        let rest = Rest {
+            links: Vec::with_capacity(channels.len()),
+            member,
+            since: Some(since),
+            asked_ms: now.unix_ms,
+            gap: None,
+        };
         self.subscribers[id].rest = Some(Box::new(rest));
         for name in &channels {
             self.link(id, name, 0);
@@ -783,16 +795,16 @@ impl Hub {
     fn begins(&mut self, id: u32, since: Since) {
         let subscriber = &mut self.subscribers[id];
         let mut single = [Link { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
-        let links = match &mut subscriber.rest {
-            None => &mut single[..],
+        let (links, asked_ms) = match &mut subscriber.rest {
+            None => (&mut single[..], self.now.unix_ms),
             Some(rest) => {
                 rest.since = None;
-                &mut rest.links[..]
+                (&mut rest.links[..], rest.asked_ms)
             }
         };
         let core =
             start::Core { epoch: self.epoch, head: self.head, now: self.now, channels: &self.channels };
-        let (position, gap) = core.start(since, subscriber.position, links);
+        let (position, gap) = core.start(since, subscriber.position, asked_ms, links);
         subscriber.position = position;
         if gap.is_some() {
             self.spread(id);
@@ -821,7 +833,8 @@ impl Hub {
         if subscriber.rest.is_none() {
             let (channel, place) = (subscriber.channel, subscriber.place);
             let links = vec![Link { channel, place, announced: false, floor: 0 }];
-            subscriber.rest = Some(Box::new(Rest { links, member: None, since: None, gap: None }));
+            subscriber.rest =
+                Some(Box::new(Rest { links, member: None, since: None, asked_ms: 0, gap: None }));
         }
     }
 

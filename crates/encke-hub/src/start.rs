@@ -32,11 +32,17 @@ pub(crate) struct Core<'a> {
 
 impl Core<'_> {
     /// Sets the floors of all links, whose channels are open, and returns the position and the gap. `asked_at` is the
-    /// core's head when the subscriber came.
-    pub(crate) fn start(&self, since: Since, asked_at: u64, links: &mut [Link]) -> (u64, Option<Gap>) {
+    /// core's head when the subscriber came, at `asked_ms` since 1970.
+    pub(crate) fn start(
+        &self,
+        since: Since,
+        asked_at: u64,
+        asked_ms: u64,
+        links: &mut [Link],
+    ) -> (u64, Option<Gap>) {
         let mut gap = None;
         let position = match since {
-            Since::Now => self.now(asked_at, links),
+            Since::Now => self.now(asked_at, asked_ms, links),
             Since::After(from) if from.epoch == self.epoch => {
                 gap = self.resume(from, links).map(|to| (from, Some(to), GapReason::Away));
                 from.offset
@@ -66,15 +72,20 @@ impl Core<'_> {
         (position, gap)
     }
 
-    /// Now is when it asked, or, where nothing was known of its channels then, when the first of them opened. What came
-    /// to the others since then is told; where that is lost already, it begins later: its position must not promise
-    /// what nobody has.
-    fn now(&self, asked_at: u64, links: &mut [Link]) -> u64 {
+    /// Now is when it asked. Of a channel that was not known here then, what was published since that moment is told:
+    /// who polls would otherwise miss what came while its channel was opened, and never know. What is lost already
+    /// moves the beginning: the position must not promise what nobody has.
+    fn now(&self, asked_at: u64, asked_ms: u64, links: &mut [Link]) -> u64 {
         let mut first: Option<u64> = None;
         let mut lost_to = 0;
         for link in links {
             let channel = &self.channels[link.channel];
-            let begins = if link.floor == Link::PENDING { channel.opened_at } else { asked_at };
+            let begins = if link.floor == Link::PENDING {
+                let new = channel.message(channel.index_since(asked_ms));
+                new.map_or(channel.opened_at, |new| channel.opened_at.min(new.offset - 1))
+            } else {
+                asked_at
+            };
             first = Some(first.map_or(begins, |first| first.min(begins)));
             link.floor = channel.lost_to;
             lost_to = lost_to.max(channel.lost_to);

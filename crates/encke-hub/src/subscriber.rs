@@ -67,6 +67,8 @@ pub(crate) struct Rest {
     pub(crate) member: Option<Arc<str>>,
     /// Where it wants to begin, until that is known as a position.
     pub(crate) since: Option<Since>,
+    /// When it came, in milliseconds since 1970.
+    pub(crate) asked_ms: u64,
     /// What it is told with the start.
     pub(crate) gap: Option<Gap>,
 }

@@ -162,6 +162,7 @@ fn plain() -> Rules {
 fn a_stream_starts_and_is_told_what_is_published_then() {
     let mut rig = Rig::new(&plain());
     rig.publish("news", "old");
+    rig.passes(1);
     rig.subscribe(&["news"], Since::Now, Once::Never);
     assert_eq!(rig.said(), ["started 1"]);
     rig.publish("news", "a");
@@ -203,6 +204,17 @@ fn each_way_to_begin_gives_what_it_says() {
     }
 }
 
+/// Who polls is told nothing before its answer: what is published while its channel is on the way would be lost to it.
+#[test]
+fn what_is_published_while_a_channel_is_opened_is_told() {
+    let mut rig = Rig::new(&plain());
+    rig.publish("news", "old");
+    rig.passes(1);
+    rig.subscribe(&["news"], Since::Now, Once::Oldest);
+    rig.publish("news", "new");
+    assert_eq!(rig.said(), ["last 2:new @2"]);
+}
+
 #[test]
 fn one_position_serves_several_channels_in_the_order_of_all() {
     for (since, said) in [
@@ -215,6 +227,7 @@ fn one_position_serves_several_channels_in_the_order_of_all() {
         for channel in ["a", "b", "a", "x", "c", "b"] {
             rig.publish(channel, channel);
         }
+        rig.passes(1);
         let id = rig.subscribe(&["a", "b", "c", "a"], since, Once::Never);
         let mut all = rig.said();
         rig.hub.sent(id);

@@ -630,7 +630,8 @@ fn the_way_in_stays_shut_to_strangers(on: Stand) {
         let answer = rig.client().ask(format!("POST /push/a HTTP/1.1\r\n{fields}Content-Length: 1\r\n\r\nx"));
         assert_eq!(answer.status, status, "{fields}: {answer:?}");
         let read = rig.client().ask(format!("GET /push/a?wait=0 HTTP/1.1\r\n{fields}\r\n"));
-        assert_eq!(read.status == 204, status == 201, "{fields}: {read:?}");
+        // Another core may hear of what was just published a moment later: to that core it is new.
+        assert_eq!(matches!(read.status, 200 | 204), status == 201, "{fields}: {read:?}");
     }
 }
 
@@ -681,6 +682,8 @@ fn who_is_there_is_told(on: Stand) {
     push.channel.push(rules);
     let rig = with(on, push);
     let mut ann = Stream::open(&rig, "/push/room/1?name=ann", "");
+    let joined = ann.next();
+    assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "ann"));
     let bob = Stream::open(&rig, "/push/room/1?name=bob", "");
     let joined = ann.next();
     assert_eq!((joined.event.as_str(), json(&joined.data, "name")), ("encke.join", "bob"));
