@@ -39,7 +39,7 @@ pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
-pub use push::{ChannelSettings, PushSettings};
+pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use reference::{markdown, schema};
 pub use secret::Secret;

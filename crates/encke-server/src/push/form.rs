@@ -128,6 +128,9 @@ impl Encoder for Press {
                 }
             }
             Kind::Payload => {
+                if run.gap.is_some() {
+                    websocket::put_close(out, CLOSE_GAP, "messages are missing");
+                }
                 for message in run.messages.iter() {
                     let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
                     websocket::put_frame(out, opcode, &message.data);
@@ -263,6 +266,10 @@ impl Press {
     }
 }
 
+/// A WebSocket without envelopes has missed messages, and there is no other way to say so.
+pub(crate) const CLOSE_GAP: u16 = 4410;
+/// The first byte of a Close (RFC 6455 §5.2: FIN and opcode 8).
+pub(crate) const CLOSE_BYTE: u8 = 0x88;
 /// Nothing of push may be kept by a cache or changed on its way.
 const CACHING: &[u8] = b"Cache-Control: no-store, no-transform\r\nX-Content-Type-Options: nosniff\r\n";
 const CORS: &[u8] = b"Access-Control-Allow-Origin: *\r\n\

@@ -33,8 +33,6 @@ use crate::worker::Core;
 const UNANSWERED_MAX: u32 = 64;
 /// How long a poll whose time is over waits for its channel before it is looked at again.
 const OPENING_NS: u64 = 100_000_000;
-/// A WebSocket without envelopes has missed messages, and there is no other way to say so.
-const CLOSE_GAP: u16 = 4410;
 
 /// How a connection listens.
 struct Place {
@@ -261,7 +259,7 @@ impl Core {
                 if self.conns[token.index as usize].has(SENDING) {
                     return self.stash(token, bytes);
                 }
-                self.send_shared(token, bytes);
+                self.send_stream(token, bytes);
             }
             What::Last(bytes) => {
                 // The hub knows it no longer.
@@ -287,6 +285,16 @@ impl Core {
     fn stash(&mut self, token: Token, bytes: Arc<[u8]>) {
         if let Some(room) = &mut self.room {
             room.stash.insert(token.index, bytes);
+        }
+    }
+
+    /// The next bytes of a stream. A Close among them is its end: payloads alone cannot say that messages are missing.
+    fn send_stream(&mut self, token: Token, bytes: Arc<[u8]>) {
+        let conn = &self.conns[token.index as usize];
+        let closes = conn.phase == Phase::Socket && bytes.first() == Some(&form::CLOSE_BYTE);
+        self.send_shared(token, bytes);
+        if closes {
+            self.end_after(token, CloseReason::Overrun);
         }
     }
 
@@ -332,7 +340,7 @@ impl Core {
                     socket::put_ok(out, None, &format!(",\"id\":\"{position}\""));
                 }
                 (_, Some(_)) => {
-                    websocket::put_close(out, CLOSE_GAP, "messages are missing");
+                    websocket::put_close(out, form::CLOSE_GAP, "messages are missing");
                     self.end_after(token, CloseReason::Overrun);
                 }
                 (_, None) => {}
@@ -400,7 +408,7 @@ impl Core {
     fn overrun(&mut self, token: Token) {
         if self.conns[token.index as usize].phase == Phase::Socket {
             let out = self.out.tail(&mut self.buffers);
-            websocket::put_close(out, CLOSE_GAP, "too slow: messages are missing");
+            websocket::put_close(out, form::CLOSE_GAP, "too slow: messages are missing");
             self.end_after(token, CloseReason::Overrun);
             self.settle(token);
         } else {
@@ -444,11 +452,15 @@ impl Core {
         if !room.stash.is_empty()
             && let Some(bytes) = room.stash.remove(&token.index)
         {
-            return self.send_shared(token, bytes);
+            return self.send_stream(token, bytes);
         }
         if id.0 != NONE {
             room.hub.sent(id);
             room.pending = true;
+        }
+        if self.conns[token.index as usize].has(PAUSED) {
+            // What came while something was being sent is dealt with: there is room for more.
+            self.settle(token);
         }
     }
 

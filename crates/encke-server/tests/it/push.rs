@@ -33,6 +33,8 @@ on_every_stand! {
     who_is_there_is_told,
     a_right_that_is_taken_away_ends_the_stream,
     the_client_library_is_served_and_kept,
+    a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end,
+    a_socket_of_payloads_that_missed_something_is_closed,
 }
 
 fn stand(stand: Stand) -> Rig {
@@ -692,6 +694,52 @@ fn who_is_there_is_told(on: Stand) {
     drop(bob);
     let left = ann.next();
     assert_eq!((left.event.as_str(), json(&left.data, "name")), ("encke.leave", "bob"));
+}
+
+/// What arrives while an answer is being sent waits; afterwards the socket is read again.
+fn a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end(on: Stand) {
+    let rig = stand(on);
+    let mut socket = Socket::open(&rig, "/push/a", "encke.v1");
+    socket.text();
+    let payload = [b'p'; 100];
+    for round in 0..20 {
+        for _ in 0..200 {
+            socket.say(Opcode::Ping, &payload);
+        }
+        for pong in 0..200 {
+            assert_eq!(socket.hear().0, 10, "round {round}, pong {pong}");
+        }
+    }
+}
+
+/// A WebSocket of payloads cannot say that messages are missing, but by its end.
+fn a_socket_of_payloads_that_missed_something_is_closed(on: Stand) {
+    let mut push = PushSettings::default();
+    push.channel.push(encke_server::settings::ChannelSettings {
+        messages: 4,
+        policy: encke_server::settings::OverrunPolicy::Skip,
+        ..encke_server::settings::ChannelSettings::default()
+    });
+    let rig = with(on, push);
+    let mut client = rig.narrow_client();
+    client.send(handshake("/push/a", ""));
+    assert_eq!(client.head().status, 101);
+    let mut socket = Socket(client);
+    wait_for_subscribers(&rig, 1);
+    let text = "x".repeat(200_000);
+    for _ in 0..40 {
+        assert_eq!(publish(&rig, "a", &text).status, 201);
+    }
+    let mut heard = 0;
+    loop {
+        let (opcode, payload) = socket.hear();
+        if opcode == 8 {
+            assert_eq!(u16::from_be_bytes(payload[..2].try_into().expect("a code")), 4410);
+            break;
+        }
+        heard += 1;
+        assert!(heard < 40, "it has missed nothing: the case shows nothing");
+    }
 }
 
 fn the_client_library_is_served_and_kept(on: Stand) {
