@@ -26,7 +26,7 @@ pub use client::{Answer, Client, Cut, End};
 pub use folder::Folder;
 
 /// How long a case waits for what must come. Only a failing case ever waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The times of a server whose case is not about them.
 const AMPLE_MS: u64 = 60_000;
