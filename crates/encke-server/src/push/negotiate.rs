@@ -146,8 +146,7 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
         Some(Shape::Ws) | None => {}
     }
     // Who takes anything, or names none of ours, gets the message itself.
-    const OFFERED: [&str; 5] =
-        ["*/*", "text/event-stream", "application/x-ndjson", "application/json", "text/html"];
+    const OFFERED: [&str; 4] = ["text/event-stream", "application/x-ndjson", "application/json", "text/html"];
     let lines = request.all(Known::Accept);
     let named = |offer: &str| {
         lines.clone().any(|line| {
@@ -157,7 +156,7 @@ pub(crate) fn wish(request: &Request<'_>, query: &Query, channels: usize) -> Wis
             })
         })
     };
-    let offered: Vec<&str> = OFFERED[1..].iter().copied().filter(|offer| named(offer)).collect();
+    let offered: Vec<&str> = OFFERED.iter().copied().filter(|offer| named(offer)).collect();
     match accept::preferred(lines.clone(), &offered).and_then(|place| offered.get(place)) {
         Some(&"text/event-stream") => Wish::Messages(sse),
         Some(&"application/x-ndjson") => Wish::Messages(Kind::Ndjson),
