@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use encke_io::changes::Changes;
 use encke_io::socket::Watched;
 use encke_io::{Done, Job, Now};
 use encke_wire::websocket;
@@ -114,6 +115,8 @@ pub(crate) struct Tray {
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
     watches: RefCell<Vec<(u16, Watched)>>,
+    /// Given back by handlers of earlier plans, and cleared.
+    changes: RefCell<Vec<Changes>>,
     asks: RefCell<Vec<Ask>>,
 }
 
@@ -137,6 +140,19 @@ impl Desk {
     /// Has [`Handler::watched`] called whenever a descriptor is readable.
     pub fn watch(&self, watched: Watched) {
         self.tray.watches.borrow_mut().push((self.handler, watched));
+    }
+
+    /// Notices of changed files, to be given back when the handler ends; `None` if the system has no more.
+    pub(crate) fn changes(&self) -> Option<Changes> {
+        let kept = self.tray.changes.borrow_mut().pop();
+        kept.or_else(|| Changes::new().ok())
+    }
+
+    /// Gives back what [`Desk::changes`] gave: another handler of this worker will want it, and to close it
+    /// would hold the worker up.
+    pub(crate) fn give_back(&self, mut changes: Changes) {
+        changes.clear();
+        self.tray.changes.borrow_mut().push(changes);
     }
 
     /// Asks something of push.

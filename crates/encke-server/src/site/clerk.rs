@@ -165,6 +165,9 @@ impl Clerk {
 impl Drop for Clerk {
     fn drop(&mut self) {
         self.shared.clerks.fetch_sub(1, Ordering::Relaxed);
+        if let Some(changes) = self.watch.end() {
+            self.desk.give_back(changes);
+        }
     }
 }
 

@@ -51,7 +51,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use encke_io::changes::Changes;
 use encke_io::files::FileId;
 
 use crate::handler::{Desk, Handler, Mount};
@@ -142,6 +141,7 @@ impl Shared {
 
 impl Mount for Site {
     fn open(&self, desk: Desk) -> Box<dyn Handler> {
-        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, Changes::new().ok()))
+        let changes = desk.changes();
+        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, changes))
     }
 }

@@ -81,6 +81,11 @@ impl Watch {
         }
     }
 
+    /// Tells of nothing from now on: what told it goes back to whom it came from.
+    pub(super) const fn end(&mut self) -> Option<Changes> {
+        self.changes.take()
+    }
+
     /// Another number whenever a notice was read or a folder came to be watched: what was found by way of
     /// watched folders is still so if the number is still the same.
     pub(super) const fn epoch(&self) -> u64 {

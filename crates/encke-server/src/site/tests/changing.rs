@@ -17,6 +17,22 @@ fn a_file_written_anew_is_served_anew() {
 }
 
 #[test]
+fn what_told_one_site_of_changes_tells_the_next_of_its_own() {
+    let scene = Scene::new("handed-on");
+    scene.write("a.txt", "one");
+    let site = site(&scene, "");
+    let mut stage = Stage::of(&site);
+    for text in ["two", "three", "four"] {
+        assert_eq!(stage.get("/a.txt").status, 200);
+        // The next opens before the one before it ends, as in a reload.
+        stage.handler = site.open(Desk::new(0, Rc::clone(&stage.tray)));
+        assert_eq!(stage.get("/a.txt").status, 200);
+        scene.write("a.txt", text);
+        assert_eq!(stage.get("/a.txt").text(), text);
+    }
+}
+
+#[test]
 fn a_file_replaced_by_rename_is_served_anew() {
     let scene = Scene::new("renamed");
     scene.write("a.txt", "one");

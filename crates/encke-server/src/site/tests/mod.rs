@@ -87,6 +87,13 @@ struct Answer {
     prepared: bool,
 }
 
+/// A site whose root is the scene.
+fn site(scene: &Scene, settings: &str) -> Site {
+    let mut settings: SiteSettings = toml::from_str(settings).expect("valid settings");
+    settings.root = scene.path("");
+    Site::new(&[settings], Vec::new()).expect("a site")
+}
+
 impl Stage {
     fn new(scene: &Scene, settings: &str) -> Self {
         Self::forbidding(scene, settings, Vec::new())
@@ -108,9 +115,7 @@ impl Stage {
 
     /// A worker that nobody tells of changes.
     fn deaf(scene: &Scene, settings: &str) -> Self {
-        let mut settings: SiteSettings = toml::from_str(settings).expect("valid settings");
-        settings.root = scene.path("");
-        let site = Site::new(&[settings], Vec::new()).expect("a site");
+        let site = site(scene, settings);
         Self::with(|desk| Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), desk, None)))
     }
 
