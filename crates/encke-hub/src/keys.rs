@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::limits::KEYS_MAX;
-use crate::message::Draft;
+use crate::message::{Draft, IdempotencyKey, Message};
 use crate::name::Name;
 
 /// Keys and what came of them.
@@ -75,15 +75,26 @@ impl Keys {
     /// Remembers that a draft was published; a key is in no scope twice. At most `most` keys are kept a scope.
     pub(crate) fn remember(&mut self, mono_ns: u64, draft: &Draft, offset: u64, most: usize) {
         let Some(key) = &draft.key else { return };
+        let publish = Publish { offset, fingerprint: fingerprint(draft) };
+        self.enter(mono_ns, &draft.channel, key, publish, most);
+    }
+
+    /// Remembers the key of a message that was published in an earlier life. The oldest ones come first.
+    pub(crate) fn recall(&mut self, mono_ns: u64, message: &Message, key: &IdempotencyKey, most: usize) {
+        let fingerprint = hash(&message.data, &message.content_type, &message.event);
+        self.enter(mono_ns, &message.channel, key, Publish { offset: message.offset, fingerprint }, most);
+    }
+
+    fn enter(&mut self, mono_ns: u64, channel: &Name, key: &IdempotencyKey, publish: Publish, most: usize) {
         if most == 0 {
             return;
         }
         self.numbered += 1;
         let number = self.numbered;
-        let scope = Arc::new(Scope { channel: draft.channel.clone(), publisher: key.publisher });
+        let scope = Arc::new(Scope { channel: channel.clone(), publisher: key.publisher });
         let known = self.scopes.entry(Arc::clone(&scope)).or_default();
         let name: Arc<str> = (*key.key).into();
-        known.published.insert(Arc::clone(&name), Publish { offset, fingerprint: fingerprint(draft) });
+        known.published.insert(Arc::clone(&name), publish);
         known.order.push_back((number, name));
         while known.order.len() > most {
             known.forget_oldest();
@@ -91,6 +102,15 @@ impl Keys {
         self.order.push_back(Entry { mono_ns, number, scope });
         while self.order.len() > KEYS_MAX {
             self.forget_oldest();
+        }
+    }
+
+    /// Forgets a draft that was not published after all.
+    pub(crate) fn forget(&mut self, channel: &Name, key: &IdempotencyKey) {
+        let scope = Scope { channel: channel.clone(), publisher: key.publisher };
+        if let Some(known) = self.scopes.get_mut(&scope) {
+            known.published.remove(&*key.key);
+            known.order.retain(|(_, name)| **name != *key.key);
         }
     }
 
@@ -127,8 +147,12 @@ impl Known {
 
 /// 64 bits of what a draft says. Whoever finds two drafts with the same ones deceives only itself: the key is its own.
 fn fingerprint(draft: &Draft) -> u64 {
+    hash(&draft.data, &draft.content_type, &draft.event)
+}
+
+fn hash(data: &[u8], content_type: &Option<Box<str>>, event: &Option<Box<str>>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (&draft.data, &draft.content_type, &draft.event).hash(&mut hasher);
+    (data, content_type, event).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -178,6 +202,20 @@ mod tests {
         assert_eq!(keys.expire(102, 100), Some(103));
         assert_eq!(keys.look(&draft("x", 1, "b", b"")), Repeat::No);
         assert_eq!(keys.look(&draft("x", 1, "c", b"")), Repeat::Of(4));
+    }
+
+    #[test]
+    fn what_was_not_published_after_all_may_be_published_and_is_known_for_its_whole_window() {
+        let mut keys = Keys::default();
+        let one = draft("a", 1, "k", b"x");
+        keys.remember(0, &one, 7, 2);
+        keys.forget(&one.channel, one.key.as_ref().expect("it has one"));
+        assert_eq!(keys.look(&one), Repeat::No);
+        keys.remember(50, &one, 9, 2);
+        assert_eq!(keys.expire(100, 100), Some(150), "the first time is over");
+        assert_eq!(keys.look(&one), Repeat::Of(9));
+        assert_eq!(keys.expire(150, 100), None);
+        assert!(keys.scopes.is_empty());
     }
 
     #[test]

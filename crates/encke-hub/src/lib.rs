@@ -48,8 +48,10 @@ pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
 pub use pattern::{Pattern, PatternError};
 pub use position::{Epoch, Position, PositionError, Since, SinceError};
-pub use rules::{ChannelRules, Overrun, Rules};
-pub use sequencer::{Info, Published, Refusal, Saved, SavedChannel, Sequencer};
+pub use rules::{Ack, ChannelRules, Overrun, Rules};
+pub use sequencer::{
+    Commit, Info, Published, Publishing, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
+};
 pub use subscriber::{Once, SubscriberId};
 pub use values::{Feed, Request};
 

@@ -45,3 +45,7 @@ pub const KEYS_MAX: usize = 65_536;
 /// How often a core where nothing happens is told how far the stream is, in ns: 1 s. It costs such a core a wake; a
 /// position of a second ago lasts as long as the history of any channel.
 pub const HEAD_NS: u64 = 1_000_000_000;
+
+/// Offsets that may be given between two commits of a store. 4 billion: a month at 1,000 a second with a store that
+/// fails.
+pub const CEILING: u64 = 1 << 32;

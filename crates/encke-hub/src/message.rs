@@ -74,6 +74,16 @@ impl Flags {
     /// The server itself says something, such as who has joined.
     pub const CONTROL: Self = Self(2);
 
+    /// As a number, for keeping.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From what [`Flags::bits`] said. Bits without a meaning are kept.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// Whether all of `other` are among these.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

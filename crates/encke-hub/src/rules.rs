@@ -1,5 +1,7 @@
 //! What is kept, how long, and what happens to those who are late: the settings of the hub.
 
+use std::fmt::Write as _;
+
 use crate::name::Name;
 use crate::pattern::Pattern;
 
@@ -46,9 +48,20 @@ pub struct ChannelRules {
     pub policy: Overrun,
     /// Whether joining and leaving is told in the channel, and members are listed.
     pub presence: bool,
-    /// Whether a message is stored before it is acknowledged and delivered. The hub only carries this to whoever
-    /// stores.
+    /// Whether messages are stored, and outlive the process.
     pub durable: bool,
+    /// When a message of a durable channel is acknowledged and delivered.
+    pub ack: Ack,
+}
+
+/// When a message of a durable channel is acknowledged and delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ack {
+    /// Once it is stored.
+    #[default]
+    Stored,
+    /// At once; it is stored soon afterwards. An end without warning may lose the last ones, and begins a new epoch.
+    Memory,
 }
 
 /// What happens to a subscriber that was so slow that the ring of its channel has passed it.
@@ -80,6 +93,18 @@ impl Rules {
     }
 }
 
+impl Rules {
+    /// Which channels are durable, as text: the same text, the same channels.
+    pub(crate) fn durability(&self) -> Box<str> {
+        let mut text = String::new();
+        for (pattern, rules) in &self.patterns {
+            let _infallible = writeln!(text, "{pattern} {}", rules.durable);
+        }
+        let _infallible = write!(text, "** {}", self.default.durable);
+        text.into()
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -105,6 +130,7 @@ impl Default for ChannelRules {
             policy: Overrun::Disconnect,
             presence: false,
             durable: false,
+            ack: Ack::Stored,
         }
     }
 }

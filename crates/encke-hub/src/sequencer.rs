@@ -23,13 +23,19 @@ use std::sync::Arc;
 use crate::Now;
 use crate::keys::{Keys, Repeat};
 use crate::limits::{HEAD_NS, KEY_BYTES_MAX, LABEL_BYTES_MAX};
-use crate::message::{Draft, Flags, Message};
+use crate::message::{Draft, Flags, IdempotencyKey, Message};
 use crate::name::Name;
 use crate::position::{Epoch, Position};
 use crate::roster::{self, Roster};
-use crate::rules::{ChannelRules, Rules};
+use crate::rules::{Ack, ChannelRules, Rules};
 use crate::slab::Slab;
 use crate::values::{Feed, Request};
+
+mod durable;
+
+pub use durable::{Commit, Stored, Ticket};
+
+use durable::Durable;
 
 /// The order of all messages, and the histories of all channels.
 #[derive(Debug)]
@@ -54,6 +60,8 @@ pub struct Sequencer {
     /// When cores to which nothing else was told are told of the head.
     heads_ns: u64,
     keys: Keys,
+    /// Where messages are stored, if they are.
+    durable: Option<Durable>,
 }
 
 #[derive(Debug)]
@@ -115,9 +123,31 @@ pub struct Published {
     pub subscribers: u32,
     /// It had been published before, under the same key.
     pub repeated: bool,
+    /// It has yet to be stored: an end without warning may lose it.
+    pub early: bool,
 }
 
-/// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`].
+/// How far a publish is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Publishing {
+    /// Published.
+    Done(Published),
+    /// It is when it is stored: [`Sequencer::committed`] answers the ticket.
+    Waits(Ticket),
+}
+
+impl Publishing {
+    /// What became of it, if that is known.
+    pub const fn done(self) -> Option<Published> {
+        match self {
+            Self::Done(published) => Some(published),
+            Self::Waits(_) => None,
+        }
+    }
+}
+
+/// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`] and what the
+/// store is to blame for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The payload is larger than allowed.
@@ -142,6 +172,12 @@ pub enum Refusal {
     BadEvent,
     /// The media type is empty, too long or has control characters.
     BadType,
+    /// The disk is full.
+    NoSpace,
+    /// The store failed.
+    NotStored,
+    /// The store has not answered for so long that there are no offsets left to give.
+    Stalled,
 }
 
 /// What there is of a channel.
@@ -161,8 +197,8 @@ pub struct Info {
     pub members: usize,
 }
 
-/// All histories, to be written down and taken up again by [`Sequencer::restore`]. Keys of publishes and members are
-/// not among them: those of the next life begin anew.
+/// All histories, to be written down and taken up again by [`Sequencer::restore`]. Members are not among them, nor the
+/// keys of publishes to channels that are not durable: those of the next life begin anew.
 #[derive(Clone, Debug)]
 pub struct Saved {
     /// The life of the stream, which goes on.
@@ -171,6 +207,10 @@ pub struct Saved {
     pub newest: u64,
     /// Up to where messages of channels that are not here were lost.
     pub forgotten_to: u64,
+    /// The same of durable channels.
+    pub durable_forgotten_to: u64,
+    /// Which channels were durable ([`Commit::durability`]).
+    pub durability: Box<str>,
     /// Channels with messages, least recently used first.
     pub channels: Vec<SavedChannel>,
 }
@@ -182,8 +222,10 @@ pub struct SavedChannel {
     pub name: Name,
     /// Up to which offset messages were lost.
     pub lost_to: u64,
+    /// It is durable: its messages were stored as they came.
+    pub durable: bool,
     /// What is kept, oldest first.
-    pub messages: Vec<Arc<Message>>,
+    pub messages: Vec<Stored>,
 }
 
 impl Sequencer {
@@ -203,60 +245,114 @@ impl Sequencer {
             timers: 0,
             heads_ns: 0,
             keys: Keys::default(),
+            durable: None,
         }
     }
 
-    /// A stream that goes on where it was saved, under rules that may be others.
-    pub fn restore(saved: Saved, rules: Arc<Rules>, cores: usize) -> Self {
+    /// A stream with a store, which goes on where it was saved, under rules that may be others. Offsets up to
+    /// `ceiling` may be given before the next commit.
+    pub fn restore(now: Now, saved: Saved, ceiling: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(saved.epoch, rules, cores);
         sequencer.newest = saved.newest;
         sequencer.forgotten_to = saved.forgotten_to;
-        for SavedChannel { name, lost_to, messages } in saved.channels {
+        sequencer.durable = Some(Durable::new(ceiling, saved.durable_forgotten_to, saved.durability));
+        let mut keys: Vec<Stored> = Vec::new();
+        let mut durability = Vec::new();
+        for SavedChannel { name, lost_to, durable, messages } in saved.channels {
             let at = sequencer.found_or_made(&name);
             let channel = &mut sequencer.channels[at];
             channel.lost_to = lost_to;
-            channel.bytes = messages.iter().map(|message| message.charge()).sum();
-            channel.ring = messages.into();
+            channel.bytes = messages.iter().map(|stored| stored.message.charge()).sum();
+            channel.ring = messages.iter().map(|stored| Arc::clone(&stored.message)).collect();
             sequencer.memory += channel.bytes;
-            sequencer.uses.begin(&mut sequencer.channels, at);
+            if !messages.is_empty() {
+                sequencer.uses.begin(&mut sequencer.channels, at);
+            }
+            keys.extend(messages.into_iter().filter(|stored| stored.key.is_some()));
+            durability.push((name, durable));
+        }
+        sequencer.obey_durability(&durability);
+        for (name, _) in durability {
+            let Some(&at) = sequencer.names.get(&name) else { continue };
             sequencer.trim(at);
             sequencer.arm(at);
             sequencer.forget_if_unused(at);
+        }
+        keys.sort_by_key(|stored| stored.message.offset);
+        for Stored { message, key } in keys {
+            let age_ns = now.unix_ms.saturating_sub(message.unix_ms).saturating_mul(1_000_000);
+            if let Some(key) = key
+                && age_ns < sequencer.key_window_ns()
+            {
+                let moment_ns = now.mono_ns.saturating_sub(age_ns);
+                sequencer.keys.recall(moment_ns, &message, &key, sequencer.rules.keys);
+            }
         }
         sequencer.trim_memory(None);
         sequencer
     }
 
-    /// Publishes.
+    /// Publishes. To a durable channel that is not acknowledged early it waits for its commit.
     ///
     /// # Errors
     /// See [`Refusal`]; then nothing has changed.
-    pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Published, Refusal> {
+    pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Publishing, Refusal> {
         self.check(&draft)?;
+        let found = self.names.get(&draft.channel).copied();
+        let rules = found.map_or_else(|| *self.rules.of(&draft.channel), |at| self.channels[at].rules);
+        let most = self.rules.channels;
+        let room = found.is_some() || self.channels.len() < most;
+        let mut early = false;
+        if rules.durable
+            && let Some(durable) = &mut self.durable
+        {
+            early = rules.ack == Ack::Memory && durable.may_be_early();
+            if !early {
+                return if room { Ok(self.stage(draft)) } else { Err(Refusal::TooManyChannels { most }) };
+            }
+        }
         self.keys.expire(now.mono_ns, self.key_window_ns());
         match self.keys.look(&draft) {
             Repeat::No => {}
             Repeat::Other => return Err(Refusal::KeyMismatch),
             Repeat::Of(offset) => {
                 let subscribers = self.find(&draft.channel).map_or(0, |channel| channel.subscribers);
-                return Ok(Published { position: self.at(offset), subscribers, repeated: true });
+                let position = self.at(offset);
+                return Ok(Publishing::Done(Published { position, subscribers, repeated: true, early }));
             }
         }
-        let most = self.rules.channels;
-        if !self.names.contains_key(&draft.channel) && self.channels.len() >= most {
+        if !room {
             return Err(Refusal::TooManyChannels { most });
         }
+        let offset = self.next_offset().ok_or(Refusal::Stalled)?;
         let at = self.found_or_made(&draft.channel);
-        let offset = self.newest + 1;
         self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
-        let Draft { channel, data, content_type, event, flags, key: _ } = draft;
-        let text = std::str::from_utf8(&data).is_ok();
-        let flags = flags.without(Flags::CONTROL);
-        let message =
-            Message { offset, channel, data, text, content_type, event, unix_ms: now.unix_ms, flags };
-        self.append(at, message);
+        let key = draft.key.clone();
+        self.say(at, draft.place(offset, now.unix_ms), key);
         let subscribers = self.channels[at].subscribers;
-        Ok(Published { position: self.at(offset), subscribers, repeated: false })
+        let position = self.at(offset);
+        Ok(Publishing::Done(Published { position, subscribers, repeated: false, early }))
+    }
+
+    /// The offset of what is published now, if there is one to give.
+    fn next_offset(&self) -> Option<u64> {
+        let next = self.newest + 1;
+        let free = self.durable.as_ref().is_none_or(|durable| next <= durable.most());
+        free.then_some(next)
+    }
+
+    /// Gives a message its place; it is stored later if its channel is durable.
+    fn say(&mut self, at: u32, message: Message, key: Option<IdempotencyKey>) {
+        let message = Arc::new(message);
+        if self.channels[at].rules.durable
+            && let Some(durable) = &mut self.durable
+        {
+            if self.channels[at].ring.is_empty() {
+                durable.lose(&self.channels[at].name, self.channels[at].lost_to);
+            }
+            durable.owe(Arc::clone(&message), key);
+        }
+        self.append(at, message);
     }
 
     /// Forgets the messages of a channel; ids go on, and whoever has not seen all of them is told of the gap. Says
@@ -292,7 +388,7 @@ impl Sequencer {
         self.at(self.newest)
     }
 
-    /// Up to which offset messages of channels that no longer exist were lost.
+    /// Up to which offset messages of channels that no longer exist, and were not durable, were lost.
     pub fn forgotten_to(&self) -> u64 {
         self.forgotten_to
     }
@@ -336,15 +432,25 @@ impl Sequencer {
 
     /// Takes new rules; they hold at once for what is kept.
     pub fn reload(&mut self, rules: Arc<Rules>) {
+        let durable = |(_, channel): (u32, &Channel)| (channel.name.clone(), channel.rules.durable);
+        let durability: Vec<(Name, bool)> = match &self.durable {
+            Some(_) => self.channels.iter().map(durable).collect(),
+            None => Vec::new(),
+        };
         self.rules = rules;
         self.ages.clear();
         for at in 0..self.channels.places() {
             let Some(channel) = self.channels.get_mut(at) else { continue };
             channel.rules = *self.rules.of(&channel.name);
             channel.timer = 0;
-            self.trim(at);
-            self.arm(at);
-            self.tell_of_loss(at);
+        }
+        self.obey_durability(&durability);
+        for at in 0..self.channels.places() {
+            if self.channels.get(at).is_some() {
+                self.trim(at);
+                self.arm(at);
+                self.tell_of_loss(at);
+            }
         }
         self.trim_memory(None);
     }
@@ -352,21 +458,29 @@ impl Sequencer {
     /// All histories as they are.
     pub fn save(&self) -> Saved {
         let mut channels = Vec::new();
-        let mut forgotten_to = self.forgotten_to;
+        let (mut newest, mut forgotten_to, mut durable_forgotten_to) = (self.newest, self.forgotten_to, 0);
+        if let Some(durable) = &self.durable {
+            newest = newest.max(durable.reserved_to());
+            durable_forgotten_to = durable.forgotten_to;
+        }
         for (_, channel) in self.channels.iter().filter(|(_, channel)| channel.ring.is_empty()) {
-            forgotten_to = forgotten_to.max(channel.lost_to);
+            let forgotten = if channel.rules.durable { &mut durable_forgotten_to } else { &mut forgotten_to };
+            *forgotten = channel.lost_to.max(*forgotten);
         }
         let mut next = self.uses.oldest;
         while next != NONE {
             let channel = &self.channels[next];
+            let stored = |message: &Arc<Message>| Stored { message: Arc::clone(message), key: None };
             channels.push(SavedChannel {
                 name: channel.name.clone(),
                 lost_to: channel.lost_to,
-                messages: channel.ring.iter().cloned().collect(),
+                durable: channel.rules.durable && self.durable.is_some(),
+                messages: channel.ring.iter().map(stored).collect(),
             });
             next = channel.newer;
         }
-        Saved { epoch: self.epoch, newest: self.newest, forgotten_to, channels }
+        let durability = self.rules.durability();
+        Saved { epoch: self.epoch, newest, forgotten_to, durable_forgotten_to, durability, channels }
     }
 
     // ── What cores ask ──────────────────────────────────────────────────────────────────────────────────────────
@@ -542,12 +656,12 @@ impl Sequencer {
     // ── Histories ───────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Gives a message its place.
-    fn append(&mut self, at: u32, message: Message) {
+    fn append(&mut self, at: u32, message: Arc<Message>) {
         self.newest = message.offset;
         let charge = message.charge();
         let channel = &mut self.channels[at];
         let first = channel.ring.is_empty();
-        channel.ring.push_back(Arc::new(message));
+        channel.ring.push_back(message);
         channel.bytes += charge;
         self.memory += charge;
         if first {
@@ -565,8 +679,10 @@ impl Sequencer {
 
     /// Tells a channel that a member has come or gone.
     fn tell(&mut self, now: Now, at: u32, event: &str, member: &str) {
+        // Who comes and goes is not worth more than those who publish: without an offset it is not told.
+        let Some(offset) = self.next_offset() else { return };
         let message = Message {
-            offset: self.newest + 1,
+            offset,
             channel: self.channels[at].name.clone(),
             data: roster::told(member),
             text: true,
@@ -575,7 +691,7 @@ impl Sequencer {
             unix_ms: now.unix_ms,
             flags: Flags::CONTROL,
         };
-        self.append(at, message);
+        self.say(at, message, None);
     }
 
     /// Drops what a channel may not keep by its own rules. The newest message stays.
@@ -636,6 +752,11 @@ impl Sequencer {
         channel.gone += 1;
         channel.lost_to = message.offset;
         self.memory -= charge;
+        if channel.rules.durable
+            && let Some(durable) = &mut self.durable
+        {
+            durable.lose(&channel.name, message.offset);
+        }
         if channel.ring.is_empty() {
             self.uses.end(&mut self.channels, at);
         }
@@ -667,13 +788,18 @@ impl Sequencer {
         if let Some(&at) = self.names.get(name) {
             return at;
         }
+        let rules = *self.rules.of(name);
+        let forgotten_to = match &self.durable {
+            Some(durable) if rules.durable => durable.forgotten_to,
+            _ => self.forgotten_to,
+        };
         let at = self.channels.insert(Channel {
             name: name.clone(),
-            rules: *self.rules.of(name),
+            rules,
             ring: VecDeque::new(),
             gone: 0,
             bytes: 0,
-            lost_to: self.forgotten_to,
+            lost_to: forgotten_to,
             readers: vec![Reader::default(); self.cores.len()].into(),
             subscribers: 0,
             roster: Roster::default(),
@@ -689,7 +815,10 @@ impl Sequencer {
     fn forget_if_unused(&mut self, at: u32) {
         let channel = &self.channels[at];
         if channel.ring.is_empty() && !channel.readers.iter().any(|reader| reader.wanted) {
-            self.forgotten_to = self.forgotten_to.max(channel.lost_to);
+            match &mut self.durable {
+                Some(durable) if channel.rules.durable => durable.forget(&channel.name, channel.lost_to),
+                _ => self.forgotten_to = self.forgotten_to.max(channel.lost_to),
+            }
             self.names.remove(&channel.name);
             self.channels.remove(at);
         }
@@ -822,6 +951,13 @@ impl fmt::Display for Refusal {
             }
             Self::BadType => {
                 write!(f, "a media type has 1 to {LABEL_BYTES_MAX} bytes and no control characters")
+            }
+            Self::NoSpace => {
+                f.write_str("there is no space left to store it; channels that are not durable go on")
+            }
+            Self::NotStored => f.write_str("it could not be stored; the server's log says why"),
+            Self::Stalled => {
+                f.write_str("the store has not answered for so long that ids have run out; try later")
             }
         }
     }

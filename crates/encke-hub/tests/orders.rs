@@ -324,8 +324,8 @@ impl World {
                 flags: Flags::default(),
                 key: None,
             };
-            let Published { position, .. } =
-                self.sequencer.publish(self.now, draft).expect("it is within limits");
+            let published = self.sequencer.publish(self.now, draft).expect("it is within limits");
+            let Published { position, .. } = published.done().expect("no store is waited for");
             assert_eq!(position.epoch, self.epoch);
             self.tally.published += 1;
             self.records(channel, position.offset, hash);
@@ -688,7 +688,8 @@ impl World {
 
     fn restarts(&mut self) {
         let saved = self.sequencer.save();
-        self.sequencer = Sequencer::restore(saved, Arc::clone(&self.rules), self.cores.len());
+        self.sequencer =
+            Sequencer::restore(self.now, saved, u64::MAX, Arc::clone(&self.rules), self.cores.len());
         self.begins_anew();
         self.looks();
         self.tally.restarts += 1;

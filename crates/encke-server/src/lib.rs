@@ -37,6 +37,7 @@ pub mod settings;
 #[cfg(test)]
 mod simulation;
 pub mod site;
+mod state;
 mod transport;
 mod worker;
 

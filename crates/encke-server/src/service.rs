@@ -16,11 +16,13 @@ use crate::admin::Admin;
 use crate::handler::Mount;
 use crate::log::AccessLog;
 use crate::plan::MountPoint;
+use crate::push::archive::Archive;
 use crate::push::plan::PushPlan;
 use crate::push::rights::Openness;
 use crate::server::{Door, Options, Running, Server};
 use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};
 use crate::site::{Site, SiteSettings};
+use crate::state;
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -72,6 +74,9 @@ impl Service {
         let connections = connections(settings, doors.len() + inherited.len());
         // Before the sites, which never serve it: a file that is not there yet could not be known to them.
         let log = AccessLog::start(&settings.log)?;
+        if let Some(folder) = &settings.server.state_dir {
+            state::prepare(folder)?;
+        }
         let pages = pages(&mut notes)?;
         note_backlog(settings, &mut notes);
 
@@ -92,7 +97,11 @@ impl Service {
         .mount("/", pages);
         if settings.push.enabled {
             let openness = openness(settings, &doors);
-            server = server.push_by(PushPlan::new(&settings.push, &settings.auth, openness)?);
+            let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
+            if let Some(folder) = &settings.server.state_dir {
+                plan = plan.stored_in(Archive::open(folder)?);
+            }
+            server = server.push_by(plan);
         }
         if inherited.is_empty() {
             for door in doors {

@@ -347,6 +347,17 @@ impl Settings {
         if let Err((place, message)) = self.push.rules() {
             wrong(&["push", "channel", &place.to_string(), "pattern"], message);
         }
+        for (place, channel) in self.push.channel.iter().enumerate() {
+            let mut wrong = |key: &str, message: &str| {
+                wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
+            };
+            if channel.durable && self.push.enabled && self.server.state_dir.is_none() {
+                wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
+            }
+            if !channel.durable && channel.ack != push::Ack::default() {
+                wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
+            }
+        }
         let prefix = &self.push.prefix;
         if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
             wrong(

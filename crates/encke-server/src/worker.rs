@@ -35,8 +35,8 @@ use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::push::room::{Letter, Room};
-use crate::push::socket::SocketState;
+use crate::push::room::{self, Letter, Room};
+use crate::push::socket::{Codec, SocketState};
 use crate::record::Record;
 use crate::request::Request;
 
@@ -156,7 +156,8 @@ pub(crate) struct Core {
     /// Push, if it is on.
     pub(crate) room: Option<Box<Room>>,
     /// What WebSockets keep beside their slots, by place.
-    pub(crate) sockets: HashMap<u32, Box<SocketState>>,
+    pub(crate) sockets: HashMap<u32, SocketState>,
+    pub(crate) codec: Codec,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -224,6 +225,7 @@ impl<R: Reactor> Worker<R> {
             log: shared.log,
             room: None,
             sockets: HashMap::new(),
+            codec: Codec::default(),
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -240,7 +242,7 @@ impl<R: Reactor> Worker<R> {
         };
         core.mount(plan);
         if let Some(push) = &plan.push {
-            let room = Room::new(Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
+            let room = Room::new(now, Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
             core.room = Some(Box::new(room));
         }
         let mut worker = Self { reactor, core };
@@ -262,7 +264,15 @@ impl<R: Reactor> Worker<R> {
     /// Turns until the worker is told to stop and is empty.
     pub(crate) fn run(mut self) -> Result<(), Fault> {
         while self.turn()? == Turn::Go {}
+        self.end();
         Ok(())
+    }
+
+    /// It has had its last turn.
+    pub(crate) fn end(&mut self) {
+        if let Some(room) = &mut self.core.room {
+            room.end(self.core.now);
+        }
     }
 
     /// One turn; drawn at the top.
@@ -284,7 +294,8 @@ impl<R: Reactor> Worker<R> {
         self.end_turn();
         // From here on a message rings; one that came in before is looked at in the next turn.
         self.core.inbox_left |= !self.core.link.sleep();
-        let over = matches!(self.core.stage, Stage::Draining { .. }) && self.core.open == 0;
+        let free = self.core.room.as_ref().is_none_or(|room| room.may_end());
+        let over = matches!(self.core.stage, Stage::Draining { .. }) && self.core.open == 0 && free;
         Ok(if over { Turn::Over } else { Turn::Go })
     }
 
@@ -422,6 +433,9 @@ impl<R: Reactor> Worker<R> {
         }
         self.core.trade();
         self.submit();
+        if let Some(job) = self.core.room.as_mut().and_then(|room| room.take_job(self.core.now)) {
+            self.reactor.submit(Token::NONE, Op::Offload(job));
+        }
         let end_ns = self.reactor.now().mono_ns + SLICE_NS;
         for _ in 0..SLICE_PARTS {
             let more = self.core.push_slice(SLICE_DELIVERIES);
@@ -607,6 +621,11 @@ impl Core {
                 let watching = self.handlers.iter_mut().flatten().find(|one| one.watches.contains(&token));
                 if let Some(mounted) = watching {
                     mounted.handler.watched();
+                }
+            }
+            Event::Offloaded { key: room::COMMIT, done } => {
+                if let Some(room) = &mut self.room {
+                    room.committed(self.now, done);
                 }
             }
             Event::Offloaded { key, done } => {

@@ -18,9 +18,10 @@ const ROOMS: &[Room] = &[
     Room { name: "encke", below: &["encke-server", "encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
     Room {
         name: "encke-server",
-        below: &["encke-hub", "encke-io", "encke-wire", "encke-stats"],
+        below: &["encke-broker", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
+    Room { name: "encke-broker", below: &["encke-hub"], unsafe_in: &[] },
     Room { name: "encke-hub", below: &[], unsafe_in: &[] },
     Room { name: "encke-io", below: &[], unsafe_in: &["crates/encke-io/"] },
     Room { name: "encke-wire", below: &[], unsafe_in: &["crates/encke-wire/src/scan/"] },

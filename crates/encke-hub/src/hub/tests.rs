@@ -71,7 +71,7 @@ impl Rig {
 
     fn publish(&mut self, channel: &str, data: &str) -> u64 {
         let published = self.sequencer.publish(self.now, draft(channel, data)).expect("it is within limits");
-        published.position.offset
+        published.done().expect("no store is waited for").position.offset
     }
 
     /// Carries everything between the two machines until there is nothing.

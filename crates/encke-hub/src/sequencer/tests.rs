@@ -29,15 +29,19 @@ fn sequencer(change: impl FnOnce(&mut Rules)) -> Sequencer {
 }
 
 fn publish(sequencer: &mut Sequencer, now: Now, channel: &str) -> u64 {
-    let published = sequencer.publish(now, draft(channel, b"0123456789")).expect("it is within limits");
-    published.position.offset
+    published(sequencer.publish(now, draft(channel, b"0123456789"))).position.offset
+}
+
+/// What came of a publish that waits for no store.
+fn published(publishing: Result<Publishing, Refusal>) -> Published {
+    publishing.expect("it is within limits").done().expect("no store is waited for")
 }
 
 /// Offsets that are kept of a channel.
 fn kept(sequencer: &Sequencer, channel: &str) -> Vec<u64> {
     let saved = sequencer.save();
     let found = saved.channels.iter().find(|saved| saved.name == name(channel));
-    found.map_or_else(Vec::new, |saved| saved.messages.iter().map(|message| message.offset).collect())
+    found.map_or_else(Vec::new, |saved| saved.messages.iter().map(|stored| stored.message.offset).collect())
 }
 
 /// What a core is told, as text: `open a 0-5: 1 2`, `3`, `lost a 4`.
@@ -157,7 +161,7 @@ fn the_charge_is_the_sum_of_all_messages_after_every_step() {
         }
         let saved = sequencer.save();
         let messages = saved.channels.iter().flat_map(|channel| &channel.messages);
-        assert_eq!(sequencer.memory(), messages.map(|message| message.charge()).sum::<u64>());
+        assert_eq!(sequencer.memory(), messages.map(|stored| stored.message.charge()).sum::<u64>());
         assert!(sequencer.memory() <= 5_000);
         assert!(saved.channels.iter().all(|channel| !channel.messages.is_empty()));
         most = most.max(sequencer.memory());
@@ -172,11 +176,11 @@ fn a_publish_with_a_key_happens_once() {
         key: Some(IdempotencyKey { publisher: 1, key: "k".into() }),
         ..draft("news", data)
     };
-    let first = sequencer.publish(at(0), keyed(b"a")).expect("it is within limits");
-    let again = sequencer.publish(at(999), keyed(b"a"));
-    assert_eq!(again, Ok(Published { repeated: true, ..first }));
+    let first = published(sequencer.publish(at(0), keyed(b"a")));
+    let again = published(sequencer.publish(at(999), keyed(b"a")));
+    assert_eq!(again, Published { repeated: true, ..first });
     assert_eq!(sequencer.publish(at(999), keyed(b"b")), Err(Refusal::KeyMismatch));
-    let later = sequencer.publish(at(1_000), keyed(b"b")).expect("its window has ended");
+    let later = published(sequencer.publish(at(1_000), keyed(b"b")));
     assert_eq!((later.repeated, later.position.offset), (false, 2));
 }
 
@@ -210,7 +214,7 @@ fn what_may_not_be_published_is_refused_and_leaves_nothing() {
     assert_eq!(sequencer.publish(at(0), draft("b", b"")), Err(Refusal::TooManyChannels { most: 1 }));
     let control = Draft { flags: Flags::CONTROL.with(Flags::KEY_FRAME), ..draft("a", b"") };
     sequencer.publish(at(0), control).expect("flags are no fault");
-    let flags = sequencer.save().channels[0].messages[1].flags;
+    let flags = sequencer.save().channels[0].messages[1].message.flags;
     assert_eq!(flags, Flags::KEY_FRAME);
 }
 
@@ -289,8 +293,8 @@ fn subscribers_of_all_cores_are_counted() {
         sequencer.want(core, &news);
         sequencer.count(core, &news, 5, 2);
     }
-    let published = sequencer.publish(at(0), draft("news", b"")).expect("it is within limits");
-    assert_eq!(published.subscribers, 6);
+    let subscribers = published(sequencer.publish(at(0), draft("news", b""))).subscribers;
+    assert_eq!(subscribers, 6);
     sequencer.unwant(0, &news);
     sequencer.count(0, &news, 9, 0);
     sequencer.count(1, &news, 0, 9);
@@ -328,7 +332,7 @@ fn what_is_saved_goes_on_in_the_same_epoch() {
     assert_eq!(saved.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     let mut rules = Rules::default();
     rules.default.messages = 2;
-    let mut second = Sequencer::restore(saved, Arc::new(rules), 1);
+    let mut second = Sequencer::restore(at(0), saved, u64::MAX, Arc::new(rules), 1);
     assert_eq!((second.newest(), second.forgotten_to()), (first.newest(), 5));
     assert_eq!((kept(&second, "a"), kept(&second, "b")), (vec![4, 6], vec![2]));
     assert_eq!(publish(&mut second, at(1), "a"), 7);
@@ -337,7 +341,7 @@ fn what_is_saved_goes_on_in_the_same_epoch() {
     assert_eq!(second.expire(at(0)), Some(600_000 * 1_000_000));
     let charges = |sequencer: &Sequencer| {
         let saved = sequencer.save();
-        saved.channels.iter().flat_map(|one| &one.messages).map(|message| message.charge()).sum::<u64>()
+        saved.channels.iter().flat_map(|one| &one.messages).map(|stored| stored.message.charge()).sum::<u64>()
     };
     assert_eq!(second.memory(), charges(&second));
 }

@@ -25,6 +25,7 @@ use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
 use crate::reply::{Body, Reply};
 use crate::request::{Kept, Request};
 
+pub(crate) mod archive;
 pub(crate) mod envelope;
 pub(crate) mod form;
 mod negotiate;

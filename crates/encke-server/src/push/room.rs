@@ -12,9 +12,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    Delivery, Draft, Feed, Hub, Name, Now as HubNow, Position, Published, Refusal, Request, Sequencer, Since,
+    Delivery, Draft, Feed, Hub, Name, Now as HubNow, Position, Published, Publishing, Refusal, Request,
+    Sequencer, Since, Ticket,
 };
-use encke_io::Now;
+use encke_io::{Done, Job, Now};
 
 use super::envelope;
 use super::form::{Kind, Press};
@@ -25,6 +26,8 @@ use crate::exchange::{Exchange, Link, Message};
 use crate::log::Entry;
 use crate::reply::{Body, Reply};
 
+/// The key of the job that stores a commit: no handler has so high a number.
+pub(crate) const COMMIT: u64 = u64::MAX;
 /// Messages in one batch for another worker. At 100 bytes each a batch is some 25 KiB of references.
 const FEED_BATCH: usize = 256;
 /// Messages the hub beside the sequencer takes in a turn.
@@ -94,6 +97,8 @@ pub(crate) enum Letter {
     Lag { core: usize, lagging: bool },
     /// From the first worker.
     Feed(Vec<Feed>),
+    /// To the first worker: a worker has ended, and asks for nothing more.
+    Gone { core: usize },
     /// From the first worker, to the owner of the connection.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
@@ -164,7 +169,32 @@ struct Central {
     /// A batch is on its way to this core.
     outstanding: Vec<bool>,
     lagging: Vec<bool>,
+    /// Cores that have ended.
+    gone: Vec<bool>,
+    /// What waits for a commit, by number.
+    orders: HashMap<u64, Order>,
+    numbered: u64,
+    /// Which of an order's messages a ticket is for.
+    tickets: HashMap<Ticket, (u64, usize)>,
     held: VecDeque<Held>,
+}
+
+/// What somebody has asked for, until all of it is known.
+struct Order {
+    whose: Whose,
+    results: Vec<Option<Result<Published, Refusal>>>,
+    /// How many results are missing.
+    open: usize,
+}
+
+/// Who is to be told.
+enum Whose {
+    /// A publisher by HTTP.
+    Publisher { exchange: Exchange, lines: bool, trace: bool },
+    /// A publisher by WebSocket; whether it wants to know.
+    Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
+    /// Somebody who has had channels forgotten.
+    Remover { exchange: Exchange },
 }
 
 /// An answer that waits for the fan-out.
@@ -183,12 +213,21 @@ enum Held {
 }
 
 impl Room {
-    pub(crate) fn new(plan: Arc<PushPlan>, core: usize, cores: usize, date: [u8; 29]) -> Self {
+    pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize, date: [u8; 29]) -> Self {
         let central = (core == 0).then(|| {
+            let rules = Arc::clone(&plan.rules);
+            let sequencer = match plan.archive.as_ref().and_then(|archive| archive.take()) {
+                Some(found) => Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores),
+                None => Sequencer::new(plan.epoch, rules, cores),
+            };
             Box::new(Central {
-                sequencer: Sequencer::new(plan.epoch, Arc::clone(&plan.rules), cores),
+                sequencer,
                 outstanding: vec![false; cores],
                 lagging: vec![false; cores],
+                gone: vec![false; cores],
+                orders: HashMap::new(),
+                numbered: 0,
+                tickets: HashMap::new(),
                 held: VecDeque::new(),
             })
         });
@@ -290,6 +329,12 @@ impl Room {
                     central.lagging[core] = lagging;
                 }
             }
+            Letter::Gone { core } => {
+                if let Some(central) = &mut self.central {
+                    central.gone[core] = true;
+                    central.lagging[core] = false;
+                }
+            }
             Letter::Feed(feeds) => {
                 self.fanout_since.get_or_insert(now.mono_ns);
                 for feed in feeds {
@@ -336,7 +381,7 @@ impl Room {
             self.hub.feed(moment, feed);
         }
         for (core, link) in self.links.iter().enumerate() {
-            if core == self.core || central.outstanding[core] {
+            if core == self.core || central.outstanding[core] || central.gone[core] {
                 continue;
             }
             let mut feeds = Vec::new();
@@ -348,6 +393,58 @@ impl Room {
         }
         self.next_ns = central.sequencer.expire(moment);
         self.release(now)
+    }
+
+    /// A commit for the pool, if there is something to store and none is on its way. What became of it comes by
+    /// [`Room::committed`].
+    pub(crate) fn take_job(&mut self, now: Now) -> Option<Job> {
+        let (central, archive) = (self.central.as_mut()?, self.plan.archive.as_ref()?);
+        let commit = central.sequencer.take_commit(hub_now(now));
+        let due_ns = central.sequencer.commit_due_ns();
+        self.next_ns = self.next_ns.into_iter().chain(due_ns).min();
+        let (commit, archive) = (commit?, Arc::clone(archive));
+        Some(Job { key: COMMIT, run: Box::new(move || Box::new(archive.commit(&commit)) as Done) })
+    }
+
+    /// A commit has ended; `None`: the pool is too busy for it, or it has panicked.
+    pub(crate) fn committed(&mut self, now: Now, done: Option<Done>) {
+        let outcome = done.and_then(|done| done.downcast::<Result<(), Refusal>>().ok());
+        let outcome = outcome.map_or(Err(Refusal::NotStored), |outcome| *outcome);
+        let Some(central) = &mut self.central else { return };
+        for (ticket, result) in central.sequencer.committed(hub_now(now), outcome) {
+            let Some((number, place)) = central.tickets.remove(&ticket) else { continue };
+            let Some(order) = central.orders.get_mut(&number) else { continue };
+            order.results[place] = Some(result);
+            order.open -= 1;
+            if order.open == 0
+                && let Some(order) = central.orders.remove(&number)
+            {
+                self.published += central.hold(now, order);
+            }
+        }
+        self.pending = true;
+    }
+
+    /// Whether it may end: nobody asks for anything any more, and nothing waits for the disk.
+    pub(crate) fn may_end(&self) -> bool {
+        let Some(central) = &self.central else { return true };
+        let others = central.gone.iter().enumerate().filter(|(core, _)| *core != self.core);
+        let alone = self.links.is_empty() || others.into_iter().all(|(_, gone)| *gone);
+        alone && !central.sequencer.is_committing() && central.orders.is_empty()
+    }
+
+    /// The worker ends. The first one has waited for the others, and stores what there is.
+    pub(crate) fn end(&mut self, now: Now) {
+        match (&mut self.central, &self.plan.archive) {
+            (Some(central), Some(archive)) => {
+                // Also what was not worth a commit of its own.
+                let moment = HubNow { mono_ns: u64::MAX, ..hub_now(now) };
+                let commit = central.sequencer.take_commit(moment);
+                archive.close(commit.as_deref(), &central.sequencer.save());
+            }
+            (Some(_), None) => {}
+            (None, _) => self.post(Letter::Gone { core: self.core }),
+        }
     }
 
     /// The last send of what was on its way is done; how long it took, in ns.
@@ -410,20 +507,12 @@ impl Room {
 
     /// Does what was asked, on the first worker.
     fn settle(&mut self, now: Now, ask: Ask) {
-        let moment = hub_now(now);
         let Some(central) = &mut self.central else { return };
         match ask {
             Ask::Publish(publish) => {
                 let Publish { exchange, drafts, lines, trace } = publish;
-                let results = drafts.into_iter().map(|draft| central.sequencer.publish(moment, draft));
-                match tell(results, lines) {
-                    Ok(told) => {
-                        self.published += told.published;
-                        let traced = trace.then_some(now.mono_ns);
-                        central.held.push_back(Held::Told { exchange, told, traced });
-                    }
-                    Err(reply) => exchange.answer(reply),
-                }
+                let whose = Whose::Publisher { exchange, lines, trace };
+                self.published += central.publish(now, whose, drafts);
             }
             Ask::Info { exchange, channel, members } => {
                 exchange.answer(match central.sequencer.info(&channel) {
@@ -438,7 +527,9 @@ impl Room {
                 for channel in &channels {
                     central.sequencer.delete(channel);
                 }
-                exchange.answer(Reply::new(204).with("Cache-Control", "no-store"));
+                let waits = central.sequencer.stored().map(Publishing::Waits);
+                let results = waits.into_iter().map(Ok).collect();
+                central.order(now, Whose::Remover { exchange }, results);
             }
         }
         self.pending = true;
@@ -448,23 +539,101 @@ impl Room {
     fn hear(&mut self, now: Now, spoken: Spoken) {
         let Some(central) = &mut self.central else { return };
         let Spoken { core, token, reference, draft, tell } = spoken;
-        let mut answer = Vec::new();
-        match central.sequencer.publish(hub_now(now), draft) {
-            Ok(published) => {
-                let Published { position, subscribers, repeated } = published;
-                self.published += u64::from(!repeated);
-                let fields = format!(",\"id\":\"{position}\",\"subscribers\":{subscribers}");
-                super::socket::put_ok(&mut answer, reference, &fields);
-            }
-            Err(refusal) => {
-                super::socket::put_error(&mut answer, reference, status(&refusal), &refusal.to_string());
-            }
-        }
-        if !tell {
-            answer.clear();
-        }
-        central.held.push_back(Held::Heard { core, token, answer });
+        let whose = Whose::Speaker { core, token, reference, tell };
+        self.published += central.publish(now, whose, vec![draft]);
         self.pending = true;
+    }
+}
+
+impl Central {
+    /// Publishes in order, up to the first message that is refused; returns how many are published already.
+    fn publish(&mut self, now: Now, whose: Whose, drafts: Vec<Draft>) -> u64 {
+        let mut results = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let result = self.sequencer.publish(hub_now(now), draft);
+            let refused = result.is_err();
+            results.push(result);
+            if refused {
+                break;
+            }
+        }
+        self.order(now, whose, results)
+    }
+
+    /// Answers when all results are known.
+    fn order(&mut self, now: Now, whose: Whose, results: Vec<Result<Publishing, Refusal>>) -> u64 {
+        let number = self.numbered + 1;
+        let mut order = Order { whose, results: Vec::with_capacity(results.len()), open: 0 };
+        for (place, result) in results.into_iter().enumerate() {
+            order.results.push(match result {
+                Ok(Publishing::Done(published)) => Some(Ok(published)),
+                Ok(Publishing::Waits(ticket)) => {
+                    self.tickets.insert(ticket, (number, place));
+                    order.open += 1;
+                    None
+                }
+                Err(refusal) => Some(Err(refusal)),
+            });
+        }
+        if order.open == 0 {
+            return self.hold(now, order);
+        }
+        self.numbered = number;
+        self.orders.insert(number, order);
+        0
+    }
+
+    /// Everything is known: the answer waits for the fan-out alone. Returns how many messages were published.
+    fn hold(&mut self, now: Now, order: Order) -> u64 {
+        let results = order.results.into_iter().flatten();
+        match order.whose {
+            Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
+                Ok(told) => {
+                    let published = told.published;
+                    let traced = trace.then_some(now.mono_ns);
+                    self.held.push_back(Held::Told { exchange, told, traced });
+                    published
+                }
+                Err(reply) => {
+                    exchange.answer(reply);
+                    0
+                }
+            },
+            Whose::Speaker { core, token, reference, tell } => {
+                let mut answer = Vec::new();
+                let mut new = 0;
+                for result in results {
+                    match result {
+                        Ok(Published { position, subscribers, repeated, early }) => {
+                            new += u64::from(!repeated);
+                            let stored = if early { ",\"stored\":false" } else { "" };
+                            let fields =
+                                format!(",\"id\":\"{position}\",\"subscribers\":{subscribers}{stored}");
+                            super::socket::put_ok(&mut answer, reference, &fields);
+                        }
+                        Err(refusal) => {
+                            let text = refusal.to_string();
+                            super::socket::put_error(&mut answer, reference, status(&refusal), &text);
+                        }
+                    }
+                }
+                if !tell {
+                    answer.clear();
+                }
+                self.held.push_back(Held::Heard { core, token, answer });
+                new
+            }
+            Whose::Remover { exchange } => {
+                exchange.answer(match results.into_iter().find_map(Result::err) {
+                    None => Reply::new(204).with("Cache-Control", "no-store"),
+                    Some(error) => refusal(
+                        status(&error),
+                        format!("{error}; the channel is forgotten until the server starts again"),
+                    ),
+                });
+                0
+            }
+        }
     }
 }
 
@@ -499,12 +668,13 @@ impl Told {
 fn tell(results: impl Iterator<Item = Result<Published, Refusal>>, lines: bool) -> Result<Told, Reply> {
     let mut ids: Vec<Position> = Vec::new();
     let mut subscribers: u64 = 0;
-    let mut repeats = 0;
+    let (mut repeats, mut early) = (0, false);
     for result in results {
         match result {
             Ok(published) => {
                 repeats += usize::from(published.repeated);
                 subscribers += u64::from(published.subscribers);
+                early |= published.early;
                 ids.push(published.position);
             }
             Err(error) => {
@@ -527,7 +697,13 @@ fn tell(results: impl Iterator<Item = Result<Published, Refusal>>, lines: bool) 
     }
     json.extend_from_slice(format!("\"subscribers\":{subscribers}").as_bytes());
     let repeated = repeats > 0 && repeats == ids.len();
-    Ok(Told { status: if repeated { 200 } else { 201 }, json, published: (ids.len() - repeats) as u64 })
+    let status = match (repeated, early) {
+        (true, _) => 200,
+        // It is yet to be stored.
+        (false, true) => 202,
+        (false, false) => 201,
+    };
+    Ok(Told { status, json, published: (ids.len() - repeats) as u64 })
 }
 
 fn status(refusal: &Refusal) -> u16 {
@@ -535,7 +711,8 @@ fn status(refusal: &Refusal) -> u16 {
         Refusal::TooLarge { .. } => 413,
         Refusal::KeyMismatch => 422,
         Refusal::ReservedEvent | Refusal::KeyTooLong | Refusal::BadEvent | Refusal::BadType => 400,
-        Refusal::TooManyChannels { .. } => 503,
+        Refusal::TooManyChannels { .. } | Refusal::NotStored | Refusal::Stalled => 503,
+        Refusal::NoSpace => 507,
     }
 }
 

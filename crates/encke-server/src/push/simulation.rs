@@ -459,6 +459,7 @@ fn run(seed: u64, sum: &mut Sum) {
         };
         let Some(worker) = &mut workers[number] else { continue };
         if worker.turn().expect("a simulated wait never fails") == Turn::Over {
+            worker.end();
             worker.core.assert_empty(seed);
             workers[number] = None;
             if workers.iter().all(Option::is_none) {

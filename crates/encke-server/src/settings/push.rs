@@ -30,6 +30,8 @@ pub struct PushSettings {
     pub retry: Period,
     /// Origins whose pages may subscribe and publish beside the page's own; `*` is all.
     pub origins: Vec<String>,
+    /// Whether messages are compressed for WebSockets that offer it (permessage-deflate): once for all of a channel.
+    pub compress: bool,
     /// What may lie in the kernel unsent for one subscriber (TCP_NOTSENT_LOWAT): what is later waits in the ring, where
     /// `policy` sees it.
     pub unsent: ByteSize,
@@ -54,6 +56,7 @@ impl Default for PushSettings {
             heartbeat: Period::seconds(25),
             retry: Period::seconds(2),
             origins: Vec::new(),
+            compress: true,
             unsent: ByteSize::of(16 * 1024),
             dead_after: Period::seconds(60),
             publish_lag: "10ms".parse().expect("a duration"),
@@ -78,6 +81,11 @@ pub struct ChannelSettings {
     pub policy: Policy,
     /// Whether it is told who comes and goes, and who is there.
     pub presence: bool,
+    /// Whether messages are stored in `server.state_dir` and outlive the process, also one that is killed. What is kept
+    /// is the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
+    pub durable: bool,
+    /// When a message of a durable channel is acknowledged and delivered.
+    pub ack: Ack,
 }
 
 impl Default for ChannelSettings {
@@ -90,8 +98,22 @@ impl Default for ChannelSettings {
             age: Period::seconds(rules.age_ms / 1_000),
             policy: Policy::Disconnect,
             presence: rules.presence,
+            durable: rules.durable,
+            ack: Ack::Stored,
         }
     }
+}
+
+/// `ack`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ack {
+    /// Once it is stored: 201 means that it survives a kill and the loss of power.
+    #[default]
+    Stored,
+    /// At once, with a 202; it is stored soon afterwards. An end without warning may lose the last ones: the ids of all
+    /// channels begin anew then, and every subscriber that comes back is told of a gap.
+    Memory,
 }
 
 /// `policy`
@@ -145,7 +167,11 @@ impl PushSettings {
                         Policy::Latest => Overrun::Latest,
                     },
                     presence: channel.presence,
-                    durable: false,
+                    durable: channel.durable,
+                    ack: match channel.ack {
+                        Ack::Stored => encke_hub::Ack::Stored,
+                        Ack::Memory => encke_hub::Ack::Memory,
+                    },
                 },
             );
         }

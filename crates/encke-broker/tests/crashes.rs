@@ -1,0 +1,372 @@
+//! The store on a disk that loses power: whatever was not synced is gone, or half of it is.
+//!
+//! A run publishes, trims, deletes and restarts at random through a real sequencer. The disk counts its syncs; at one of
+//! them, each in its turn, the power goes. Then the store is opened again and held against what had been acknowledged.
+//!
+//! That it finds faults was tried by planting some:
+//!
+//! | planted | where | what the test said |
+//! |---|---|---|
+//! | the commit is not synced (`Durability::None`) | `Store::commit` | a loss is silent, seed 1 |
+//! | answers whatever became of the commit | `committed(…, Ok(()))` in this file | a loss is silent, seed 3 |
+//! | no ceiling | `newest = known.newest` in `read` | an offset may come again, seed 1 |
+//! | the lost are not written | no `lost.insert` in `write` | a loss is silent, seed 1 |
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use encke_broker::{Contents, End, Opener, Store};
+use encke_hub::{
+    Ack, ChannelRules, Commit, Draft, Epoch, Flags, IdempotencyKey, Name, Now, Publishing, Refusal, Rules,
+    Sequencer, Ticket,
+};
+use redb::StorageBackend;
+
+/// A disk with a cache that forgets.
+#[derive(Debug, Default)]
+struct Disk {
+    synced: Vec<u8>,
+    cached: Vec<u8>,
+    /// Writes since the last sync, in order.
+    writes: Vec<(usize, Vec<u8>)>,
+    syncs: u64,
+    /// The power goes at this sync.
+    fails_at: Option<u64>,
+    /// There is space for so many bytes.
+    space: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<Mutex<Disk>>);
+
+impl Shared {
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opener(&self) -> Opener {
+        let disk = self.clone();
+        Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
+    }
+
+    /// The power was gone and is back. Of what was not synced, some writes have reached the disk all the same.
+    fn restart(&self, random: &mut Random) {
+        let mut disk = self.disk();
+        let writes = std::mem::take(&mut disk.writes);
+        let mut bytes = std::mem::take(&mut disk.synced);
+        for (at, data) in writes {
+            if random.below(2) == 0 && at + data.len() <= bytes.len() {
+                bytes[at..at + data.len()].copy_from_slice(&data);
+            }
+        }
+        disk.synced = bytes.clone();
+        disk.cached = bytes;
+        disk.fails_at = None;
+    }
+}
+
+fn off() -> io::Error {
+    io::Error::other("the power is gone")
+}
+
+impl StorageBackend for Shared {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk().cached.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let disk = self.disk();
+        let at = offset as usize;
+        let bytes = disk.cached.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut disk = self.disk();
+        if disk.space.is_some_and(|space| len as usize > space) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        disk.cached.resize(len as usize, 0);
+        // Sizes are part of the file's entry, which the file system keeps in its journal.
+        disk.synced.resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = self.disk();
+        disk.syncs += 1;
+        if disk.fails_at.is_some_and(|at| disk.syncs >= at) {
+            return Err(off());
+        }
+        disk.synced = disk.cached.clone();
+        disk.writes.clear();
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut disk = self.disk();
+        if disk.fails_at.is_some_and(|at| disk.syncs >= at) {
+            return Err(off());
+        }
+        let at = offset as usize;
+        let place = disk.cached.get_mut(at..at + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        place.copy_from_slice(data);
+        disk.writes.push((at, data.to_vec()));
+        Ok(())
+    }
+}
+
+/// Xorshift64*: the same seed, the same run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % most
+    }
+}
+
+const NAMES: [&str; 4] = ["disk/a", "disk/b", "disk/c", "memory"];
+const KEPT: usize = 4;
+const STEPS: u64 = 60;
+
+fn rules() -> Arc<Rules> {
+    let mut rules = Rules::default();
+    rules.default.messages = KEPT;
+    let durable = ChannelRules { durable: true, ack: Ack::Stored, messages: KEPT, ..ChannelRules::default() };
+    rules.set("disk/*".parse().expect("a pattern"), durable);
+    Arc::new(rules)
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+fn now(step: u64) -> Now {
+    Now { mono_ns: step * 300_000_000, unix_ms: 1_000_000 + step }
+}
+
+/// What publishers know.
+#[derive(Default)]
+struct Known {
+    /// Acknowledged, by channel and offset.
+    acknowledged: BTreeMap<(usize, u64), String>,
+    /// Deleted up to there, and possibly so.
+    deleted: BTreeMap<usize, u64>,
+    offsets: HashSet<u64>,
+}
+
+#[derive(Default, Debug)]
+struct Tally {
+    crashes: u64,
+    planned: u64,
+    acknowledged: u64,
+    restored: u64,
+    losses: u64,
+    full: u64,
+}
+
+/// One life of a server: until its disk fails, or it ends as planned. Says which.
+fn live(
+    seed: u64,
+    shared: &Shared,
+    random: &mut Random,
+    known: &mut Known,
+    tally: &mut Tally,
+) -> Result<(), ()> {
+    let opened = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(7));
+    let (mut store, contents) = opened.map_err(drop)?;
+    let Contents { saved, ceiling, end } = contents;
+    check(seed, &saved, end, known, tally);
+    let mut sequencer = Sequencer::restore(now(0), saved, ceiling, rules(), 1);
+    let mut asked: BTreeMap<u64, (usize, String)> = BTreeMap::new();
+    let mut number = 0;
+    let serial =
+        |ticket: &Ticket| format!("{ticket:?}").bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
+    for step in 1..=STEPS {
+        for _ in 0..random.below(4) {
+            let channel = random.below(NAMES.len() as u64) as usize;
+            if random.below(20) == 0 {
+                sequencer.delete(&name(NAMES[channel]));
+                known.deleted.insert(channel, u64::MAX);
+                continue;
+            }
+            number += 1;
+            let text = format!("{step}-{number}-{}", random.below(1 << 30));
+            let draft = Draft {
+                channel: name(NAMES[channel]),
+                data: text.as_bytes().into(),
+                content_type: None,
+                event: None,
+                flags: Flags::default(),
+                key: Some(IdempotencyKey { publisher: 1, key: text.as_str().into() }),
+            };
+            match sequencer.publish(now(step), draft).expect("within limits") {
+                Publishing::Done(published) => {
+                    assert_eq!(NAMES[channel], "memory");
+                    assert!(
+                        known.offsets.insert(published.position.offset),
+                        "seed {seed}: an offset is given twice"
+                    );
+                }
+                Publishing::Waits(ticket) => drop(asked.insert(serial(&ticket), (channel, text))),
+            }
+        }
+        let Some(commit) = sequencer.take_commit(now(step)) else { continue };
+        let outcome = store.commit(&commit);
+        let refused = outcome
+            .as_ref()
+            .map_err(|error| if error.is_full() { Refusal::NoSpace } else { Refusal::NotStored });
+        let full = refused == Err(Refusal::NoSpace);
+        tally.full += u64::from(full);
+        for (ticket, answer) in sequencer.committed(now(step), refused.copied()) {
+            let Some((channel, text)) = asked.remove(&serial(&ticket)) else { continue };
+            if let Ok(published) = answer {
+                let offset = published.position.offset;
+                assert!(known.offsets.insert(offset), "seed {seed}: an offset is given twice");
+                known.acknowledged.insert((channel, offset), text);
+                if let Some(to) = known.deleted.get_mut(&channel) {
+                    *to = (*to).min(offset - 1);
+                }
+                tally.acknowledged += 1;
+            }
+        }
+        if outcome.is_err() && !full {
+            return Err(());
+        }
+    }
+    let commit = sequencer.take_commit(now(STEPS + 10));
+    store.close(commit.as_deref(), &sequencer.save()).map_err(drop)
+}
+
+/// Holds what was restored against what is known.
+fn check(seed: u64, saved: &encke_hub::Saved, end: End, known: &Known, tally: &mut Tally) {
+    assert!(
+        known.offsets.iter().all(|offset| *offset <= saved.newest),
+        "seed {seed}: an offset may come again"
+    );
+    for (number, channel) in NAMES.iter().enumerate() {
+        let durable = *channel != "memory";
+        let found = saved.channels.iter().find(|saved| saved.name.as_str() == *channel);
+        let forgotten = if durable { saved.durable_forgotten_to } else { saved.forgotten_to };
+        let lost_to = found.map_or(forgotten, |found| found.lost_to);
+        if !durable {
+            assert!(end == End::Planned || found.is_none(), "seed {seed}: a ring of an earlier life");
+            continue;
+        }
+        let kept: BTreeMap<u64, &[u8]> = found
+            .iter()
+            .flat_map(|found| &found.messages)
+            .map(|stored| (stored.message.offset, &*stored.message.data))
+            .collect();
+        tally.restored += kept.len() as u64;
+        let all = known.acknowledged.range((number, 0)..=(number, u64::MAX));
+        let all: Vec<(u64, &String)> = all.map(|((_, offset), text)| (*offset, text)).collect();
+        for (place, (offset, text)) in all.iter().enumerate() {
+            match kept.get(offset) {
+                Some(data) => assert_eq!(*data, text.as_bytes(), "seed {seed}"),
+                None => {
+                    tally.losses += 1;
+                    assert!(*offset <= lost_to, "seed {seed}: {channel} {offset}: a loss is silent");
+                    let evicted =
+                        all.len() - place > KEPT || known.deleted.get(&number).is_some_and(|to| offset <= to);
+                    // Messages nobody got an answer for may have taken its place, at most one commit of them.
+                    let crowded = kept.len() + all.len() - place > KEPT;
+                    assert!(
+                        evicted || crowded,
+                        "seed {seed}: {channel} {offset}: an acknowledged message is gone"
+                    );
+                }
+            }
+        }
+        // What is said to be lost was there once, here or in a channel that was forgotten.
+        assert!(lost_to <= saved.newest);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_power_went_at_any_sync() {
+    let mut tally = Tally::default();
+    for seed in 1..=400 {
+        let mut random = Random(seed * 0x9E37_79B9);
+        let shared = Shared::default();
+        let mut known = Known::default();
+        for _ in 0..4 {
+            if random.below(4) > 0 {
+                let mut disk = shared.disk();
+                disk.fails_at = Some(disk.syncs + 1 + random.below(40));
+            }
+            match live(seed, &shared, &mut random, &mut known, &mut tally) {
+                Ok(()) => tally.planned += 1,
+                Err(()) => tally.crashes += 1,
+            }
+            shared.restart(&mut random);
+        }
+    }
+    println!("{tally:?}");
+    let Tally { crashes, planned, acknowledged, restored, losses, .. } = tally;
+    for (what, count) in [
+        ("crash", crashes),
+        ("planned end", planned),
+        ("acknowledged message", acknowledged),
+        ("restored message", restored),
+        ("loss", losses),
+    ] {
+        assert!(count > 0, "no {what}: the test does not test it");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
+    let shared = Shared::default();
+    let commit = |number: u64, bytes: usize| Commit {
+        epoch: Epoch(7),
+        ceiling: 1_000,
+        early: false,
+        durability: Box::default(),
+        forgotten_to: 0,
+        void: Vec::new(),
+        lost: Vec::new(),
+        forgotten: Vec::new(),
+        messages: vec![encke_hub::Stored {
+            message: Arc::new(encke_hub::Message {
+                offset: number,
+                channel: name("disk/a"),
+                data: vec![b'x'; bytes].into(),
+                text: true,
+                content_type: None,
+                event: None,
+                unix_ms: 0,
+                flags: Flags::default(),
+            }),
+            key: None,
+        }],
+    };
+    let (mut store, _) = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(7)).expect("it opens");
+    store.commit(&commit(1, 10)).expect("there is space");
+    {
+        let mut disk = shared.disk();
+        disk.space = Some(disk.cached.len());
+    }
+    let mut refused = 0;
+    for number in 2..40 {
+        if let Err(error) = store.commit(&commit(number, 200_000)) {
+            assert!(error.is_full(), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    shared.disk().space = None;
+    store.commit(&commit(50, 200_000)).expect("there is space again");
+    drop(store);
+    let (_, contents) = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(8)).expect("it opens");
+    assert_eq!((contents.end, contents.saved.epoch), (End::Abrupt, Epoch(7)));
+    let offsets: Vec<u64> =
+        contents.saved.channels[0].messages.iter().map(|stored| stored.message.offset).collect();
+    assert_eq!((offsets.first(), offsets.last()), (Some(&1), Some(&50)));
+}

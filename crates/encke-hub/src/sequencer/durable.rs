@@ -1,0 +1,430 @@
+//! What a store has to do with the sequencer: publishes that wait for it, and what it has yet to be told.
+//!
+//! ```text
+//!  publish ─► waiting ── take_commit ─► Commit, one on its way ── committed ─┬─► ring, cores, answer
+//!                        offsets given                                      └─► nothing: refused, offsets void
+//! ```
+//! **Nobody waits for a disk but who asked for it.** The messages of a commit get offsets [`AHEAD`] of the newest one.
+//! What is published elsewhere while the disk works comes before them in the stream, and is told at once: offsets are
+//! sparse anyway.
+//!
+//! **No offset is given twice.** Every commit raises the ceiling under which offsets are given until the next one;
+//! after an end without warning the stream goes on at the ceiling, and whatever was only in memory counts as lost.
+//!
+//! **What is told is stored.** A message that was acknowledged early, or that the server itself says, is told at once
+//! and is part of the next commit; as long as commits fail it waits, as long as the ring keeps it. The store knows
+//! before the first early acknowledgement that an end without warning may lose messages, and is told when that is over.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::{Published, Publishing, Refusal, Sequencer};
+use crate::Now;
+use crate::keys::Repeat;
+use crate::limits::CEILING;
+use crate::message::{Draft, Flags, IdempotencyKey, Message};
+use crate::name::Name;
+use crate::position::Epoch;
+use crate::rules::Rules;
+
+/// How far ahead of the stream the offsets of a commit are. 16 million: what a commit that hangs for ten seconds and
+/// more leaves to the rest of the stream. 2^64 offsets last for 34 years of 1,000 commits a second.
+const AHEAD: u64 = 1 << 24;
+
+/// How long news of losses wait for a commit to go along with, in ns: 1 s. They are worth no commit of their own in a
+/// channel that is published to, and nobody waits for them.
+const LOSSES_NS: u64 = 1_000_000_000;
+
+/// How long after the last message that was acknowledged early an end without warning may begin a new epoch, in ns: 1 s.
+const EARLY_NS: u64 = 1_000_000_000;
+
+/// How long after a failed commit the next one is tried if nobody waits for it, in ns: 1 s.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// Names something that is answered with a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// What is to be stored as a whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The life of the stream.
+    pub epoch: Epoch,
+    /// Offsets up to here may have been given when the process ends without warning.
+    pub ceiling: u64,
+    /// Messages are acknowledged before they are stored: an end without warning ends the epoch.
+    pub early: bool,
+    /// Which channels are durable: where this changes, more may be lost.
+    pub durability: Box<str>,
+    /// Up to where messages of durable channels that are not stored any more were lost.
+    pub forgotten_to: u64,
+    /// Messages of an earlier commit of which nobody knows whether it was done: they never were.
+    pub void: Vec<(Name, u64)>,
+    /// Up to which offset channels have lost their messages.
+    pub lost: Vec<(Name, u64)>,
+    /// Channels of which nothing is left to say.
+    pub forgotten: Vec<Name>,
+    /// Messages, by offset within a channel.
+    pub messages: Vec<Stored>,
+}
+
+/// A message as it is stored.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The message.
+    pub message: Arc<Message>,
+    /// Under which key it was published.
+    pub key: Option<IdempotencyKey>,
+}
+
+impl PartialEq for Stored {
+    /// One place in the stream, one message.
+    fn eq(&self, other: &Self) -> bool {
+        self.message.offset == other.message.offset && self.key == other.key
+    }
+}
+
+impl Eq for Stored {}
+
+/// The store's side of a sequencer.
+#[derive(Debug)]
+pub(super) struct Durable {
+    /// Offsets up to here may be given.
+    ceiling: u64,
+    /// The last offset that was ever ahead.
+    reserved_to: u64,
+    /// The highest `lost_to` of durable channels that no longer exist.
+    pub(super) forgotten_to: u64,
+    /// The store knows that messages may be acknowledged early.
+    early: bool,
+    /// Somebody has published what may be acknowledged early, since the last commit was taken.
+    wants_early: bool,
+    /// As the store knows it.
+    durability: Box<str>,
+    /// The rules say otherwise than the store knows.
+    unknown: bool,
+    waiting: VecDeque<(Ticket, Waiting)>,
+    tickets: u64,
+    /// Told already, to be stored.
+    behind: Vec<Stored>,
+    void: Vec<(Name, u64)>,
+    lost: HashMap<Name, u64>,
+    forgotten: HashSet<Name>,
+    /// When losses are worth a commit of their own.
+    losses_ns: u64,
+    /// When the store may be told that nothing is acknowledged early any more.
+    early_ns: u64,
+    /// When a failed commit is tried again though nobody waits for it.
+    retry_ns: u64,
+    flight: Option<Flight>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Publish(Draft),
+    /// Something that is done, and to be told of when it is stored.
+    Done,
+}
+
+/// A commit on its way.
+#[derive(Debug)]
+struct Flight {
+    commit: Arc<Commit>,
+    /// How many of its messages were told already: they come first.
+    told: usize,
+    /// The first offset of the others.
+    base: u64,
+    answers: Vec<(Ticket, Answer)>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Published { offset: u64, repeated: bool, channel: Name },
+    Refused(Refusal),
+    Done,
+}
+
+impl Durable {
+    pub(super) fn new(ceiling: u64, forgotten_to: u64, durability: Box<str>) -> Self {
+        Self {
+            ceiling,
+            reserved_to: 0,
+            forgotten_to,
+            early: false,
+            wants_early: false,
+            durability,
+            unknown: true,
+            waiting: VecDeque::new(),
+            tickets: 0,
+            behind: Vec::new(),
+            void: Vec::new(),
+            lost: HashMap::new(),
+            forgotten: HashSet::new(),
+            losses_ns: 0,
+            early_ns: 0,
+            retry_ns: 0,
+            flight: None,
+        }
+    }
+
+    /// Whether a message may be acknowledged early: the store must know of it before. If not, it will soon.
+    pub(super) fn may_be_early(&mut self) -> bool {
+        self.wants_early = true;
+        self.early && self.flight.as_ref().is_none_or(|flight| flight.commit.early)
+    }
+
+    /// The highest offset that may be given now: what is ahead comes later.
+    pub(super) fn most(&self) -> u64 {
+        self.flight.as_ref().map_or(self.ceiling, |flight| self.ceiling.min(flight.base - 1))
+    }
+
+    /// The last offset that anything may have.
+    pub(super) const fn reserved_to(&self) -> u64 {
+        self.reserved_to
+    }
+
+    fn wait(&mut self, waiting: Waiting) -> Ticket {
+        self.tickets += 1;
+        self.waiting.push_back((Ticket(self.tickets), waiting));
+        Ticket(self.tickets)
+    }
+
+    /// A message was told, and is to be stored.
+    pub(super) fn owe(&mut self, message: Arc<Message>, key: Option<IdempotencyKey>) {
+        self.behind.push(Stored { message, key });
+    }
+
+    /// A channel has lost messages.
+    pub(super) fn lose(&mut self, channel: &Name, to: u64) {
+        self.forgotten.remove(channel);
+        match self.lost.get_mut(channel) {
+            Some(known) => *known = to.max(*known),
+            None => drop(self.lost.insert(channel.clone(), to)),
+        }
+    }
+
+    /// A channel does not exist any more.
+    pub(super) fn forget(&mut self, channel: &Name, lost_to: u64) {
+        self.forgotten_to = self.forgotten_to.max(lost_to);
+        self.forgotten.insert(channel.clone());
+    }
+
+    /// Sees whether the store knows the rules.
+    fn compare(&mut self, rules: &Rules) {
+        self.unknown = rules.durability() != self.durability;
+    }
+
+    /// When something is due though nobody waits for it; `None`: nothing is.
+    fn due_ns(&self, newest: u64) -> Option<u64> {
+        if self.flight.is_some() {
+            return None;
+        }
+        if !self.waiting.is_empty() {
+            return Some(0);
+        }
+        let low = self.ceiling < newest.saturating_add(CEILING / 2);
+        let owes = !self.behind.is_empty() || !self.void.is_empty() || self.unknown || low;
+        let lost = !self.lost.is_empty() || !self.forgotten.is_empty();
+        if owes {
+            return Some(self.retry_ns);
+        }
+        let losses_ns = lost.then_some(self.losses_ns);
+        let early_ns = self.early.then_some(self.early_ns);
+        losses_ns.into_iter().chain(early_ns).min().map(|at| at.max(self.retry_ns))
+    }
+}
+
+impl Sequencer {
+    /// What is to be stored next, if there is anything and nothing is on its way. Its fate comes by
+    /// [`Sequencer::committed`].
+    pub fn take_commit(&mut self, now: Now) -> Option<Arc<Commit>> {
+        if self.commit_due_ns()? > now.mono_ns {
+            return None;
+        }
+        self.keys.expire(now.mono_ns, self.key_window_ns());
+        let durable = self.durable.as_mut()?;
+        let early = std::mem::take(&mut durable.wants_early);
+        // What the ring has lost meanwhile is not worth storing.
+        let mut messages = std::mem::take(&mut durable.behind);
+        let channels = (&self.names, &self.channels);
+        messages.retain(|stored| {
+            let at = channels.0.get(&stored.message.channel);
+            at.is_some_and(|at| stored.message.offset > channels.1[*at].lost_to)
+        });
+        let told = messages.len();
+
+        let base = durable.reserved_to.max(self.newest.saturating_add(AHEAD)) + 1;
+        let mut offset = base;
+        let mut answers = Vec::new();
+        let mut lost = std::mem::take(&mut durable.lost);
+        for (ticket, waiting) in durable.waiting.drain(..) {
+            let Waiting::Publish(draft) = waiting else {
+                answers.push((ticket, Answer::Done));
+                continue;
+            };
+            let channel = draft.channel.clone();
+            // The first message of a channel tells the store what was lost before it.
+            if let Some(at) = channels.0.get(&channel)
+                && channels.1[*at].ring.is_empty()
+            {
+                lost.insert(channel.clone(), channels.1[*at].lost_to);
+            }
+            let answer = match self.keys.look(&draft) {
+                Repeat::Other => Answer::Refused(Refusal::KeyMismatch),
+                Repeat::Of(offset) => Answer::Published { offset, repeated: true, channel },
+                Repeat::No => {
+                    self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
+                    let key = draft.key.clone();
+                    messages.push(Stored { message: Arc::new(draft.place(offset, now.unix_ms)), key });
+                    offset += 1;
+                    Answer::Published { offset: offset - 1, repeated: false, channel }
+                }
+            };
+            answers.push((ticket, answer));
+        }
+        durable.reserved_to = offset - 1;
+        durable.losses_ns = now.mono_ns.saturating_add(LOSSES_NS);
+        durable.early_ns = now.mono_ns.saturating_add(EARLY_NS);
+        let commit = Arc::new(Commit {
+            epoch: self.epoch,
+            ceiling: offset + CEILING,
+            early,
+            durability: self.rules.durability(),
+            forgotten_to: durable.forgotten_to,
+            void: std::mem::take(&mut durable.void),
+            lost: lost.into_iter().collect(),
+            forgotten: durable.forgotten.drain().collect(),
+            messages,
+        });
+        durable.flight = Some(Flight { commit: Arc::clone(&commit), told, base, answers });
+        Some(commit)
+    }
+
+    /// What became of the commit that was taken last; says what becomes of those who waited for it.
+    pub fn committed(
+        &mut self,
+        now: Now,
+        outcome: Result<(), Refusal>,
+    ) -> Vec<(Ticket, Result<Published, Refusal>)> {
+        let Some(durable) = &mut self.durable else { return Vec::new() };
+        let Some(Flight { commit, told, answers, .. }) = durable.flight.take() else { return Vec::new() };
+        let (behind, new) = commit.messages.split_at(told);
+        match outcome {
+            Ok(()) => {
+                durable.ceiling = commit.ceiling;
+                durable.early = commit.early;
+                durable.durability.clone_from(&commit.durability);
+                durable.compare(&self.rules);
+                for stored in new {
+                    let at = self.found_or_made(&stored.message.channel);
+                    self.append(at, Arc::clone(&stored.message));
+                }
+            }
+            Err(_) => {
+                // Some of what is behind may still be there because of it.
+                durable.wants_early |= commit.early;
+                durable.retry_ns = now.mono_ns.saturating_add(RETRY_NS);
+                durable.behind.splice(0..0, behind.iter().cloned());
+                durable.void.extend(commit.void.iter().cloned());
+                // They may have reached the disk for all that.
+                let void = new.iter().map(|stored| (stored.message.channel.clone(), stored.message.offset));
+                durable.void.extend(void);
+                let again = |name: &&Name| !durable.lost.contains_key(*name);
+                let forgotten: Vec<Name> = commit.forgotten.iter().filter(again).cloned().collect();
+                for (channel, to) in &commit.lost {
+                    durable.lose(channel, *to);
+                }
+                durable.forgotten.extend(forgotten);
+                for Stored { message, key } in new {
+                    if let Some(key) = key {
+                        self.keys.forget(&message.channel, key);
+                    }
+                    if let Some(&at) = self.names.get(&message.channel) {
+                        self.forget_if_unused(at);
+                    }
+                }
+            }
+        }
+        let answer = |(ticket, answer)| {
+            let result = match (answer, outcome) {
+                (Answer::Refused(refusal), _) | (_, Err(refusal)) => Err(refusal),
+                (Answer::Published { offset, repeated, channel }, Ok(())) => {
+                    let subscribers = self.find(&channel).map_or(0, |channel| channel.subscribers);
+                    Ok(Published { position: self.at(offset), subscribers, repeated, early: false })
+                }
+                (Answer::Done, Ok(())) => {
+                    Ok(Published { position: self.newest(), subscribers: 0, repeated: false, early: false })
+                }
+            };
+            (ticket, result)
+        };
+        answers.into_iter().map(answer).collect()
+    }
+
+    /// When there is something to store, on the monotonic clock in ns; `None`: nothing, or something is on its way.
+    pub fn commit_due_ns(&self) -> Option<u64> {
+        self.durable.as_ref()?.due_ns(self.newest)
+    }
+
+    /// Whether a commit is on its way.
+    pub fn is_committing(&self) -> bool {
+        self.durable.as_ref().is_some_and(|durable| durable.flight.is_some())
+    }
+
+    /// Has a publish wait for its commit.
+    pub(super) fn stage(&mut self, draft: Draft) -> Publishing {
+        // Its channel counts from now on.
+        self.found_or_made(&draft.channel);
+        let durable = self.durable.as_mut().expect("only a sequencer with a store stages");
+        Publishing::Waits(durable.wait(Waiting::Publish(draft)))
+    }
+
+    /// A ticket that is answered when all that was done up to here is stored; `None`: nothing has to be.
+    pub fn stored(&mut self) -> Option<Ticket> {
+        let durable = self.durable.as_mut()?;
+        let owes = !durable.lost.is_empty() || !durable.forgotten.is_empty() || !durable.behind.is_empty();
+        owes.then(|| durable.wait(Waiting::Done))
+    }
+
+    /// The rules say of other channels than before that they are durable: what is kept of them is stored or removed,
+    /// and of those that do not exist it is known only what was lost of all.
+    pub(super) fn obey_durability(&mut self, before: &[(Name, bool)]) {
+        let Some(durable) = &mut self.durable else { return };
+        durable.compare(&self.rules);
+        if durable.durability == self.rules.durability() {
+            return;
+        }
+        durable.forgotten_to = durable.forgotten_to.max(self.forgotten_to);
+        self.forgotten_to = durable.forgotten_to;
+        for (name, was) in before {
+            let Some(&at) = self.names.get(name) else { continue };
+            let channel = &self.channels[at];
+            match (was, channel.rules.durable) {
+                (false, true) => {
+                    channel.ring.iter().for_each(|message| durable.owe(Arc::clone(message), None));
+                    durable.lose(name, channel.lost_to);
+                }
+                (true, false) => {
+                    durable.behind.retain(|stored| stored.message.channel != *name);
+                    let last = channel.ring.back().map_or(channel.lost_to, |message| message.offset);
+                    durable.lose(name, last);
+                    durable.forgotten.insert(name.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// The message that a draft becomes at its place.
+    pub(super) fn place(self, offset: u64, unix_ms: u64) -> Message {
+        let Self { channel, data, content_type, event, flags, key: _ } = self;
+        let text = std::str::from_utf8(&data).is_ok();
+        let flags = flags.without(Flags::CONTROL);
+        Message { offset, channel, data, text, content_type, event, unix_ms, flags }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+use super::*;
+use crate::rules::{Ack, ChannelRules, Rules};
+use crate::sequencer::{Saved, SavedChannel};
+use crate::values::Feed;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Now {
+    Now { mono_ns: ms * MS, unix_ms: 1_000_000 + ms }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+/// Channels below `disk` are durable, those below `soon` are acknowledged early.
+fn rules(messages: usize) -> Arc<Rules> {
+    let mut rules = Rules::default();
+    rules.default.messages = messages;
+    for (pattern, ack) in [("disk/*", Ack::Stored), ("soon/*", Ack::Memory)] {
+        let one = ChannelRules { durable: true, ack, messages, ..ChannelRules::default() };
+        rules.set(pattern.parse().expect("a pattern"), one);
+    }
+    Arc::new(rules)
+}
+
+fn empty() -> Saved {
+    Saved {
+        epoch: Epoch(7),
+        newest: 0,
+        forgotten_to: 0,
+        durable_forgotten_to: 0,
+        durability: Box::default(),
+        channels: Vec::new(),
+    }
+}
+
+fn sequencer(messages: usize) -> Sequencer {
+    let mut sequencer = Sequencer::restore(at(0), empty(), CEILING, rules(messages), 1);
+    // The store is told at once which channels are durable.
+    let commit = sequencer.take_commit(at(0)).expect("it does not know");
+    assert!(!commit.early && commit.messages.is_empty());
+    assert_eq!(sequencer.committed(at(0), Ok(())), []);
+    sequencer
+}
+
+fn draft(channel: &str, data: &str) -> Draft {
+    Draft {
+        channel: name(channel),
+        data: data.as_bytes().into(),
+        content_type: None,
+        event: None,
+        flags: Flags::default(),
+        key: None,
+    }
+}
+
+fn keyed(channel: &str, data: &str, key: &str) -> Draft {
+    Draft { key: Some(IdempotencyKey { publisher: 1, key: key.into() }), ..draft(channel, data) }
+}
+
+fn waits(publishing: Result<Publishing, Refusal>) -> Ticket {
+    match publishing {
+        Ok(Publishing::Waits(ticket)) => ticket,
+        other => panic!("it does not wait: {other:?}"),
+    }
+}
+
+fn offset(publishing: Result<Publishing, Refusal>) -> u64 {
+    publishing.expect("accepted").done().expect("it does not wait").position.offset
+}
+
+/// What a core is told: the texts of messages, openings and losses.
+fn told(sequencer: &mut Sequencer) -> Vec<String> {
+    let mut feed = Vec::new();
+    sequencer.take_feed(0, 100, &mut feed);
+    let text = |message: &Arc<Message>| String::from_utf8_lossy(&message.data).into_owned();
+    feed.iter()
+        .map(|feed| match feed {
+            Feed::Opened { messages, lost_to, .. } => {
+                format!("open, lost to {lost_to}: {:?}", messages.iter().map(text).collect::<Vec<_>>())
+            }
+            Feed::Message { message, .. } => text(message),
+            Feed::Lost { to, .. } => format!("lost to {to}"),
+            Feed::Head { .. } => "head".into(),
+        })
+        .collect()
+}
+
+/// A store that does what commits say.
+#[derive(Default)]
+struct Store {
+    messages: std::collections::BTreeMap<(Name, u64), Stored>,
+    lost: std::collections::BTreeMap<Name, u64>,
+    forgotten_to: u64,
+    durability: Box<str>,
+    ceiling: u64,
+}
+
+impl Store {
+    fn keep(&mut self, commit: &Commit) {
+        for (name, offset) in &commit.void {
+            self.messages.remove(&(name.clone(), *offset));
+        }
+        for (name, to) in &commit.lost {
+            self.messages.retain(|(other, offset), _| other != name || offset > to);
+            self.lost.insert(name.clone(), *to);
+        }
+        for name in &commit.forgotten {
+            self.lost.remove(name);
+        }
+        for stored in &commit.messages {
+            self.messages.insert((stored.message.channel.clone(), stored.message.offset), stored.clone());
+        }
+        self.forgotten_to = commit.forgotten_to;
+        self.durability.clone_from(&commit.durability);
+        self.ceiling = commit.ceiling;
+    }
+
+    /// What is there after an end without warning.
+    fn saved(&self) -> Saved {
+        let mut channels: Vec<SavedChannel> = Vec::new();
+        for ((name, _), stored) in &self.messages {
+            match channels.last_mut() {
+                Some(last) if last.name == *name => last.messages.push(stored.clone()),
+                _ => channels.push(SavedChannel {
+                    name: name.clone(),
+                    lost_to: self.lost.get(name).copied().unwrap_or(self.forgotten_to),
+                    durable: true,
+                    messages: vec![stored.clone()],
+                }),
+            }
+        }
+        Saved {
+            epoch: Epoch(7),
+            newest: self.ceiling,
+            forgotten_to: self.ceiling,
+            durable_forgotten_to: self.forgotten_to,
+            durability: self.durability.clone(),
+            channels,
+        }
+    }
+}
+
+#[test]
+fn a_durable_message_is_told_when_it_is_stored_and_holds_nobody_up() {
+    let mut sequencer = sequencer(10);
+    sequencer.want(0, &name("disk/a"));
+    sequencer.want(0, &name("other"));
+    assert_eq!(told(&mut sequencer).len(), 2, "both are opened");
+    let ticket = waits(sequencer.publish(at(0), draft("disk/a", "kept")));
+    assert_eq!(told(&mut sequencer), [""; 0]);
+    let commit = sequencer.take_commit(at(0)).expect("somebody waits");
+    let ahead = commit.messages[0].message.offset;
+    // Meanwhile.
+    assert!(sequencer.take_commit(at(0)).is_none(), "one is on its way");
+    let between = offset(sequencer.publish(at(0), draft("other", "not kept")));
+    assert!(between < ahead);
+    assert_eq!(told(&mut sequencer), ["not kept"]);
+    let later = waits(sequencer.publish(at(0), draft("disk/a", "kept, too")));
+    let answers = sequencer.committed(at(1), Ok(()));
+    assert_eq!(answers.len(), 1);
+    let published = answers[0].1.expect("stored");
+    assert_eq!((answers[0].0, published.position.offset, published.early), (ticket, ahead, false));
+    assert_eq!(told(&mut sequencer), ["kept"]);
+    assert_eq!(offset(sequencer.publish(at(1), draft("other", "x"))), ahead + 1);
+    sequencer.take_commit(at(1)).expect("the later one waits");
+    assert_eq!(sequencer.committed(at(1), Ok(()))[0].0, later);
+    assert_eq!(told(&mut sequencer), ["x", "kept, too"]);
+}
+
+#[test]
+fn what_could_not_be_stored_was_never_there_and_its_offset_is_not_given_again() {
+    let mut sequencer = sequencer(10);
+    sequencer.want(0, &name("disk/a"));
+    told(&mut sequencer);
+    let ticket = waits(sequencer.publish(at(0), keyed("disk/a", "lost", "k")));
+    let first = sequencer.take_commit(at(0)).expect("somebody waits");
+    let before = first.messages[0].message.offset;
+    assert_eq!(sequencer.committed(at(0), Err(Refusal::NoSpace)), [(ticket, Err(Refusal::NoSpace))]);
+    assert_eq!(told(&mut sequencer), [""; 0]);
+    assert_eq!(sequencer.commit_due_ns(), Some(1_000 * MS), "what may have reached the disk is taken back");
+    // Under the same key something else may be said, at once.
+    waits(sequencer.publish(at(1), keyed("disk/a", "again", "k")));
+    let second = sequencer.take_commit(at(1)).expect("somebody waits");
+    assert_eq!(second.void, [(name("disk/a"), before)]);
+    assert!(second.messages[0].message.offset > before);
+    sequencer.committed(at(1), Ok(()));
+    assert_eq!(told(&mut sequencer), ["again"]);
+    assert_eq!(sequencer.commit_due_ns(), None);
+}
+
+#[test]
+fn a_publish_is_repeated_once_it_is_known_what_became_of_the_first() {
+    let mut sequencer = sequencer(10);
+    let tickets: Vec<Ticket> = [("k", "a"), ("k", "a"), ("k", "b")]
+        .map(|(key, data)| waits(sequencer.publish(at(0), keyed("disk/a", data, key))))
+        .into();
+    assert_eq!(sequencer.take_commit(at(0)).expect("they wait").messages.len(), 1);
+    let third = waits(sequencer.publish(at(0), keyed("disk/a", "a", "k")));
+    let answers = sequencer.committed(at(0), Ok(()));
+    let first = answers[0].1.expect("stored");
+    assert_eq!(answers[1], (tickets[1], Ok(Published { repeated: true, ..first })));
+    assert_eq!(answers[2], (tickets[2], Err(Refusal::KeyMismatch)));
+    assert!(sequencer.take_commit(at(0)).expect("it waits").messages.is_empty());
+    assert_eq!(sequencer.committed(at(0), Ok(())), [(third, Ok(Published { repeated: true, ..first }))]);
+}
+
+#[test]
+fn what_is_acknowledged_early_is_told_at_once_and_stored_with_the_next_commit() {
+    let mut sequencer = sequencer(10);
+    // The store has to know before the first of them is acknowledged.
+    waits(sequencer.publish(at(0), draft("soon/a", "first")));
+    assert!(sequencer.take_commit(at(0)).expect("it waits").early);
+    sequencer.committed(at(0), Ok(()));
+    let early = sequencer.publish(at(0), draft("soon/a", "x")).expect("accepted").done().expect("at once");
+    assert!(early.early);
+    let commit = sequencer.take_commit(at(0)).expect("it is owed");
+    assert_eq!(commit.messages[0].message.offset, early.position.offset);
+    sequencer.committed(at(0), Err(Refusal::NotStored));
+    assert!(sequencer.take_commit(at(999)).is_none(), "nobody waits");
+    assert_eq!(sequencer.take_commit(at(1_000)).expect("tried again").messages, commit.messages);
+    sequencer.committed(at(1_000), Ok(()));
+    // A second later an end without warning could lose nothing any more, and the store is told so.
+    assert_eq!(sequencer.commit_due_ns(), Some(2_000 * MS));
+    assert!(!sequencer.take_commit(at(2_000)).expect("due").early);
+    waits(sequencer.publish(at(2_000), draft("soon/a", "as the first")));
+    sequencer.committed(at(2_000), Ok(()));
+    assert!(sequencer.take_commit(at(2_000)).expect("it waits").early);
+    sequencer.committed(at(2_000), Ok(()));
+}
+
+#[test]
+fn what_the_ring_lets_go_of_is_taken_from_the_store_by_and_by() {
+    let mut sequencer = sequencer(2);
+    let mut store = Store::default();
+    for number in 0..5 {
+        waits(sequencer.publish(at(0), draft("disk/a", &number.to_string())));
+    }
+    store.keep(&sequencer.take_commit(at(0)).expect("they wait"));
+    sequencer.committed(at(0), Ok(()));
+    assert_eq!(store.messages.len(), 5);
+    assert_eq!(sequencer.commit_due_ns(), Some(1_000 * MS));
+    store.keep(&sequencer.take_commit(at(1_000)).expect("losses"));
+    sequencer.committed(at(1_000), Ok(()));
+    assert_eq!(store.messages.len(), 2);
+    // A delete is answered when it is stored.
+    assert!(sequencer.delete(&name("disk/a")));
+    let ticket = sequencer.stored().expect("there is something to store");
+    let commit = sequencer.take_commit(at(1_000)).expect("somebody waits");
+    store.keep(&commit);
+    assert_eq!(commit.forgotten, [name("disk/a")]);
+    assert_eq!(sequencer.committed(at(1_000), Ok(()))[0].0, ticket);
+    assert!(store.messages.is_empty() && store.lost.is_empty());
+    assert_eq!(sequencer.stored(), None);
+}
+
+#[test]
+fn after_an_end_without_warning_durable_channels_are_whole_and_no_offset_comes_again() {
+    let mut first = sequencer(10);
+    let mut store = Store::default();
+    let mut given = Vec::new();
+    for (channel, data) in [("disk/a", "1"), ("other", "2"), ("disk/a", "3"), ("disk/b", "4")] {
+        match first.publish(at(0), keyed(channel, data, data)).expect("accepted") {
+            Publishing::Done(published) => given.push(published.position.offset),
+            Publishing::Waits(_) => {
+                store.keep(&first.take_commit(at(0)).expect("it waits"));
+                given.push(first.committed(at(0), Ok(()))[0].1.expect("stored").position.offset);
+            }
+        }
+    }
+    let mut second = Sequencer::restore(at(5), store.saved(), store.ceiling + CEILING, rules(10), 1);
+    assert!(offset(second.publish(at(5), draft("other", "x"))) > *given.iter().max().expect("some"));
+    for (channel, told_of) in [
+        ("disk/a", r#"open, lost to 0: ["1", "3"]"#.to_owned()),
+        ("disk/b", r#"open, lost to 0: ["4"]"#.to_owned()),
+        ("disk/c", "open, lost to 0: []".to_owned()),
+        ("another", format!("open, lost to {}: []", store.ceiling)),
+    ] {
+        second.want(0, &name(channel));
+        assert_eq!(told(&mut second), [told_of], "{channel}");
+    }
+    waits(second.publish(at(5), keyed("disk/a", "3", "3")));
+    assert!(second.take_commit(at(5)).expect("it waits").messages.is_empty(), "its key is still known");
+    assert!(second.committed(at(5), Ok(()))[0].1.expect("known").repeated);
+}
+
+#[test]
+fn a_channel_that_becomes_durable_is_stored_and_one_that_is_no_longer_is_removed() {
+    let mut sequencer = sequencer(10);
+    let mut store = Store::default();
+    offset(sequencer.publish(at(0), draft("other", "here")));
+    waits(sequencer.publish(at(0), draft("disk/a", "there")));
+    store.keep(&sequencer.take_commit(at(0)).expect("it waits"));
+    sequencer.committed(at(0), Ok(()));
+    let mut rules = Rules::default();
+    let durable = ChannelRules { durable: true, ..ChannelRules::default() };
+    rules.set("other".parse().expect("a pattern"), durable);
+    sequencer.reload(Arc::new(rules));
+    store.keep(&sequencer.take_commit(at(0)).expect("there is something to store"));
+    sequencer.committed(at(0), Ok(()));
+    let stored: Vec<&str> = store.messages.keys().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(stored, ["other"]);
+    assert_eq!(offset(sequencer.publish(at(1), draft("disk/a", "x"))), sequencer.newest().offset);
+}
+
+#[test]
+fn a_store_that_hangs_stops_the_stream_before_an_offset_could_be_given_twice() {
+    let mut sequencer = sequencer(10);
+    waits(sequencer.publish(at(0), draft("disk/a", "x")));
+    let ahead = sequencer.take_commit(at(0)).expect("it waits").messages[0].message.offset;
+    sequencer.newest = ahead - 2;
+    assert_eq!(offset(sequencer.publish(at(0), draft("other", "last"))), ahead - 1);
+    assert_eq!(sequencer.publish(at(0), draft("other", "one more")), Err(Refusal::Stalled));
+    sequencer.committed(at(0), Ok(()));
+    assert_eq!(offset(sequencer.publish(at(0), draft("other", "goes on"))), ahead + 1);
+}
