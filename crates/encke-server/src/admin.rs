@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 
 use crate::exchange::Exchange;
 use crate::handler::{Desk, Handler, Mount, Outcome};
-use crate::metrics;
 use crate::reply::{Body, Reply};
 use crate::request::Request;
 use crate::server::Board;
@@ -89,7 +88,7 @@ impl Admin {
     }
 
     fn families(&self) -> Vec<Family> {
-        let mut families = metrics::families(&self.board.metrics, self.board.log.dropped());
+        let mut families = self.board.families();
         let info = Family::gauge("encke_build_info", "What runs: always 1.");
         families.push(
             info.with(

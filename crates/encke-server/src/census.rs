@@ -57,7 +57,8 @@ impl Census {
     }
 }
 
-fn household(address: IpAddr) -> IpAddr {
+/// Whom an address counts for: itself, or for IPv6 its /64 network, which is what one subscriber gets.
+pub(crate) fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
         v4 => v4,

@@ -38,11 +38,18 @@ pub struct Exchange {
     link: Arc<Link>,
     key: ExchangeKey,
     open: bool,
+    /// What every answer has besides its own fields.
+    fields: Fields,
 }
 
 impl Exchange {
     pub(crate) fn new(link: Arc<Link>, key: ExchangeKey) -> Self {
-        Self { link, key, open: true }
+        Self { link, key, open: true, fields: Fields::new() }
+    }
+
+    /// Adds fields to the answer, whoever gives it.
+    pub(crate) fn add_fields(&mut self, fields: &Fields) {
+        self.fields.extend(fields);
     }
 
     /// Its name: what [`crate::Handler::body`] is called with.
@@ -51,8 +58,9 @@ impl Exchange {
     }
 
     /// Answers. If the client has gone meanwhile, nothing happens.
-    pub fn answer(mut self, reply: Reply) {
+    pub fn answer(mut self, mut reply: Reply) {
         self.open = false;
+        reply.fields.extend(&self.fields);
         self.link.send(Message::Answer(self.key, Box::new(reply)));
     }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use encke_io::changes::Changes;
 use encke_io::socket::Watched;
@@ -10,6 +11,7 @@ use encke_io::{Done, Job, Now};
 use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::metrics::Metrics;
 use crate::push::room::{Ask, Subscription};
 use crate::push::socket::{Role, Socket};
 use crate::reply::Reply;
@@ -118,6 +120,7 @@ pub(crate) struct Tray {
     /// Given back by handlers of earlier plans, and cleared.
     changes: RefCell<Vec<Changes>>,
     asks: RefCell<Vec<Ask>>,
+    metrics: Arc<Metrics>,
 }
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
@@ -164,9 +167,18 @@ impl Desk {
     pub fn now(&self) -> Now {
         self.tray.now.get()
     }
+
+    /// What the worker counts.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.tray.metrics
+    }
 }
 
 impl Tray {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
     pub(crate) fn set_now(&self, now: Now) {
         self.now.set(now);
     }

@@ -533,7 +533,7 @@ impl Core {
     }
 
     /// Puts a segment behind what is in the output.
-    fn out_segment(&mut self, segment: Segment) {
+    pub(crate) fn out_segment(&mut self, segment: Segment) {
         self.out.seal(&mut self.segments);
         self.segments.push(segment);
     }

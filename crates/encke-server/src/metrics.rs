@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram};
 
 use crate::close::CloseReason;
+use crate::push::admission::{Away, Transport};
 
 /// One worker's counts.
 #[derive(Default)]
@@ -33,6 +34,9 @@ pub(crate) struct Metrics {
     pub(crate) jobs: Gauge,
     pub(crate) latency: Histogram,
     pub(crate) subscribers: Gauge,
+    /// Subscribers that began to listen.
+    pub(crate) admissions: Counter,
+    pub(crate) turned_away: [[Counter; Transport::ALL.len()]; Away::ALL.len()],
     pub(crate) published: Counter,
     pub(crate) deliveries: Counter,
     /// From a message's acceptance to the last send of its fan-out on this worker.
@@ -94,6 +98,17 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
     for (reason, count) in refused {
         refusals = refusals.with(&[("reason", reason)], count);
     }
+    let mut turned_away = Family::counter(
+        "encke_push_turned_away_total",
+        "Subscribers that were told to come back later, by why and by how they listen.",
+    );
+    for (away, transport) in
+        Away::ALL.into_iter().flat_map(|away| Transport::ALL.map(|transport| (away, transport)))
+    {
+        let count = sum(&|worker| worker.turned_away[away as usize][transport as usize].value());
+        let labels = [("reason", away.name()), ("transport", transport.name())];
+        turned_away = turned_away.with(&labels, count);
+    }
     let mut latency = Distribution::new();
     let mut fanout = Distribution::new();
     for worker in workers {
@@ -137,6 +152,9 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         .value(latency),
         Family::gauge("encke_push_subscribers", "Connections that listen to channels.")
             .value(level(&|worker| worker.subscribers.value())),
+        Family::counter("encke_push_admissions_total", "Subscribers that began to listen.")
+            .value(sum(&|worker| worker.admissions.value())),
+        turned_away,
         Family::counter("encke_push_messages_total", "Messages accepted from publishers.")
             .value(sum(&|worker| worker.published.value())),
         Family::counter("encke_push_deliveries_total", "Sends of messages to subscribers; one may carry several messages.")

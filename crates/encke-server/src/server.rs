@@ -97,7 +97,6 @@ pub struct Running {
     board: Arc<Board>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
-    push: Mutex<Option<Arc<PushPlan>>>,
     policy: Mutex<Policy>,
     backlog: u32,
 }
@@ -105,6 +104,8 @@ pub struct Running {
 /// What is known of a running server, for whoever asks: admin handlers, the program.
 pub(crate) struct Board {
     pub(crate) metrics: Vec<Arc<Metrics>>,
+    /// What push obeys, if it is on.
+    push: Mutex<Option<Arc<PushPlan>>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
     pub(crate) backend: Backend,
     pub(crate) backend_reason: &'static str,
@@ -114,6 +115,17 @@ pub(crate) struct Board {
     pub(crate) log: AccessLog,
     /// Start, in seconds since 1970.
     pub(crate) started_s: u64,
+}
+
+impl Board {
+    /// What the workers have counted so far, and what is true of all of them.
+    pub(crate) fn families(&self) -> Vec<encke_stats::Family> {
+        let mut families = metrics::families(&self.metrics, self.log.dropped());
+        if let Some(push) = &*lock(&self.push) {
+            families.extend(push.admission.families(encke_io::clock::Clock::new().now().mono_ns));
+        }
+        families
+    }
 }
 
 impl Server {
@@ -238,6 +250,7 @@ impl Server {
         let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
         let board = Arc::new(Board {
             metrics: metrics.clone(),
+            push: Mutex::new(push.clone()),
             stopping: false.into(),
             backend,
             backend_reason,
@@ -248,7 +261,7 @@ impl Server {
             started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
         mounts.extend(admin(&board));
-        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), push: push.clone() });
+        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), push });
 
         let mut running = Running {
             links: Vec::new(),
@@ -256,7 +269,6 @@ impl Server {
             board,
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
-            push: Mutex::new(push),
             policy: Mutex::new(plan.policy.clone()),
             backlog: options.backlog,
         };
@@ -284,7 +296,7 @@ impl Server {
                 }
             }
         }
-        if lock(&running.push).is_some() {
+        if lock(&running.board.push).is_some() {
             let links: Arc<[Arc<Link>]> = running.links.clone().into();
             for link in &running.links {
                 link.send(Message::Command(Command::Meet(Arc::clone(&links))));
@@ -321,7 +333,7 @@ impl Running {
 
     /// What push obeys, if it is on.
     pub(crate) fn push_plan(&self) -> Option<Arc<PushPlan>> {
-        lock(&self.push).clone()
+        lock(&self.board.push).clone()
     }
 
     /// Number of workers.
@@ -331,7 +343,7 @@ impl Running {
 
     /// What the workers have counted so far, under the names of `/metrics`.
     pub fn families(&self) -> Vec<encke_stats::Family> {
-        metrics::families(&self.board.metrics, self.board.log.dropped())
+        self.board.families()
     }
 
     /// Has the workers stop: for `delay` they go on and `/readyz` says that they will not; then they take
@@ -345,7 +357,7 @@ impl Running {
 
     /// Gives the workers other limits. What they serve stays.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
-        let push = lock(&self.push).clone();
+        let push = lock(&self.board.push).clone();
         self.reload_with(policy, mounts, push);
     }
 
@@ -378,8 +390,15 @@ impl Running {
                 admin: false,
             }));
             points.extend(push.iter().flat_map(push_mounts));
+        } else if let Some(push) = &push {
+            for new in push_mounts(push) {
+                let old = points.iter_mut().find(|point| !point.admin && point.prefix == new.prefix);
+                if let Some(old) = old {
+                    *old = new;
+                }
+            }
         }
-        lock(&self.push).clone_from(&push);
+        lock(&self.board.push).clone_from(&push);
         lock(&self.policy).clone_from(&policy);
         let plan = Arc::new(Plan { policy, mounts: points.clone(), push });
         for link in &self.links {

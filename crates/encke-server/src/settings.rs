@@ -39,6 +39,7 @@ pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
+pub(crate) use push::ADMISSION;
 pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use reference::{markdown, schema};

@@ -168,6 +168,8 @@ pub(crate) struct Core {
     open: usize,
     partial: usize,
     stage: Stage,
+    /// When subscribers began to be sent away, and over how long they are, in ns.
+    pub(crate) farewells: Option<(u64, u64)>,
     due: Vec<u32>,
     messages: Vec<Message>,
     inbox_left: bool,
@@ -212,7 +214,7 @@ impl<R: Reactor> Worker<R> {
             handlers: Vec::new(),
             sole: [None; 2],
             retired: false,
-            tray: Rc::default(),
+            tray: Rc::new(Tray::new(Arc::clone(&shared.metrics))),
             link,
             heads: Vec::new(),
             out: Out::default(),
@@ -235,6 +237,7 @@ impl<R: Reactor> Worker<R> {
             open: 0,
             partial: 0,
             stage: Stage::Serving,
+            farewells: None,
             due: Vec::new(),
             messages: Vec::new(),
             inbox_left: false,
@@ -591,6 +594,11 @@ impl Core {
     /// Whether answers close their connections.
     pub(crate) fn draining(&self) -> bool {
         matches!(self.stage, Stage::Retired { .. } | Stage::Draining { .. })
+    }
+
+    /// Connections of the whole process.
+    pub(crate) fn open_everywhere(&self) -> usize {
+        self.census.open()
     }
 
     /// The connection that a token names, if it is still that one.

@@ -6,7 +6,6 @@
 //!         CHUNKED   the stream is framed by chunks (HTTP/1.1); without it, it ends with the connection (HTTP/1.0)
 //!         LAST      the answer to a poll is the connection's last one
 //!         VERSION10 the poll came by HTTP/1.0
-//!         SHARED    the answer to a poll may be read by pages of another origin
 //! ```
 //! The hub knows a form as a number; only this file knows what it means.
 
@@ -17,6 +16,7 @@ use encke_wire::sse::{self, Data, Line};
 use encke_wire::websocket::{self, Opcode};
 
 use super::envelope;
+use super::rights::Share;
 
 /// What a subscriber gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +47,6 @@ pub(crate) const CHUNKED: u8 = 1 << 3;
 pub(crate) const LAST: u8 = 1 << 4;
 /// The request came by HTTP/1.0.
 pub(crate) const VERSION10: u8 = 1 << 5;
-/// Pages of other origins may read the answer.
-pub(crate) const SHARED: u8 = 1 << 6;
 
 /// A form of a kind, with some of the bits above.
 pub(crate) fn form(kind: Kind, bits: u8) -> Form {
@@ -206,9 +204,6 @@ impl Press {
         out.extend_from_slice(&self.date);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(CACHING);
-        if has(form, SHARED) {
-            out.extend_from_slice(CORS);
-        }
         out.extend_from_slice(match (has(form, LAST), has(form, VERSION10)) {
             (true, _) => b"Connection: close\r\n",
             (false, true) => b"Connection: keep-alive\r\n",
@@ -216,13 +211,15 @@ impl Press {
         });
     }
 
-    /// The head of a stream: everything up to its first message. `retry_ms`: after how long to come back.
+    /// The head of a stream: everything up to its first message. `retry_ms`: after how long to come back; `share`: who
+    /// may read it.
     pub(crate) fn put_stream_head(
         &self,
         form: Form,
         position: &str,
         retry_ms: u64,
         gap: Option<&Gap>,
+        share: &Share,
         out: &mut Vec<u8>,
     ) {
         http1::put_status_line(out, 200);
@@ -237,9 +234,7 @@ impl Press {
         out.extend_from_slice(CACHING);
         // A stock nginx in front would keep back 4 KiB of the stream without it.
         out.extend_from_slice(b"X-Accel-Buffering: no\r\n");
-        if has(form, SHARED) {
-            out.extend_from_slice(CORS);
-        }
+        out.extend_from_slice(share.fields().lines());
         out.extend_from_slice(if has(form, CHUNKED) {
             b"Transfer-Encoding: chunked\r\n".as_slice()
         } else {
@@ -272,8 +267,6 @@ pub(crate) const CLOSE_GAP: u16 = 4410;
 pub(crate) const CLOSE_BYTE: u8 = 0x88;
 /// Nothing of push may be kept by a cache or changed on its way.
 const CACHING: &[u8] = b"Cache-Control: no-store, no-transform\r\nX-Content-Type-Options: nosniff\r\n";
-const CORS: &[u8] = b"Access-Control-Allow-Origin: *\r\n\
-Access-Control-Expose-Headers: ETag, Encke-Channel, Encke-Event, Encke-Gap, Encke-Id, Encke-More, Retry-After\r\n";
 
 /// Frames a piece of a stream.
 pub(crate) fn frame(form: Form, body: &[u8], out: &mut Vec<u8>) {
@@ -286,6 +279,11 @@ pub(crate) fn frame(form: Form, body: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(body);
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Bytes of the status line that an answer begins with.
+pub(crate) fn status_line_bytes(answer: &[u8]) -> usize {
+    answer.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
 /// What says that a stream is alive.

@@ -13,6 +13,7 @@
 //! messages, [`room`] brings hub and connections together, [`socket`] speaks WebSocket, [`rights`] knows who may.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
@@ -25,10 +26,12 @@ use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
 use crate::reply::{Body, Reply};
 use crate::request::{Kept, Request};
 
+pub(crate) mod admission;
 pub(crate) mod archive;
 pub(crate) mod envelope;
 pub(crate) mod form;
 mod negotiate;
+mod pace;
 pub(crate) mod plan;
 pub(crate) mod rights;
 pub(crate) mod room;
@@ -40,8 +43,9 @@ mod subscriber;
 use envelope::Said;
 use form::Kind;
 use negotiate::{Query, Wish, bad, refusal};
+use pace::TooFast;
 use plan::PushPlan;
-use rights::{Act, Decision, Denial, Identity, Question, TokenCache, Verdict};
+use rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
 use room::{Ask, Publish, Subscription};
 use socket::Role;
 
@@ -98,7 +102,8 @@ impl Mount for Push {
             desk,
             bodies: HashMap::new(),
             tokens: TokenCache::default(),
-            asking: HashMap::new(),
+            inquiries: HashMap::new(),
+            jobs: HashMap::new(),
         })
     }
 }
@@ -109,8 +114,10 @@ struct Pusher {
     /// Bodies on their way: at most one a connection, each at most a message's bytes.
     bodies: HashMap<ExchangeKey, Incoming>,
     tokens: TokenCache,
-    /// Requests that wait for what the application says: at most as many as the pool takes jobs.
-    asking: HashMap<JobId, Asking>,
+    /// What the application is being asked, by question: at most as many as the pool takes jobs.
+    inquiries: HashMap<Digest, Inquiry>,
+    /// … and by the job that asks.
+    jobs: HashMap<JobId, Digest>,
 }
 
 /// A publish whose body is being read.
@@ -135,11 +142,17 @@ enum Intent {
     Envelopes { identity: Identity, publisher: u64 },
 }
 
+/// A question on its way to the application, and all who wait for its answer: whoever asks the same meanwhile sends no
+/// second one. At most one request a connection.
+struct Inquiry {
+    question: Question,
+    waiting: Vec<Asking>,
+}
+
 /// A request whose rights the application is asked for.
 struct Asking {
     request: Kept,
     exchange: Exchange,
-    question: Question,
     act: Act,
     channel: Name,
     granted: Granted,
@@ -163,14 +176,20 @@ impl From<Reply> for Stop {
 }
 
 impl Handler for Pusher {
-    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+    fn call(&mut self, request: &Request<'_>, mut exchange: Exchange) -> Outcome {
+        let share = self.plan.rights.share(request);
+        if request.method() == Method::Options {
+            return Outcome::Now(preflight(&share));
+        }
+        exchange.add_fields(&share.fields());
         let mut exchange = Some(exchange);
         match self.answer(request, &mut exchange, &[]) {
             Ok(outcome) => outcome,
-            Err(Stop::Reply(reply)) => Outcome::Now(self.share(request, reply)),
+            Err(Stop::Reply(reply)) => Outcome::Now(share.onto(reply)),
             Err(Stop::Ask(question, act, channel)) => {
                 let exchange = exchange.expect("an exchange is kept by an outcome alone");
-                self.inquire(request.keep(), exchange, *question, (act, channel), Vec::new());
+                let asking = Asking { request: request.keep(), exchange, act, channel, granted: Vec::new() };
+                self.inquire(*question, asking);
                 Outcome::Later
             }
         }
@@ -195,34 +214,22 @@ impl Handler for Pusher {
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
-        let Some(asking) = self.asking.remove(&job) else { return };
-        let Asking { request, exchange, question, act, channel, mut granted } = asking;
-        let view = request.view();
-        match done.and_then(|done| done.downcast::<Verdict>().ok()).as_deref() {
-            Some(verdict @ (Verdict::Allowed { .. } | Verdict::Denied { .. })) => {
-                self.tokens.learn(&question, verdict, self.desk.now().unix_s());
-                if let Verdict::Denied { denial, .. } = verdict {
-                    return exchange.answer(self.share(&view, denied(denial.clone())));
-                }
-                granted.push((act, channel));
-            }
+        let Some(inquiry) = self.jobs.remove(&job).and_then(|digest| self.inquiries.remove(&digest)) else {
+            return;
+        };
+        let verdict = done.and_then(|done| done.downcast::<Verdict>().ok());
+        match verdict.as_deref() {
             Some(Verdict::Unanswered(error)) => {
                 crate::errors::report(crate::settings::Level::Warn, error);
-                return exchange.answer(self.share(&view, unasked()));
             }
-            None => return exchange.answer(self.share(&view, unasked())),
+            Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
+            None => {}
         }
-        let mut exchange = Some(exchange);
-        let outcome = self.answer(&view, &mut exchange, &granted);
-        let Some(exchange) = exchange else { return };
-        match outcome {
-            Ok(Outcome::Now(reply)) => exchange.answer(reply),
-            Ok(Outcome::Upgrade(upgrade)) => exchange.upgrade(upgrade),
-            // It was kept.
-            Ok(Outcome::Later) => {}
-            Err(Stop::Reply(reply)) => exchange.answer(self.share(&view, reply)),
-            Err(Stop::Ask(question, act, channel)) => {
-                self.inquire(request, exchange, *question, (act, channel), granted);
+        for asking in inquiry.waiting {
+            match verdict.as_deref() {
+                Some(Verdict::Allowed { .. }) => self.go_on(asking),
+                Some(Verdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
+                Some(Verdict::Unanswered(_)) | None => asking.exchange.answer(unasked()),
             }
         }
     }
@@ -237,9 +244,6 @@ impl Pusher {
         granted: &[(Act, Name)],
     ) -> Result<Outcome, Stop> {
         let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
-        if request.method() == Method::Options {
-            return Err(preflight().into());
-        }
         let query = Query::read(request.query())?;
         let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
         match request.method() {
@@ -280,18 +284,37 @@ impl Pusher {
         Ok(())
     }
 
-    /// Has the application asked.
-    fn inquire(
-        &mut self,
-        request: Kept,
-        exchange: Exchange,
-        question: Question,
-        (act, channel): (Act, Name),
-        granted: Granted,
-    ) {
-        let asked = question.clone();
-        let job = self.desk.offload(move || asked.ask());
-        self.asking.insert(job, Asking { request, exchange, question, act, channel, granted });
+    /// Has the application asked, unless it is being asked the same.
+    fn inquire(&mut self, question: Question, asking: Asking) {
+        match self.inquiries.entry(question.digest()) {
+            Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
+            Entry::Vacant(place) => {
+                let asked = question.clone();
+                let job = self.desk.offload(move || asked.ask());
+                self.jobs.insert(job, *place.key());
+                place.insert(Inquiry { question, waiting: vec![asking] });
+            }
+        }
+    }
+
+    /// A request gets on, now that the application has allowed it something.
+    fn go_on(&mut self, asking: Asking) {
+        let Asking { request, exchange, act, channel, mut granted } = asking;
+        granted.push((act, channel));
+        let view = request.view();
+        let mut exchange = Some(exchange);
+        let outcome = self.answer(&view, &mut exchange, &granted);
+        let Some(exchange) = exchange else { return };
+        match outcome {
+            Ok(Outcome::Now(reply)) => exchange.answer(reply),
+            Ok(Outcome::Upgrade(upgrade)) => exchange.upgrade(upgrade),
+            // It was kept.
+            Ok(Outcome::Later) => {}
+            Err(Stop::Reply(reply)) => exchange.answer(reply),
+            Err(Stop::Ask(question, act, channel)) => {
+                self.inquire(*question, Asking { request, exchange, act, channel, granted });
+            }
+        }
     }
 
     /// POST or PUT: the body is read, then published.
@@ -319,6 +342,7 @@ impl Pusher {
         } else {
             let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
             self.permit(request, &identity, Act::Publish, &channels, granted)?;
+            self.pace(&identity, publisher, channels.len())?;
             let key = field_text(request, "idempotency-key", KEY_BYTES_MAX)?;
             let key = key.map(|key| IdempotencyKey { publisher, key });
             let event = field_text(request, "encke-event", EVENT_BYTES_MAX)?;
@@ -329,6 +353,16 @@ impl Pusher {
         exchange.read_more();
         self.bodies.insert(exchange.key(), Incoming { exchange, bytes: Vec::new(), most, publish });
         Ok(Outcome::Later)
+    }
+
+    /// Whether somebody may publish so many messages now. Only who has no token can be too fast.
+    fn pace(&self, identity: &Identity, publisher: u64, messages: usize) -> Result<(), Reply> {
+        let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
+        let Some(rates) = rates else { return Ok(()) };
+        rates.admit(publisher, messages as u64, self.desk.now().mono_ns).map_err(|too_fast| {
+            self.desk.metrics().refused(pace::TOO_FAST);
+            hold_up(too_fast)
+        })
     }
 
     /// A body is whole.
@@ -350,7 +384,8 @@ impl Pusher {
                 drafts.push(draft(last, bytes));
                 return self.desk.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
             }
-            Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher),
+            Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher)
+                .and_then(|drafts| self.pace(&identity, publisher, drafts.len()).map(|()| drafts)),
         };
         match drafts {
             Ok(drafts) => {
@@ -381,7 +416,7 @@ impl Pusher {
             (None, Some(name)) => Some(Arc::from(name)),
             (None, None) => None,
         };
-        let shared = self.plan.rights.shares(request);
+        let share = self.plan.rights.share(request);
         match wish {
             Wish::Info => {
                 let [channel] = &channels[..] else {
@@ -401,7 +436,7 @@ impl Pusher {
                     kind,
                     wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
                     member,
-                    shared,
+                    share,
                     identity: identity.is_somebody().then(|| identity.clone()),
                 };
                 Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
@@ -425,7 +460,8 @@ impl Pusher {
                     kind,
                     wait_s: 0,
                     member,
-                    shared,
+                    // What a WebSocket says its page may read: the browser asks no further (RFC 6455 §10.2).
+                    share: Share::Nobody,
                     identity: identity.is_somebody().then(|| identity.clone()),
                 };
                 let speaker = socket::Speaker {
@@ -441,11 +477,6 @@ impl Pusher {
                 }))
             }
         }
-    }
-
-    /// An answer that a page of an allowed origin may read.
-    fn share(&self, request: &Request<'_>, reply: Reply) -> Reply {
-        if self.plan.rights.shares(request) { reply.with("Access-Control-Allow-Origin", "*") } else { reply }
     }
 }
 
@@ -475,17 +506,17 @@ fn page() -> Result<Reply, Reply> {
 }
 
 /// What a browser asks before a request to another origin (Fetch standard, CORS preflight). Whether the request itself
-/// may be made, and its answer read, is decided when it comes.
-fn preflight() -> Reply {
-    Reply::new(204)
-        .with("Allow", METHODS)
-        .with("Access-Control-Allow-Origin", "*")
-        .with("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
-        .with(
-            "Access-Control-Allow-Headers",
-            "authorization, content-type, encke-event, idempotency-key, last-event-id",
-        )
-        .with("Access-Control-Max-Age", "600")
+/// may be made is decided when it comes.
+fn preflight(share: &Share) -> Reply {
+    let names = "authorization, content-type, encke-event, idempotency-key, last-event-id";
+    let mut reply = Reply::new(204).with("Allow", METHODS);
+    reply.fields.extend(&share.preflight_fields("GET, HEAD, POST, PUT, DELETE", names));
+    reply
+}
+
+/// Too many messages came from one address.
+fn hold_up(too_fast: TooFast) -> Reply {
+    refusal(429, too_fast.to_string()).with("Retry-After", too_fast.retry_after_s().to_string())
 }
 
 /// The application did not say.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use encke_hub::{Epoch, Rules};
 
+use super::admission::Admission;
 use super::archive::{self, Archive};
-use super::rights::{Openness, Rights};
+use super::pace::AddressRates;
+use super::rights::{Act, Openness, Rights};
 use crate::settings::{AuthSettings, PushSettings};
 
 /// Settings of push, as workers use them.
@@ -29,6 +31,10 @@ pub(crate) struct PushPlan {
     pub(crate) unsent_bytes: u32,
     /// After so long without an acknowledgement a subscriber is taken for dead (TCP_USER_TIMEOUT), in ms.
     pub(crate) dead_after_ms: u32,
+    /// How many may begin to listen.
+    pub(crate) admission: Arc<Admission>,
+    /// How fast strangers may publish, if they may at all and not as fast as they like.
+    pub(crate) anonymous_rates: Option<Arc<AddressRates>>,
 }
 
 impl PushPlan {
@@ -38,6 +44,7 @@ impl PushPlan {
     /// The settings contradict themselves, or the system gives no randomness.
     pub(crate) fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> io::Result<Self> {
         let rules = push.rules().map_err(|(_, message)| io::Error::other(message))?;
+        let anonymous = auth.anonymous.contains(&Act::Publish);
         Ok(Self {
             prefix: push.prefix.clone(),
             rules: Arc::new(rules),
@@ -49,12 +56,25 @@ impl PushPlan {
             compress: push.compress,
             unsent_bytes: u32::try_from(push.unsent.bytes()).unwrap_or(u32::MAX),
             dead_after_ms: u32::try_from(push.dead_after.nanoseconds() / 1_000_000).unwrap_or(u32::MAX),
+            admission: Arc::new(Admission::new(push.admission.on())),
+            anonymous_rates: push
+                .anonymous_rate
+                .on()
+                .filter(|_| anonymous)
+                .map(|rate| Arc::new(AddressRates::new(rate))),
         })
     }
 
-    /// The same stream under other settings.
+    /// The same stream under other settings. Where a rate stays, what is used up of it stays used up.
     pub(crate) fn with_epoch_of(self, other: &Self) -> Self {
-        Self { epoch: other.epoch, archive: other.archive.clone(), prefix: other.prefix.clone(), ..self }
+        let anonymous_rates = match (self.anonymous_rates, &other.anonymous_rates) {
+            (Some(new), Some(old)) if new.rate() == old.rate() => Some(Arc::clone(old)),
+            (new, _) => new,
+        };
+        let same = self.admission.rate() == other.admission.rate();
+        let admission = if same { Arc::clone(&other.admission) } else { self.admission };
+        let archive = other.archive.clone();
+        Self { epoch: other.epoch, archive, prefix: other.prefix.clone(), admission, anonymous_rates, ..self }
     }
 
     /// The stream that goes on in a store.

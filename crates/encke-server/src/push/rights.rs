@@ -35,21 +35,25 @@ mod grants;
 mod keys;
 mod open;
 mod origins;
+mod share;
 mod signer;
 mod table;
 mod token;
 
 pub(crate) use ask::{Question, Verdict};
 pub(crate) use grants::pattern;
+pub(crate) use keys::Digest;
 pub(crate) use open::{Openness, Shut};
+pub(crate) use share::Share;
 pub use signer::{Pass, Signer};
 
 pub(crate) use crate::settings::auth::Act;
 
+use crate::census::household;
 use crate::request::Request;
 use crate::settings::auth::{AskUrl, AuthSettings, StaticToken};
 use grants::{Acts, Grants};
-use keys::{Digest, KEYS_MAX, Key};
+use keys::{KEYS_MAX, Key};
 use origins::{Origins, Page};
 use table::Table;
 use token::TOKEN_BYTES_MAX;
@@ -304,11 +308,12 @@ impl Rights {
     }
 
     /// Whether the page that sent a request may read the answer, though it is of another origin (CORS).
-    pub(crate) fn shares(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn share(&self, request: &Request<'_>) -> Share {
         match self.origins.page(request) {
-            Page::None | Page::Same => false,
-            Page::Listed(_) => true,
-            page @ Page::Foreign(_) => self.openness.admits(request, page).is_ok(),
+            Page::None | Page::Same => Share::Nobody,
+            Page::Listed(origin) => self.origins.named(origin).map_or(Share::Anybody, Share::Page),
+            page @ Page::Foreign(_) if self.openness.admits(request, page).is_ok() => Share::Anybody,
+            Page::Foreign(_) => Share::Nobody,
         }
     }
 
@@ -366,6 +371,11 @@ impl Identity {
         self.grants.allow(act, channel)
     }
 
+    /// Whether they may publish only because anybody may: then there is a limit to how fast.
+    pub(crate) fn publishes_as_anybody(&self) -> bool {
+        matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
+    }
+
     /// Whether a token has told who they are.
     pub(crate) fn is_somebody(&self) -> bool {
         matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_))
@@ -388,13 +398,13 @@ impl Identity {
     }
 
     /// A number for whoever publishes, the same for all tokens of a user: by it keys of idempotency are told apart.
-    /// Somebody without a name is their address.
+    /// Somebody without a name is their address (of IPv6 its /64 network).
     pub(crate) fn publisher(&self, request: &Request<'_>) -> u64 {
         let digest = match (&self.name, self.credential) {
             (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
             (None, Credential::Fixed(digest) | Credential::Signed(digest)) => digest,
             (None, Credential::Nobody(_) | Credential::Open) => match request.origin().client {
-                Some(address) => Digest::of(format!("address{}", address.to_canonical()).as_bytes()),
+                Some(address) => Digest::of(format!("address{}", household(address)).as_bytes()),
                 None => Digest::of(b"local"),
             },
         };

@@ -21,7 +21,7 @@ use super::envelope;
 use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
-use super::rights::{Act, Identity};
+use super::rights::{Act, Identity, Share};
 use crate::exchange::{Exchange, Link, Message};
 use crate::log::Entry;
 use crate::reply::{Body, Reply};
@@ -42,8 +42,8 @@ pub struct Subscription {
     pub(crate) wait_s: u64,
     /// Who is there, where that is shown.
     pub(crate) member: Option<Arc<str>>,
-    /// Pages of another origin may read it.
-    pub(crate) shared: bool,
+    /// Which pages of another origin may read it.
+    pub(crate) share: Share,
     /// Who listens, if a token says so: its right may end.
     pub(crate) identity: Option<Identity>,
 }
@@ -112,6 +112,8 @@ pub(crate) struct Extra {
     pub(crate) right: Option<(Identity, Vec<Name>)>,
     /// Until when a poll waits that stands behind another answer of its connection.
     pub(crate) until_ns: Option<u64>,
+    /// Which pages of another origin may read what it is answered; asked for once.
+    pub(crate) share: Share,
 }
 
 impl Extra {
@@ -252,6 +254,17 @@ impl Room {
             fanout_since: None,
             next_ns: None,
         }
+    }
+
+    /// Which pages of another origin may read what the connection at a place is answered. It begins its answer: if
+    /// nothing else was to be remembered of it, nothing is any more.
+    pub(crate) fn take_share(&mut self, place: u32) -> Share {
+        let Some(extra) = self.extras.get_mut(&place) else { return Share::Nobody };
+        let share = std::mem::take(&mut extra.share);
+        if extra.entry.is_none() && extra.right.is_none() && extra.until_ns.is_none() {
+            self.extras.remove(&place);
+        }
+        share
     }
 
     /// Whether there is something to be done now.

@@ -18,6 +18,7 @@ use encke_wire::websocket::{self, Event, Opcode};
 
 use super::form::{self, Kind};
 use super::plan::PushPlan;
+use super::rights::Share;
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Deed, Role, SocketMessage, SocketState};
 use crate::close::CloseReason;
@@ -57,12 +58,18 @@ impl Core {
         let draining = self.draining();
         if asked.head_only || self.room.is_none() {
             let status = if self.room.is_none() { 503 } else { 200 };
-            return self.answer_subscription(token, asked, Reply::new(status), entry);
+            return self.answer_subscription(
+                token,
+                asked,
+                subscription.share.onto(Reply::new(status)),
+                entry,
+            );
+        }
+        if let Some(away) = self.turn_away(token, subscription.kind) {
+            let whom = (subscription.kind, &subscription.share);
+            return self.answer_turned_away(token, asked, away, whom, entry);
         }
         let mut bits = if asked.version_10 { form::VERSION10 } else { 0 };
-        if subscription.shared {
-            bits |= form::SHARED;
-        }
         let (phase, wait_ns) = if poll {
             if !asked.keep || draining {
                 bits |= form::LAST;
@@ -91,6 +98,11 @@ impl Core {
         entry: Option<Box<Entry>>,
     ) {
         let Upgrade { mut head, message_bytes_max, role, subscription } = upgrade;
+        if let Some(subscription) = &subscription
+            && let Some(away) = self.turn_away(token, subscription.kind)
+        {
+            return self.close_turned_away(token, away, &head, entry);
+        }
         head.extend_from_slice(b"\r\n");
         self.metrics.responses(101);
         let mut state = Box::new(SocketState::new(message_bytes_max, role));
@@ -142,7 +154,7 @@ impl Core {
     /// Makes a connection a subscriber of the hub.
     fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
         let Place { phase, bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, identity, .. } = subscription;
+        let Subscription { channels, since, kind, member, identity, share, .. } = subscription;
         let right = identity.map(|identity| (identity, channels.clone()));
         // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
         let until_ns = (self.out.len() > 0 || !self.segments.is_empty())
@@ -157,10 +169,10 @@ impl Core {
         let subscribe = encke_hub::Subscribe { channels, since, form, once, key: token.word(), member };
         let id = match room.hub.subscribe(hub_now(self.now), subscribe) {
             Ok(id) => id,
-            Err(refused) => return self.refuse_subscription(token, asked, &refused, entry),
+            Err(refused) => return self.refuse_subscription(token, asked, &refused, &share, entry),
         };
-        if entry.is_some() || right.is_some() || until_ns.is_some() {
-            let extra = Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, right, until_ns };
+        if entry.is_some() || right.is_some() || until_ns.is_some() || share != Share::Nobody {
+            let extra = Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, right, until_ns, share };
             room.extras.insert(token.index, extra);
         }
         room.pending = true;
@@ -198,7 +210,13 @@ impl Core {
     }
 
     /// Answers a request for messages without any.
-    fn answer_subscription(&mut self, token: Token, asked: Asked, reply: Reply, entry: Option<Box<Entry>>) {
+    pub(crate) fn answer_subscription(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        reply: Reply,
+        entry: Option<Box<Entry>>,
+    ) {
         let status = reply.status;
         let (_, content) = self.put_reply(token, asked, true, reply);
         self.end_entry(entry, status, content, self.now.mono_ns);
@@ -211,6 +229,7 @@ impl Core {
         token: Token,
         asked: Asked,
         refused: &encke_hub::Refused,
+        share: &Share,
         entry: Option<Box<Entry>>,
     ) {
         self.sockets.remove(&token.index);
@@ -219,10 +238,10 @@ impl Core {
             encke_hub::Refused::TooManyChannels { .. } => 503,
         };
         let reply = super::negotiate::refusal(status, refused.to_string());
-        self.answer_subscription(token, asked, reply, entry);
+        self.answer_subscription(token, asked, share.onto(reply), entry);
     }
 
-    fn end_after(&mut self, token: Token, reason: CloseReason) {
+    pub(crate) fn end_after(&mut self, token: Token, reason: CloseReason) {
         let conn = &mut self.conns[token.index as usize];
         conn.flags |= LAST;
         conn.reason = reason;
@@ -347,7 +366,8 @@ impl Core {
             }
         } else {
             self.metrics.responses(200);
-            room.press.put_stream_head(form, &position.to_string(), retry_ms, gap, out);
+            let share = room.take_share(token.index);
+            room.press.put_stream_head(form, &position.to_string(), retry_ms, gap, &share, out);
             if draining {
                 out.extend_from_slice(&form::farewell(form, retry_ms));
                 self.end_after(token, CloseReason::Drain);
@@ -360,19 +380,33 @@ impl Core {
     fn answer_poll(&mut self, token: Token, answer: Option<Arc<[u8]>>) {
         let conn = &self.conns[token.index as usize];
         let (id, form) = (SubscriberId(conn.record), Form(conn.form));
+        let Some(room) = &mut self.room else { return };
+        // The answer is the same for all: what one page may do goes behind its status line.
+        let own = room.take_share(token.index).fields();
         let (status, len) = match answer {
-            Some(bytes) => {
+            Some(bytes) if own.is_empty() => {
                 let len = bytes.len() as u64;
                 self.segments.push(Segment::Shared(bytes, 0));
                 (200, len)
             }
+            Some(bytes) => {
+                let len = (bytes.len() + own.lines().len()) as u64;
+                let line = form::status_line_bytes(&bytes);
+                let out = self.out.tail(&mut self.buffers);
+                out.extend_from_slice(&bytes[..line]);
+                out.extend_from_slice(own.lines());
+                self.out_segment(Segment::Shared(bytes, line));
+                (200, len)
+            }
             None => {
-                let Some(room) = &mut self.room else { return };
                 // Of a channel that is not known here yet nothing can be said but that nothing was seen.
                 let position =
                     room.hub.position_of(id).unwrap_or(Position { epoch: room.plan.epoch, offset: 0 });
                 let out = self.out.tail(&mut self.buffers);
+                let start = out.len();
                 room.press.put_nothing(form, &position.to_string(), None, out);
+                let line = start + form::status_line_bytes(&out[start..]);
+                out.splice(line..line, own.lines().iter().copied());
                 (if form::kind(form) == Kind::Json { 200 } else { 204 }, 0)
             }
         };
@@ -418,9 +452,14 @@ impl Core {
 
     /// A send of a subscriber has ended.
     pub(crate) fn subscriber_sent(&mut self, token: Token) {
-        let heartbeat_ns = self.now.mono_ns.saturating_add(self.heartbeat_ns());
+        let farewell_ns = self.farewell_ns(token);
+        let next_ns = farewell_ns.unwrap_or_else(|| self.now.mono_ns.saturating_add(self.heartbeat_ns()));
         let conn = &mut self.conns[token.index as usize];
-        conn.deadline_ns = heartbeat_ns;
+        conn.deadline_ns = next_ns;
+        if farewell_ns.is_some() {
+            self.wheel.arm_earlier(token.index, next_ns);
+        }
+        let conn = &mut self.conns[token.index as usize];
         let (id, phase) = (SubscriberId(conn.record), conn.phase);
         let flight = std::mem::replace(&mut conn.flight, NONE);
         if flight != NONE {
@@ -514,7 +553,7 @@ impl Core {
     }
 
     /// When this client is to come back: the setting, half more or less, so that not all come at once.
-    fn retry_ms(&mut self, token: Token) -> u64 {
+    pub(crate) fn retry_ms(&mut self, token: Token) -> u64 {
         let retry_ms = self.room.as_ref().map_or(2_000, |room| room.plan.retry_ms);
         // A multiplicative hash of what differs between connections: no need for a better one.
         let seed = u64::from(token.index) << 32 ^ u64::from(token.generation) ^ self.now.mono_ns;
@@ -548,18 +587,26 @@ impl Core {
 
     /// At a drain subscribers go one by one, over most of its time.
     pub(crate) fn spread_farewells(&mut self, time_ns: u64) {
-        let spread_ns = time_ns / 4 * 3;
+        self.farewells = Some((self.now.mono_ns, time_ns / 4 * 3));
         for index in 0..self.conns.len() as u32 {
             let conn = &self.conns[index as usize];
-            if !conn.subscribes() {
-                continue;
-            }
             let token = Token { index, generation: conn.generation };
-            let after_ns = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % spread_ns.max(1);
-            if !conn.has(SENDING) {
-                self.set_deadline(token, after_ns);
+            // To whom something is being sent, it is said after that.
+            if conn.subscribes()
+                && !conn.has(SENDING)
+                && let Some(at_ns) = self.farewell_ns(token)
+            {
+                self.set_deadline(token, at_ns - self.now.mono_ns);
             }
         }
+    }
+
+    /// When a subscriber goes, once the server stops.
+    fn farewell_ns(&self, token: Token) -> Option<u64> {
+        let (start_ns, spread_ns) = self.farewells?;
+        // Neighbours go far from each other: those who came together do not come back together.
+        let after_ns = u64::from(token.index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % spread_ns.max(1);
+        Some(start_ns + after_ns)
     }
 
     // ---- WebSocket ----
@@ -618,6 +665,7 @@ impl Core {
                         Role::Push(speaker) => {
                             let tell = speaker.channel.is_none();
                             let deed = speaker.hear(said, &mut out);
+                            let deed = self.paced(speaker, deed, &mut out);
                             self.act(token, deed, tell, unanswered, &mut out);
                         }
                     }

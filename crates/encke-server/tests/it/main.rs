@@ -62,3 +62,4 @@ mod listeners;
 mod peers;
 mod push;
 mod reload;
+mod storm;

@@ -41,7 +41,7 @@ fn stand(stand: Stand) -> Rig {
     with(stand, PushSettings::default())
 }
 
-fn with(stand: Stand, push: PushSettings) -> Rig {
+pub(super) fn with(stand: Stand, push: PushSettings) -> Rig {
     stand.serve(|server| {
         let server = server.mount("/", |_: &encke_server::Request<'_>, _| {
             encke_server::Outcome::Now(encke_server::Reply::text(200, "a file\n"))
@@ -54,7 +54,7 @@ fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
     post(rig, &format!("/push/{channel}"), "", body.as_bytes())
 }
 
-fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
+pub(super) fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
     let mut client = rig.client();
     let mut request =
         format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {}\r\n\r\n", body.len())
@@ -64,7 +64,7 @@ fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
 }
 
 /// The value of a key in a flat JSON object, as it is written.
-fn json<'a>(text: &'a str, key: &str) -> &'a str {
+pub(super) fn json<'a>(text: &'a str, key: &str) -> &'a str {
     let start =
         text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {text}")) + key.len() + 3;
     let rest = &text[start..];
@@ -75,8 +75,8 @@ fn json<'a>(text: &'a str, key: &str) -> &'a str {
 }
 
 /// A stream of server-sent events.
-struct Stream {
-    client: Client,
+pub(super) struct Stream {
+    pub(super) client: Client,
     decoder: ChunkedDecoder,
     parser: sse::Parser,
     /// Body bytes that are not parsed yet.
@@ -94,7 +94,7 @@ struct Event {
 }
 
 impl Stream {
-    fn open(rig: &Rig, path: &str, fields: &str) -> Self {
+    pub(super) fn open(rig: &Rig, path: &str, fields: &str) -> Self {
         let mut client = rig.client();
         client.send(format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{fields}\r\n"
@@ -158,16 +158,16 @@ impl Stream {
         event
     }
 
-    fn data(&mut self) -> String {
+    pub(super) fn data(&mut self) -> String {
         self.next().data
     }
 }
 
 /// A WebSocket.
-struct Socket(Client);
+pub(super) struct Socket(pub(crate) Client);
 
 impl Socket {
-    fn open(rig: &Rig, path: &str, protocol: &str) -> Self {
+    pub(super) fn open(rig: &Rig, path: &str, protocol: &str) -> Self {
         let mut client = rig.client();
         let protocol = if protocol.is_empty() {
             String::new()
@@ -181,14 +181,14 @@ impl Socket {
         Self(client)
     }
 
-    fn say(&mut self, opcode: Opcode, payload: &[u8]) {
+    pub(super) fn say(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut frame = Vec::new();
         websocket::put_masked(&mut frame, opcode, payload, [1, 2, 3, 4]);
         self.0.send(frame);
     }
 
     /// The next frame: its opcode and payload.
-    fn hear(&mut self) -> (u8, Vec<u8>) {
+    pub(super) fn hear(&mut self) -> (u8, Vec<u8>) {
         let head = self.0.read_exact(2);
         assert_eq!(head[0] & 0x70, 0, "reserved bits");
         assert_eq!(head[1] & 0x80, 0, "a server does not mask");
@@ -200,7 +200,7 @@ impl Socket {
         (head[0] & 0xf, self.0.read_exact(len))
     }
 
-    fn text(&mut self) -> String {
+    pub(super) fn text(&mut self) -> String {
         let (opcode, payload) = self.hear();
         assert_eq!(opcode, 1, "{:?}", String::from_utf8_lossy(&payload));
         String::from_utf8(payload).expect("text")
@@ -213,14 +213,14 @@ impl Socket {
     }
 }
 
-fn handshake(path: &str, fields: &str) -> String {
+pub(super) fn handshake(path: &str, fields: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{fields}\r\n"
     )
 }
 
-fn wait_for_subscribers(rig: &Rig, count: u64) {
+pub(super) fn wait_for_subscribers(rig: &Rig, count: u64) {
     rig.wait(|| rig.count("encke_push_subscribers") == count, &format!("{count} subscribers"));
 }
 

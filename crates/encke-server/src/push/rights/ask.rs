@@ -7,6 +7,10 @@
 //!  Authorization, Cookie: as they came      or nothing:  503, and nothing is remembered
 //! ```
 //! It blocks, up to [`PATIENCE`], and so belongs on the offload pool. Only the answer's head is read.
+//!
+//! Questions of which nothing differs, who asks included, are one: a worker sends it once, and the answer is all of
+//! theirs (`push::Inquiry`). So an application is asked at most once a worker at a time, however many tabs come back at
+//! once.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -160,7 +164,7 @@ impl Question {
     }
 
     /// Names the question, without holding what is secret in it.
-    pub(super) fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         let channel = self.channel.as_str().as_bytes();
         let mut text = vec![self.act as u8];
         for part in [Some(channel), self.authorization.as_deref(), self.cookie.as_deref()] {

@@ -60,6 +60,11 @@ impl Grants {
         Self { everywhere: acts, named: self.named.clone() }
     }
 
+    /// Whether an act is allowed on every channel, as it is to anybody.
+    pub(super) const fn is_everywhere(&self, act: Act) -> bool {
+        self.everywhere.has(act)
+    }
+
     /// Whether an act is allowed on a channel.
     pub(crate) fn allow(&self, act: Act, channel: &Name) -> bool {
         let named = || self.named.as_ref().map_or(&[][..], |named| &named[act as usize]);

@@ -51,8 +51,8 @@ impl Algorithm {
 }
 
 /// A SHA-256 digest: names a token or a key without holding it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Digest(pub(super) [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Digest(pub(super) [u8; 32]);
 
 impl Digest {
     pub(super) fn of(bytes: &[u8]) -> Self {

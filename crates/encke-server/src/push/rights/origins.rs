@@ -5,6 +5,8 @@
 //! use the cookie, or the place in the network, of whoever looks at it. What has no Origin is no page's doing, or
 //! a plain link.
 
+use std::sync::Arc;
+
 use encke_wire::field::Known;
 use encke_wire::target::{self, Authority};
 
@@ -15,7 +17,7 @@ use crate::request::Request;
 pub(crate) struct Origins {
     any: bool,
     /// In lower case, without the port that the scheme has anyway: as browsers send them.
-    listed: Box<[Box<str>]>,
+    listed: Box<[Arc<str>]>,
 }
 
 /// The page that sent a request.
@@ -62,6 +64,11 @@ impl Origins {
         self.any
     }
 
+    /// An origin that settings name, as they name it; not one that is there by `*` alone.
+    pub(super) fn named(&self, origin: &[u8]) -> Option<Arc<str>> {
+        self.listed.iter().find(|listed| listed.as_bytes() == origin).map(Arc::clone)
+    }
+
     /// The page that sent a request.
     pub(super) fn page<'a>(&self, request: &Request<'a>) -> Page<'a> {
         let mut fields = request.all(Known::Origin);
@@ -69,9 +76,7 @@ impl Origins {
         if fields.next().is_some() {
             return Page::Foreign(b"null");
         }
-        if self.any && origin != b"null"
-            || self.listed.iter().any(|listed| listed.as_bytes().eq_ignore_ascii_case(origin))
-        {
+        if self.any && origin != b"null" || self.named(origin).is_some() {
             return Page::Listed(origin);
         }
         if is_same(origin, request) { Page::Same } else { Page::Foreign(origin) }

@@ -481,19 +481,33 @@ fn a_page_of_another_site_cannot_use_a_cookie() {
     for origin in ["https://evil.example", "null", "https://shop.example.evil.example", "http://shop.example"]
     {
         assert!(matches!(asked(origin).identity(&rights), Err(Denial::Forbidden(_))), "{origin}");
-        assert!(!asked(origin).look(|request| rights.shares(request)), "{origin}");
+        assert_eq!(asked(origin).look(|request| rights.share(request)), Share::Nobody, "{origin}");
     }
-    for (origin, shares) in [("http://localhost:8080", false), ("https://shop.example", true)] {
+    let shop = "https://shop.example";
+    for (origin, share) in [("http://localhost:8080", Share::Nobody), (shop, Share::Page(shop.into()))] {
         assert_eq!(asked(origin).acts(&rights), [Act::Subscribe], "{origin}");
-        assert_eq!(asked(origin).look(|request| rights.shares(request)), shares, "{origin}");
+        assert_eq!(asked(origin).look(|request| rights.share(request)), share, "{origin}");
     }
+}
+
+#[test]
+fn a_star_lets_every_page_read_and_none_bring_its_cookies() {
+    let origins = ["*".to_owned(), "https://shop.example".to_owned()];
+    let rights = Rights::new(&AuthSettings::default(), &origins, Openness::Shut(Shut::Settings));
+    let rights = rights.expect("nothing uses cookies");
+    let share = |origin: &str| Asked::here().field("Origin", origin).look(|request| rights.share(request));
+    assert_eq!(share("https://anything.example"), Share::Anybody);
+    assert_eq!(share("https://shop.example"), Share::Page("https://shop.example".into()));
+    assert_eq!(share("null"), Share::Nobody, "a page that hides where it is from");
+    let twice = Asked::here().field("Origin", "https://a.example").field("Origin", "https://shop.example");
+    assert_eq!(twice.look(|request| rights.share(request)), Share::Nobody, "which of them counts?");
 }
 
 #[test]
 fn pages_of_this_machine_may_read_each_other_where_the_server_is_open() {
     let asked = Asked::here().field("Origin", "http://localhost:5173");
-    assert!(asked.look(|request| open().shares(request)));
-    assert!(!asked.from(REMOTE).look(|request| open().shares(request)));
+    assert_eq!(asked.look(|request| open().share(request)), Share::Anybody);
+    assert_eq!(asked.from(REMOTE).look(|request| open().share(request)), Share::Nobody);
 }
 
 // ---- the application ----

@@ -1,0 +1,424 @@
+//! Admission: how many may begin to listen a second, and when those come back who are turned away.
+//!
+//! ```text
+//! begins to listen ─┬─ the server stops ───────────────────► Away: drain        comes back after `retry`
+//!                   ├─ only the last connections are left ─► Away: connections ┐ comes back in its own place of a
+//!                   ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as it must be
+//!                   └─ admitted
+//!
+//! told by     event stream     200, `retry: N`, the end (an EventSource comes back after no other status)
+//!             NDJSON, poll     503 with Retry-After
+//!             WebSocket        101, then Close 1013 (1012 at a drain) with N as its reason: of a refused handshake a
+//!                              page is told nothing
+//! ```
+//! After an outage everybody comes back at once. Whoever is admitted costs some 15 µs, and while they come no message
+//! goes out; whoever is turned away costs less, and comes back in time. The places of the queue are `1 / rate` apart, so
+//! that those who were turned away come back as fast as they can be admitted and no faster; `retry` ± 50 % on top of
+//! that keeps apart who was told in the same moment.
+//!
+//! A poll that goes on with its connection begins nothing new, and is always admitted.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use encke_io::Token;
+use encke_stats::Family;
+use encke_wire::websocket;
+
+use super::form::Kind;
+use super::negotiate::refusal;
+use super::pace::{Pace, TOO_FAST};
+use super::rights::Share;
+use super::socket::{self, Deed, Speaker};
+use crate::close::CloseReason;
+use crate::conn::{NONE, Phase};
+use crate::log::Entry;
+use crate::record::Asked;
+use crate::reply::{Body, Reply};
+use crate::worker::Core;
+
+/// How many may begin to listen; one for all workers.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    rate: Option<NonZeroU32>,
+    pace: Pace,
+    /// When all places are free again, on the monotonic clock in ns.
+    full_ns: AtomicU64,
+    /// When the last one of the queue is expected.
+    queue_ns: AtomicU64,
+    /// Admissions of the second under way and of the one before.
+    tally: Tally,
+}
+
+/// Why somebody is turned away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Away {
+    /// The server stops.
+    Drain,
+    /// Only the last connections are left, which all others need.
+    Connections,
+    /// Too many come at once.
+    Admission,
+}
+
+/// By what means somebody listens, for what is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Transport {
+    Sse,
+    Ndjson,
+    Poll,
+    WebSocket,
+}
+
+/// Events of this second and of the last one, in one word each: the second above, the count below.
+#[derive(Default, Debug)]
+struct Tally {
+    present: AtomicU64,
+    before: AtomicU64,
+}
+
+/// The queue's pace where there is no limit to admissions: that of the default.
+const QUEUE_RATE: NonZeroU32 = crate::settings::ADMISSION;
+
+/// Nobody is sent away for longer. A queue of five minutes are six million clients.
+const QUEUE_NS_MAX: u64 = 300_000_000_000;
+
+/// Of so many connections one is kept for those who do not listen.
+const CONNECTIONS_PER_KEPT: usize = 100;
+
+/// The service asks to try again later (IANA's registry of close codes).
+const CLOSE_TRY_AGAIN: u16 = 1013;
+/// The service restarts.
+const CLOSE_RESTART: u16 = 1012;
+/// A WebSocket without envelopes has published faster than it may.
+const CLOSE_TOO_FAST: u16 = 4429;
+
+impl Admission {
+    /// At most `rate` a second, and as many at once; `None`: any number.
+    pub(crate) fn new(rate: Option<NonZeroU32>) -> Self {
+        let paced = rate.unwrap_or(QUEUE_RATE);
+        Self {
+            rate,
+            pace: Pace::new(paced, paced.get().into()),
+            full_ns: AtomicU64::new(0),
+            queue_ns: AtomicU64::new(0),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Admissions a second, if they have a limit.
+    pub(crate) const fn rate(&self) -> Option<NonZeroU32> {
+        self.rate
+    }
+
+    /// Whether one more may begin to listen; it then does.
+    pub(crate) fn admit(&self, now_ns: u64) -> bool {
+        let admitted = self.rate.is_none() || {
+            let take = |full_ns| self.pace.take(full_ns, now_ns, 1).ok();
+            self.full_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        };
+        if admitted {
+            self.tally.count(now_ns);
+        }
+        admitted
+    }
+
+    /// Gives the next place of the queue: for how long to stay away, in ns.
+    pub(crate) fn queue(&self, now_ns: u64) -> u64 {
+        let next = |last_ns: u64| {
+            let place_ns = last_ns.max(now_ns).saturating_add(self.pace.interval_ns());
+            Some(place_ns.min(now_ns.saturating_add(QUEUE_NS_MAX)))
+        };
+        let before = self.queue_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let before_ns = before.unwrap_or_else(|unchanged| unchanged);
+        next(before_ns).unwrap_or(before_ns).saturating_sub(now_ns)
+    }
+
+    /// What is true of all workers at this moment.
+    pub(crate) fn families(&self, now_ns: u64) -> [Family; 2] {
+        [
+            Family::gauge(
+                "encke_push_admissions_per_second",
+                "Subscribers that began to listen in the last whole second.",
+            )
+            .value(self.tally.last_second(now_ns)),
+            Family::gauge(
+                "encke_push_expected",
+                "Subscribers that were turned away and told to come back, and have not been due yet.",
+            )
+            .value(self.expected(now_ns)),
+        ]
+    }
+
+    /// How many of those who were turned away are still expected.
+    fn expected(&self, now_ns: u64) -> u64 {
+        let left_ns = self.queue_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
+        left_ns.div_ceil(self.pace.interval_ns().max(1))
+    }
+}
+
+impl Tally {
+    fn count(&self, now_ns: u64) {
+        let second = now_ns / 1_000_000_000;
+        let next = |word: u64| Some(if word >> 32 == second { word + 1 } else { second << 32 | 1 });
+        let before = self.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        if let Ok(word) = before
+            && word >> 32 != second
+        {
+            self.before.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn last_second(&self, now_ns: u64) -> u64 {
+        let last = (now_ns / 1_000_000_000).wrapping_sub(1);
+        let words = [&self.present, &self.before].map(|word| word.load(Ordering::Relaxed));
+        words.into_iter().find(|word| word >> 32 == last).map_or(0, |word| word & u64::from(u32::MAX))
+    }
+}
+
+impl Away {
+    /// Every reason, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::Drain, Self::Connections, Self::Admission];
+
+    /// Its name in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Connections => "connections",
+            Self::Admission => "admission",
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Drain => "the server stops",
+            Self::Connections => "there is no connection left to listen on (limits.connections)",
+            Self::Admission => "too many begin to listen at once (push.admission)",
+        }
+    }
+
+    const fn close_code(self) -> u16 {
+        match self {
+            Self::Drain => CLOSE_RESTART,
+            Self::Connections | Self::Admission => CLOSE_TRY_AGAIN,
+        }
+    }
+
+    const fn close_reason(self) -> CloseReason {
+        match self {
+            Self::Drain => CloseReason::Drain,
+            Self::Connections | Self::Admission => CloseReason::TurnedAway,
+        }
+    }
+}
+
+impl Transport {
+    /// Every one, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket];
+
+    const fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Sse | Kind::SseEnvelope => Self::Sse,
+            Kind::Ndjson => Self::Ndjson,
+            Kind::Raw | Kind::Json => Self::Poll,
+            Kind::Envelope | Kind::Payload => Self::WebSocket,
+        }
+    }
+
+    /// Its name in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sse => "sse",
+            Self::Ndjson => "ndjson",
+            Self::Poll => "poll",
+            Self::WebSocket => "websocket",
+        }
+    }
+}
+
+impl Core {
+    /// Whether a connection may begin to listen in this way. If not: why, and after how many ms to come back.
+    pub(crate) fn turn_away(&mut self, token: Token, kind: Kind) -> Option<(Away, u64)> {
+        let transport = Transport::of(kind);
+        // One that goes on, or begins anew on a connection of its own, takes nothing that it did not have.
+        let goes_on = transport == Transport::Poll && self.conns[token.index as usize].requests > 1;
+        // At a drain a poll is answered at once with what there is.
+        let away = if self.draining() && transport != Transport::Poll {
+            Away::Drain
+        } else if goes_on {
+            return None;
+        } else if self.connections_are_short() {
+            Away::Connections
+        } else {
+            let room = self.room.as_ref()?;
+            if room.plan.admission.admit(self.now.mono_ns) {
+                self.metrics.admissions.add(1);
+                return None;
+            }
+            Away::Admission
+        };
+        self.metrics.turned_away[away as usize][transport as usize].add(1);
+        let queue_ns = match (&self.room, away) {
+            (Some(room), Away::Connections | Away::Admission) => room.plan.admission.queue(self.now.mono_ns),
+            _ => 0,
+        };
+        let retry_ms = self.retry_ms(token).saturating_add(queue_ns / 1_000_000);
+        Some((away, retry_ms))
+    }
+
+    /// Turns a request for messages away.
+    pub(crate) fn answer_turned_away(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        (away, retry_ms): (Away, u64),
+        (kind, share): (Kind, &Share),
+        entry: Option<Box<Entry>>,
+    ) {
+        let reply = if Transport::of(kind) == Transport::Sse {
+            let mut body = Vec::new();
+            encke_wire::sse::put_retry(&mut body, retry_ms);
+            body.push(b'\n');
+            Reply::new(200)
+                .with("Content-Type", "text/event-stream")
+                .with("Cache-Control", "no-store, no-transform")
+                .with("X-Accel-Buffering", "no")
+                .body(Body::Bytes(body))
+        } else {
+            let seconds = retry_ms.div_ceil(1_000);
+            refusal(503, format!("{}; come back in {seconds} s", away.text()))
+                .with("Retry-After", seconds.to_string())
+        };
+        self.conns[token.index as usize].reason = away.close_reason();
+        self.answer_subscription(token, asked, share.onto(reply).and_close(), entry);
+    }
+
+    /// Turns a handshake away: `head` is the answer to it, without its empty line.
+    pub(crate) fn close_turned_away(
+        &mut self,
+        token: Token,
+        (away, retry_ms): (Away, u64),
+        head: &[u8],
+        entry: Option<Box<Entry>>,
+    ) {
+        self.metrics.responses(101);
+        self.end_entry(entry, 101, 0, self.now.mono_ns);
+        let out = self.out.tail(&mut self.buffers);
+        out.extend_from_slice(head);
+        out.extend_from_slice(b"\r\n");
+        websocket::put_close(out, away.close_code(), &retry_ms.to_string());
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Socket;
+        conn.record = NONE;
+        self.end_after(token, away.close_reason());
+    }
+
+    /// Whether only those connections are left that are kept for whoever does not listen: those who listen stay, and
+    /// would else shut out who publishes.
+    fn connections_are_short(&self) -> bool {
+        let most = self.policy.connections;
+        self.open_everywhere() > most - most / CONNECTIONS_PER_KEPT
+    }
+
+    /// A deed of a WebSocket, or what it comes to if it is a publish too many of somebody without a token.
+    pub(crate) fn paced(&self, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
+        let Deed::Publish(reference, _) = &deed else { return deed };
+        let rates = self.room.as_ref().and_then(|room| room.plan.anonymous_rates.as_ref());
+        let Some(rates) = rates.filter(|_| speaker.identity.publishes_as_anybody()) else { return deed };
+        let Err(too_fast) = rates.admit(speaker.publisher, 1, self.now.mono_ns) else { return deed };
+        self.metrics.refused(TOO_FAST);
+        if speaker.channel.is_none() {
+            socket::put_error(out, *reference, 429, &too_fast.to_string());
+            return Deed::Nothing;
+        }
+        // Without envelopes there is no way to say it but the end, whose reason has room for 123 bytes.
+        websocket::put_close(out, CLOSE_TOO_FAST, "push.anonymous_rate: publish slower, or with a token");
+        Deed::Close
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn admission(rate: u32) -> Admission {
+        Admission::new(NonZeroU32::new(rate))
+    }
+
+    #[test]
+    fn as_many_are_admitted_at_once_as_in_a_second() {
+        let admission = admission(1_000);
+        let at = |now_ns| (0..3_000).filter(|_| admission.admit(now_ns)).count();
+        assert_eq!(at(SECOND_NS), 1_000);
+        assert_eq!(at(SECOND_NS + SECOND_NS / 2), 500);
+        assert_eq!(at(9 * SECOND_NS), 1_000);
+    }
+
+    #[test]
+    fn without_a_limit_all_are_admitted() {
+        let admission = admission(0);
+        assert!((0..100_000).all(|_| admission.admit(0)));
+        assert_eq!(admission.tally.last_second(SECOND_NS), 100_000);
+    }
+
+    #[test]
+    fn who_is_turned_away_gets_a_place_in_the_queue() {
+        let admission = admission(1_000);
+        for place in 1..=5_000 {
+            assert_eq!(admission.queue(0), place * SECOND_NS / 1_000);
+        }
+        assert_eq!(admission.expected(0), 5_000);
+        assert_eq!(admission.expected(SECOND_NS), 4_000);
+        assert_eq!(admission.queue(SECOND_NS), 4 * SECOND_NS + SECOND_NS / 1_000);
+        assert_eq!(admission.expected(60 * SECOND_NS), 0);
+        for _ in 0..1_000_000 {
+            assert!(admission.queue(60 * SECOND_NS) <= QUEUE_NS_MAX);
+        }
+    }
+
+    /// A storm in the virtual time of this loop: 100,000 come in one moment, those who are turned away come when they
+    /// were told to.
+    #[test]
+    fn a_storm_is_over_as_soon_as_it_can_be_and_nobody_comes_in_vain_often() {
+        let rate = 20_000;
+        let admission = admission(rate);
+        // When they come, and how often they have.
+        let mut coming: Vec<(u64, u32)> = vec![(0, 0); 100_000];
+        let (mut end_ns, mut most_tries, mut seed) = (0, 0, 1_u64);
+        while let Some(now_ns) = coming.iter().map(|(at, _)| *at).min() {
+            let mut later = Vec::new();
+            coming.retain(|&(at, tries)| {
+                if at > now_ns + SECOND_NS / 1_000 {
+                    return true;
+                }
+                most_tries = most_tries.max(tries + 1);
+                if !admission.admit(at) {
+                    seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                    let jitter_ns = SECOND_NS + (seed >> 32) % (2 * SECOND_NS);
+                    later.push((at + admission.queue(at) + jitter_ns, tries + 1));
+                }
+                false
+            });
+            coming.extend(later);
+            end_ns = now_ns;
+        }
+        // 80,000 at 20,000 a second are 4 s, and the last one comes up to 3 s later.
+        assert!(end_ns <= 8 * SECOND_NS, "{} ms", end_ns / 1_000_000);
+        assert!(most_tries <= 4, "{most_tries}");
+    }
+
+    #[test]
+    fn a_second_that_nobody_came_in_counts_nobody() {
+        let admission = admission(10);
+        assert!(admission.admit(5 * SECOND_NS) && admission.admit(5 * SECOND_NS + 7));
+        assert_eq!(admission.tally.last_second(5 * SECOND_NS), 0, "it is not over");
+        assert_eq!(admission.tally.last_second(6 * SECOND_NS), 2);
+        assert!(admission.admit(6 * SECOND_NS));
+        assert_eq!(admission.tally.last_second(6 * SECOND_NS), 2);
+        assert_eq!(admission.tally.last_second(7 * SECOND_NS), 1);
+        assert_eq!(admission.tally.last_second(8 * SECOND_NS), 0);
+    }
+}

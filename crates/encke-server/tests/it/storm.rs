@@ -1,0 +1,505 @@
+//! Channels when too many come: rates, admission, the last connections, a drain under load; and which pages may read.
+
+use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use encke_server::settings::{Act, AuthSettings, OrOff, PushSettings, Secret, StaticToken};
+use encke_server::{CloseReason, Network};
+use encke_wire::websocket::Opcode;
+
+use crate::push::{Socket, Stream, handshake, json, post, wait_for_subscribers, with};
+use crate::rig::{Answer, Client, End, Rig, Stand};
+
+on_every_stand! {
+    a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again,
+    a_stranger_publishes_no_faster_by_lines_or_by_sockets,
+    each_client_of_a_trusted_proxy_has_a_rate_of_its_own,
+    too_many_who_come_at_once_are_told_when_to_come_back,
+    a_poll_that_goes_on_is_always_admitted,
+    the_last_connections_are_not_for_those_who_listen,
+    everybody_is_told_to_come_back_though_messages_go_on_at_the_drain,
+    a_named_page_may_read_every_answer_with_its_cookies,
+    a_page_that_is_not_named_may_read_none,
+    a_star_is_no_name,
+    what_is_asked_at_the_same_time_is_asked_once,
+    a_right_that_is_taken_away_is_gone_for_the_next_request,
+}
+
+/// A name that no page and no program of this machine would call the server by: whoever does is a stranger.
+const HOST: &str = "channels.example";
+
+/// Strangers may read and publish.
+fn public(on: Stand, push: &PushSettings) -> Rig {
+    on.serve(|server| server.push(push, &anybody()).expect("settings that hold"))
+}
+
+fn anybody() -> AuthSettings {
+    AuthSettings { anonymous: vec![Act::Publish, Act::Subscribe], ..AuthSettings::default() }
+}
+
+fn limited(rate: u32) -> PushSettings {
+    PushSettings { anonymous_rate: OrOff::On(rate.try_into().expect("above 0")), ..PushSettings::default() }
+}
+
+fn publish_as(client: &mut Client, fields: &str) -> Answer {
+    client.ask(format!("POST /push/a HTTP/1.1\r\nContent-Length: 1\r\n{fields}\r\nx"))
+}
+
+/// Publishes until that is too fast: how many were taken, and the answer to the one that was not.
+fn publish_too_fast(client: &mut Client, fields: &str) -> (u64, Answer) {
+    for taken in 0..100_000 {
+        let answer = publish_as(client, fields);
+        if answer.status != 201 {
+            return (taken, answer);
+        }
+    }
+    panic!("100,000 messages were taken of {fields:?}")
+}
+
+fn a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again(on: Stand) {
+    let token = StaticToken {
+        token: Secret::Text("0123456789abcdef".into()),
+        name: None,
+        publish: vec!["**".into()],
+        subscribe: Vec::new(),
+        presence: Vec::new(),
+        manage: Vec::new(),
+    };
+    let auth = AuthSettings { tokens: vec![token], ..anybody() };
+    let rig = on.serve(|server| server.push(&limited(5), &auth).expect("settings that hold"));
+    let stranger = format!("Host: {HOST}\r\n");
+    let (begun, mut client) = (Instant::now(), rig.client());
+    let (taken, answer) = publish_too_fast(&mut client, &stranger);
+    assert!(
+        (10..=10 + 5 * begun.elapsed().as_secs() + 5).contains(&taken),
+        "10 at once, 5 a second: {taken}"
+    );
+    assert_eq!((answer.status, answer.field("Retry-After")), (429, Some("1")), "{answer:?}");
+    assert!(answer.text().contains("push.anonymous_rate") && answer.text().contains("token"), "{answer:?}");
+    assert!(rig.count_of("encke_http_refusals_total", "anonymous_rate") >= 1);
+    // Neither whoever has a token nor this machine, to which the server is open, has that limit.
+    for fields in
+        [format!("{stranger}Authorization: Bearer 0123456789abcdef\r\n"), "Host: localhost\r\n".into()]
+    {
+        for _ in 0..50 {
+            assert_eq!(publish_as(&mut client, &fields).status, 201, "{fields}");
+        }
+    }
+    // And it may again.
+    rig.wait(|| publish_as(&mut client, &stranger).status == 201, "a message is taken again");
+}
+
+fn a_stranger_publishes_no_faster_by_lines_or_by_sockets(on: Stand) {
+    let rig = public(on, &limited(2));
+    let line = "{\"channel\":\"a\",\"data\":\"x\"}\n";
+    let fields = format!("Host: {HOST}\r\nContent-Type: application/x-ndjson\r\n");
+    let lines = |count: usize| {
+        let body = line.repeat(count);
+        let length = body.len();
+        rig.client().ask(format!("POST /push/ HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{body}"))
+    };
+    let answer = lines(5);
+    assert_eq!(answer.status, 429, "{answer:?}");
+    assert!(answer.text().contains("at most 4 messages"), "{answer:?}");
+    assert_eq!(rig.client().get("/push/a?info").status, 404, "nothing of it was published");
+    let open = |protocol: &str| {
+        let mut client = rig.client();
+        client.send(handshake("/push/a", protocol).replace("Host: localhost", &format!("Host: {HOST}")));
+        assert_eq!(client.head().status, 101);
+        Socket(client)
+    };
+    let mut envelopes = open("Sec-WebSocket-Protocol: encke.v1\r\n");
+    assert_eq!(json(&envelopes.text(), "op"), "ok");
+    let mut tries = 0..100_000;
+    let refused = tries.find_map(|number| {
+        envelopes.say(
+            Opcode::Text,
+            format!("{{\"op\":\"publish\",\"channel\":\"b\",\"data\":\"x\",\"ref\":{number}}}").as_bytes(),
+        );
+        let answer = loop {
+            let text = envelopes.text();
+            if text.contains("\"op\"") {
+                break text;
+            }
+        };
+        (json(&answer, "op") == "error").then_some(answer)
+    });
+    let refused = refused.expect("at some time it is too fast");
+    assert_eq!(json(&refused, "status"), "429");
+    assert!(refused.contains("push.anonymous_rate"), "{refused}");
+    // The connection is still good for everything else.
+    envelopes.say(Opcode::Text, b"{\"op\":\"ping\",\"ref\":7}");
+    assert_eq!(json(&envelopes.text(), "ref"), "7");
+    let mut payloads = open("");
+    let code = loop {
+        // What comes behind its end is not read any more.
+        let mut frame = Vec::new();
+        encke_wire::websocket::put_masked(&mut frame, Opcode::Text, b"x", [1, 2, 3, 4]);
+        let _ended = payloads.0.try_send(frame);
+        let (opcode, payload) = payloads.hear();
+        if opcode == 8 {
+            break u16::from_be_bytes([payload[0], payload[1]]);
+        }
+    };
+    assert_eq!(code, 4429);
+}
+
+fn each_client_of_a_trusted_proxy_has_a_rate_of_its_own(on: Stand) {
+    let loopback = Network { address: [127, 0, 0, 0].into(), prefix: 8 };
+    let rig = on.serve_by(
+        |policy| policy.trusted_proxies = vec![loopback],
+        |server| server.push(&limited(1), &anybody()).expect("settings that hold"),
+    );
+    let mut client = rig.client();
+    let of = |address: &str| format!("Host: {HOST}\r\nX-Forwarded-For: {address}\r\n");
+    let (_, answer) = publish_too_fast(&mut client, &of("192.0.2.1"));
+    assert_eq!(answer.status, 429, "{answer:?}");
+    assert_eq!(publish_as(&mut client, &of("192.0.2.2")).status, 201);
+    // Who has a whole network is one all the same.
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        assert!(number < 65_536, "65,535 messages of one network were taken");
+        let answer = publish_as(&mut client, &of(&format!("2001:db8::{number:x}")));
+        if answer.status != 201 {
+            break answer;
+        }
+    };
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(publish_as(&mut client, &of("2001:db8:0:1::1")).status, 201);
+}
+
+/// Asks until it is turned away; whoever was let in stays. What it was answered.
+fn come_until_turned_away(rig: &Rig, request: &str, inside: &mut Vec<Client>) -> (Answer, Client) {
+    for _ in 0..10_000 {
+        let mut client = rig.client();
+        client.send(request);
+        let mut answer = client.head();
+        let length = answer.field("Content-Length").map(|length| length.parse().expect("a length"));
+        if let Some(length) = length {
+            answer.body = client.read_exact(length);
+        }
+        if answer.status == 503 || length.is_some() {
+            return (answer, client);
+        }
+        inside.push(client);
+    }
+    panic!("10,000 were let in")
+}
+
+fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {
+    let push =
+        PushSettings { admission: OrOff::On(3.try_into().expect("above 0")), ..PushSettings::default() };
+    let rig = with(on, push);
+    let mut inside = Vec::new();
+    let get = |accept: &str| format!("GET /push/a HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
+
+    let mut moments = HashSet::new();
+    for _ in 0..5 {
+        let (answer, mut client) = come_until_turned_away(&rig, &get("text/event-stream"), &mut inside);
+        assert_eq!((answer.status, answer.field("Content-Type")), (200, Some("text/event-stream")));
+        assert!(answer.closes(), "{answer:?}");
+        let retry = answer.text().trim_end().strip_prefix("retry: ").unwrap_or_else(|| panic!("{answer:?}"));
+        let retry_ms: u64 = retry.parse().expect("a number of ms");
+        // 2 s more or less, and its place in the queue, of which there is one each third of a second.
+        assert!((1_000..60_000).contains(&retry_ms), "{retry_ms}");
+        moments.insert(retry_ms);
+        assert_eq!(client.end(), End::Finished);
+    }
+    assert!(moments.len() >= 4, "each has a moment of its own: {moments:?}");
+
+    let (answer, _) = come_until_turned_away(&rig, &get("application/x-ndjson"), &mut inside);
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let (answer, _) = loop {
+        let turned_away = rig.client();
+        let mut client = turned_away;
+        let answer = client.ask("GET /push/a?wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if answer.status != 204 {
+            break (answer, client);
+        }
+    };
+    assert!(answer.status == 503 && answer.closes(), "{answer:?}");
+    let seconds: u64 = answer.field("Retry-After").expect("when").parse().expect("seconds");
+    assert!((1..60).contains(&seconds), "{answer:?}");
+    assert!(answer.text().contains("push.admission"), "{answer:?}");
+
+    let (opcode, payload) = loop {
+        let mut client = rig.client();
+        client.send(handshake("/push/a", "Sec-WebSocket-Protocol: encke.v1\r\n"));
+        assert_eq!(client.head().status, 101);
+        let mut socket = Socket(client);
+        let (opcode, payload) = socket.hear();
+        if opcode == 8 {
+            assert_eq!(socket.0.end(), End::Finished);
+            break (opcode, payload);
+        }
+        inside.push(socket.0);
+    };
+    assert_eq!((opcode, u16::from_be_bytes([payload[0], payload[1]])), (8, 1013));
+    let wait_ms: u64 = std::str::from_utf8(&payload[2..]).expect("text").parse().expect("a number of ms");
+    assert!((1_000..60_000).contains(&wait_ms), "{wait_ms}");
+
+    for transport in ["sse", "ndjson", "poll", "websocket"] {
+        rig.wait(|| rig.count_of("encke_push_turned_away_total", transport) >= 1, transport);
+    }
+    rig.wait(|| rig.closes(CloseReason::TurnedAway) >= 8, "all of them are closed");
+    assert!(rig.count("encke_push_expected") >= 1, "{}", rig.told());
+    assert_eq!(rig.count_of("encke_push_turned_away_total", "drain"), 0);
+}
+
+fn a_poll_that_goes_on_is_always_admitted(on: Stand) {
+    let push =
+        PushSettings { admission: OrOff::On(1.try_into().expect("above 0")), ..PushSettings::default() };
+    let rig = with(on, push);
+    let mut client = rig.client();
+    for _ in 0..100 {
+        assert_eq!(client.get("/push/a?wait=0").status, 204);
+    }
+}
+
+fn the_last_connections_are_not_for_those_who_listen(on: Stand) {
+    let rig = on.serve_by(
+        |policy| policy.connections = 200,
+        |server| server.push(&PushSettings::default(), &AuthSettings::default()).expect("settings that hold"),
+    );
+    let mut inside = Vec::new();
+    let request = "GET /push/a HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+    let (answer, client) = come_until_turned_away(&rig, request, &mut inside);
+    assert_eq!(inside.len(), 198, "of 200");
+    assert!(answer.text().starts_with("retry: "), "{answer:?}");
+    drop(client);
+    // Whoever publishes is still let in, and heard.
+    assert_eq!(post(&rig, "/push/a", "", b"still here").status, 201);
+    assert!(rig.count_of("encke_push_turned_away_total", "connections") >= 1, "{}", rig.told());
+    // Who goes makes room.
+    drop(inside.pop());
+    rig.wait(|| rig.connections() == 197, "one has gone, and so has who published");
+    drop(Stream::open(&rig, "/push/a", ""));
+}
+
+/// Messages that are sent during a drain do not make it forget to whom it has not said goodbye.
+fn everybody_is_told_to_come_back_though_messages_go_on_at_the_drain(on: Stand) {
+    let rig = with(on, PushSettings::default());
+    let mut streams: Vec<Stream> = (0..40).map(|_| Stream::open(&rig, "/push/a", "")).collect();
+    wait_for_subscribers(&rig, 40);
+    // Requests under way are let finish, and so are their messages.
+    let mut publishers: Vec<Client> = (0..8).map(|_| rig.client()).collect();
+    for publisher in &mut publishers {
+        publisher.send("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n");
+    }
+    rig.wait(|| rig.count("encke_exchanges_open") == 8, "all are under way");
+    rig.running().drain(Duration::ZERO, Duration::from_secs(6));
+    for (number, publisher) in publishers.iter_mut().enumerate() {
+        let gone = 2 + number * 2;
+        rig.wait(|| rig.count("encke_push_subscribers") <= 40 - gone as u64, "some have gone");
+        publisher.send("more");
+        assert_eq!(publisher.answer().status, 201);
+    }
+    let mut heard = 0;
+    for stream in &mut streams {
+        let (rest, end) = stream.client.rest();
+        let rest = String::from_utf8(rest).expect("text");
+        heard += rest.matches("data: more").count();
+        assert!(rest.contains("retry: ") && rest.ends_with("0\r\n\r\n"), "{rest}");
+        assert_eq!(end, End::Finished);
+    }
+    assert!(heard > 0, "nobody heard anything: the case shows nothing");
+}
+
+const SHOP: &str = "https://shop.example";
+
+/// A server that reads a cookie and names one page; only `team` may be read by anybody.
+fn shop(on: Stand) -> Rig {
+    let push = PushSettings { origins: vec![SHOP.into()], ..PushSettings::default() };
+    let token = StaticToken {
+        token: Secret::Text("0123456789abcdef".into()),
+        name: Some("ann".into()),
+        publish: vec!["team".into()],
+        subscribe: vec!["team".into()],
+        presence: vec!["team".into()],
+        manage: vec!["team".into()],
+    };
+    let auth =
+        AuthSettings { tokens: vec![token], cookie: Some("session".into()), ..AuthSettings::default() };
+    on.serve(|server| server.push(&push, &auth).expect("settings that hold"))
+}
+
+fn ask_as(rig: &Rig, origin: &str, line: &str, fields: &str) -> Answer {
+    let body = if line.starts_with("POST") { "Content-Length: 1\r\n\r\nx" } else { "\r\n" };
+    rig.client().ask(format!(
+        "{line} HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\nCookie: session=0123456789abcdef\r\n{fields}{body}"
+    ))
+}
+
+fn a_named_page_may_read_every_answer_with_its_cookies(on: Stand) {
+    let rig = shop(on);
+    for (line, fields, status) in [
+        ("POST /push/team", "", 201),
+        ("GET /push/team?since=all", "", 200),
+        ("GET /push/team?since=all", "Accept: application/json\r\n", 200),
+        ("GET /push/team?wait=0", "", 204),
+        ("GET /push/team?wait=0", "Accept: application/json\r\n", 200),
+        ("GET /push/team?info", "", 200),
+        ("GET /push/other?info", "", 403),
+        ("GET /push/team?since=x", "", 400),
+        ("PATCH /push/team", "", 405),
+        ("DELETE /push/team", "", 204),
+        ("OPTIONS /push/team", "Access-Control-Request-Method: POST\r\n", 204),
+    ] {
+        let answer = ask_as(&rig, SHOP, line, fields);
+        assert_eq!(answer.status, status, "{line}: {answer:?}");
+        assert_eq!(answer.field("Access-Control-Allow-Origin"), Some(SHOP), "{line}: {answer:?}");
+        assert_eq!(answer.field("Access-Control-Allow-Credentials"), Some("true"), "{line}: {answer:?}");
+        assert_eq!(answer.field("Vary"), Some("Origin"), "{line}: {answer:?}");
+    }
+    let mut client = rig.client();
+    client.send(format!(
+        "GET /push/team HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {SHOP}\r\nAccept: text/event-stream\r\n\
+         Cookie: session=0123456789abcdef\r\n\r\n"
+    ));
+    let head = client.head();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.field("Access-Control-Allow-Origin"), Some(SHOP), "{head:?}");
+    assert_eq!(head.field("Access-Control-Allow-Credentials"), Some("true"), "{head:?}");
+    // A poll that waits, and is answered by what all get, says what its own page may do.
+    let mut polls: Vec<Client> = (0..4).map(|_| rig.client()).collect();
+    for (number, poll) in polls.iter_mut().enumerate() {
+        let origin = if number % 2 == 0 { format!("Origin: {SHOP}\r\n") } else { String::new() };
+        poll.send(format!(
+            "GET /push/team HTTP/1.1\r\nHost: {HOST}\r\n{origin}Cookie: session=0123456789abcdef\r\n\r\n"
+        ));
+    }
+    wait_for_subscribers(&rig, 5);
+    assert_eq!(ask_as(&rig, SHOP, "POST /push/team", "").status, 201);
+    for (number, poll) in polls.iter_mut().enumerate() {
+        let answer = poll.answer();
+        assert_eq!((answer.status, answer.text()), (200, "x"), "{answer:?}");
+        let origin = answer.field("Access-Control-Allow-Origin");
+        assert_eq!(origin, (number % 2 == 0).then_some(SHOP), "{answer:?}");
+    }
+}
+
+fn a_page_that_is_not_named_may_read_none(on: Stand) {
+    let rig = shop(on);
+    for origin in ["https://evil.example", "http://shop.example", "https://shop.example:444", "null"] {
+        for (line, status) in [
+            ("POST /push/team", 403),
+            ("GET /push/team?since=all&wait=0", 403),
+            ("GET /push/team?info", 403),
+            ("OPTIONS /push/team", 204),
+        ] {
+            let answer = ask_as(&rig, origin, line, "");
+            assert_eq!(answer.status, status, "{origin} {line}: {answer:?}");
+            let allowed: Vec<_> =
+                answer.fields.iter().filter(|(name, _)| name.starts_with("Access-Control")).collect();
+            assert!(allowed.is_empty(), "{origin} {line}: {allowed:?}");
+        }
+        let request = handshake("/push/team", &format!("Origin: {origin}\r\n"))
+            .replace("Host: localhost", &format!("Host: {HOST}\r\nCookie: session=0123456789abcdef"));
+        assert_eq!(rig.client().ask(request).status, 403, "{origin}");
+    }
+    // Pages of the server itself need no leave, and get none.
+    let answer = ask_as(&rig, &format!("https://{HOST}"), "GET /push/team?wait=0", "");
+    assert_eq!((answer.status, answer.field("Access-Control-Allow-Origin")), (204, None), "{answer:?}");
+}
+
+fn a_star_is_no_name(on: Stand) {
+    let push = PushSettings { origins: vec!["*".into()], ..PushSettings::default() };
+    let rig = public(on, &push);
+    for line in ["GET /push/a?wait=0", "POST /push/a", "OPTIONS /push/a"] {
+        let answer = ask_as(&rig, "https://anything.example", line, "");
+        assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("*"), "{line}: {answer:?}");
+        assert_eq!(answer.field("Access-Control-Allow-Credentials"), None, "{line}: {answer:?}");
+    }
+    // With cookies a star would be a door for every page on the Internet.
+    let auth = AuthSettings { cookie: Some("session".into()), ..AuthSettings::default() };
+    let error = rig.running().reload_push(&push, &auth).expect_err("it is refused");
+    assert!(error.to_string().contains("name the origins"), "{error}");
+}
+
+/// An application that is asked, and answers nobody before it is let.
+struct Application {
+    address: std::net::SocketAddr,
+    asked: Arc<AtomicUsize>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Application {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let (count, door) = (Arc::clone(&asked), Arc::clone(&gate));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                count.fetch_add(1, Ordering::SeqCst);
+                let door = Arc::clone(&door);
+                std::thread::spawn(move || {
+                    let mut request = Vec::new();
+                    let mut piece = [0; 1024];
+                    while !request.ends_with(b"\r\n\r\n") {
+                        let count = stream.read(&mut piece).expect("a request");
+                        request.extend_from_slice(&piece[..count]);
+                    }
+                    let (open, opened) = &*door;
+                    let open = open.lock().expect("no panic");
+                    drop(opened.wait_while(open, |open| !*open).expect("no panic"));
+                    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("somebody waits for it");
+                });
+            }
+        });
+        Self { address, asked, gate }
+    }
+
+    fn open(&self) {
+        let (open, opened) = &*self.gate;
+        *open.lock().expect("no panic") = true;
+        opened.notify_all();
+    }
+}
+
+fn what_is_asked_at_the_same_time_is_asked_once(on: Stand) {
+    let application = Application::start();
+    let url = format!("http://{}/may", application.address);
+    let auth = AuthSettings { ask: Some(url.parse().expect("a URL")), ..AuthSettings::default() };
+    let rig = on.serve(|server| server.push(&PushSettings::default(), &auth).expect("settings that hold"));
+    let mut clients: Vec<Client> = (0..24).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        client.send(format!("GET /push/a?wait=0 HTTP/1.1\r\nHost: {HOST}\r\nCookie: one=1\r\n\r\n"));
+    }
+    rig.wait(|| rig.count("encke_exchanges_open") == 24, "all wait for the application");
+    rig.wait(|| application.asked.load(Ordering::SeqCst) >= 1, "it is asked");
+    application.open();
+    for client in &mut clients {
+        let answer = client.answer();
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+    let asked = application.asked.load(Ordering::SeqCst);
+    assert!((1..=on.workers).contains(&asked), "{asked} times by {} workers", on.workers);
+    // Who else asks, or for something else, or later, is another question.
+    for request in [
+        "a?wait=0 HTTP/1.1\r\nCookie: one=2",
+        "b?wait=0 HTTP/1.1\r\nCookie: one=1",
+        "a?wait=0 HTTP/1.1\r\nCookie: one=1",
+    ] {
+        let before = application.asked.load(Ordering::SeqCst);
+        let answer = rig.client().ask(format!("GET /push/{request}\r\nHost: {HOST}\r\n\r\n"));
+        assert_eq!(answer.status, 204, "{answer:?}");
+        assert_eq!(application.asked.load(Ordering::SeqCst), before + 1, "{request}");
+    }
+}
+
+fn a_right_that_is_taken_away_is_gone_for_the_next_request(on: Stand) {
+    let rig = public(on, &PushSettings::default());
+    let fields = format!("Host: {HOST}\r\n");
+    assert_eq!(publish_as(&mut rig.client(), &fields).status, 201);
+    let nobody = AuthSettings::default();
+    rig.running().reload_push(&PushSettings::default(), &nobody).expect("settings that hold");
+    rig.wait(|| publish_as(&mut rig.client(), &fields).status == 401, "the new settings hold");
+}
