@@ -8,6 +8,7 @@ use std::sync::Arc;
 use encke_io::changes::Changes;
 use encke_io::socket::Watched;
 use encke_io::{Done, Job, Now};
+use encke_wire::field::Known;
 use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
@@ -56,7 +57,8 @@ pub enum Outcome {
 pub struct Upgrade {
     /// The 101, without the empty line.
     pub(crate) head: Vec<u8>,
-    pub(crate) message_bytes_max: u64,
+    /// Messages may be compressed.
+    pub(crate) deflate: bool,
     pub(crate) role: Role,
     /// What it is subscribed to from the start.
     pub(crate) subscription: Option<Box<Subscription>>,
@@ -82,7 +84,24 @@ impl Upgrade {
         })?;
         let mut head = Vec::new();
         handshake.put_head(&mut head, None);
-        Ok(Self { head, message_bytes_max, role: Role::Handler(Box::new(socket)), subscription: None })
+        let role = Role::Handler { socket: Box::new(socket), message_bytes_max };
+        Ok(Self { head, deflate: false, role, subscription: None })
+    }
+
+    /// Has messages compressed, either way (RFC 7692, permessage-deflate), if the request offers that. `message_bytes_max`
+    /// holds for what they become, too.
+    ///
+    /// Each is compressed by itself. Where a message has a secret beside words of a stranger, its length may still tell
+    /// something of the secret: such a socket had better do without.
+    #[must_use]
+    pub fn compressed(mut self, request: &Request<'_>) -> Self {
+        if !self.deflate
+            && let Some(deflate) = websocket::Deflate::accepted(request.all(Known::SecWebSocketExtensions))
+        {
+            deflate.put_field(&mut self.head);
+            self.deflate = true;
+        }
+        self
     }
 }
 

@@ -64,7 +64,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
 /// Messages of a WebSocket go back as they came.
 fn ws_echo(request: &Request<'_>, _: Exchange) -> Outcome {
     match Upgrade::accept(request, WS_MESSAGE_BYTES_MAX, EchoSocket) {
-        Ok(upgrade) => Outcome::Upgrade(upgrade),
+        Ok(upgrade) => Outcome::Upgrade(upgrade.compressed(request)),
         Err(reply) => Outcome::Now(reply),
     }
 }

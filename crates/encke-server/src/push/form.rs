@@ -6,6 +6,7 @@
 //!         CHUNKED   the stream is framed by chunks (HTTP/1.1); without it, it ends with the connection (HTTP/1.0)
 //!         LAST      the answer to a poll is the connection's last one
 //!         VERSION10 the poll came by HTTP/1.0
+//!         DEFLATED  the WebSocket takes compressed messages
 //! ```
 //! The hub knows a form as a number; only this file knows what it means.
 
@@ -13,10 +14,11 @@ use encke_hub::{Encoder, Form, Gap, Message, Run};
 use encke_wire::date::DATE_BYTES;
 use encke_wire::http1;
 use encke_wire::sse::{self, Data, Line};
-use encke_wire::websocket::{self, Opcode};
+use encke_wire::websocket::{self, Deflater, Opcode};
 
 use super::envelope;
 use super::rights::Share;
+use super::socket::DEFLATE_LEVEL;
 
 /// What a subscriber gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +49,8 @@ pub(crate) const CHUNKED: u8 = 1 << 3;
 pub(crate) const LAST: u8 = 1 << 4;
 /// The request came by HTTP/1.0.
 pub(crate) const VERSION10: u8 = 1 << 5;
+/// Messages of the WebSocket may be compressed, either way (permessage-deflate).
+pub(crate) const DEFLATED: u8 = 1 << 7;
 
 /// A form of a kind, with some of the bits above.
 pub(crate) fn form(kind: Kind, bits: u8) -> Form {
@@ -68,11 +72,12 @@ pub(crate) struct Press {
     /// The present second, for the answers to polls.
     pub(crate) date: [u8; DATE_BYTES],
     body: Vec<u8>,
+    deflater: Deflater,
 }
 
 impl Press {
     pub(crate) fn new(date: [u8; DATE_BYTES]) -> Self {
-        Self { date, body: Vec::new() }
+        Self { date, body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
     }
 }
 
@@ -122,7 +127,7 @@ impl Encoder for Press {
                 for message in run.messages.iter() {
                     body.clear();
                     envelope::put(&mut body, run.position.epoch, message);
-                    websocket::put_frame(out, Opcode::Text, &body);
+                    self.put_message(form, Opcode::Text, &body, out);
                 }
             }
             Kind::Payload => {
@@ -131,7 +136,7 @@ impl Encoder for Press {
                 }
                 for message in run.messages.iter() {
                     let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
-                    websocket::put_frame(out, opcode, &message.data);
+                    self.put_message(form, opcode, &message.data, out);
                 }
             }
             Kind::Raw => match run.messages.iter().next() {
@@ -151,6 +156,15 @@ impl Encoder for Press {
 }
 
 impl Press {
+    /// A message of a WebSocket.
+    fn put_message(&mut self, form: Form, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+        if has(form, DEFLATED) {
+            self.deflater.put_frame(out, opcode, payload);
+        } else {
+            websocket::put_frame(out, opcode, payload);
+        }
+    }
+
     /// The answer to a poll by one message.
     fn put_raw(&self, form: Form, run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
         let content_type = envelope::content_type(message);

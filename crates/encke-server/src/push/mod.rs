@@ -469,12 +469,13 @@ impl Pusher {
                     publisher: identity.publisher(request),
                     channel: if envelopes { None } else { subscription.channels.first().cloned() },
                 };
-                Ok(Outcome::Upgrade(Upgrade {
+                let upgrade = Upgrade {
                     head,
-                    message_bytes_max: self.plan.rules.message_bytes as u64 * 2,
-                    role: Role::Push(Box::new(speaker)),
+                    deflate: false,
+                    role: Role::Push(speaker),
                     subscription: Some(Box::new(subscription)),
-                }))
+                };
+                Ok(Outcome::Upgrade(if self.plan.compress { upgrade.compressed(request) } else { upgrade }))
             }
         }
     }

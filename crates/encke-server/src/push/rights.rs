@@ -371,6 +371,11 @@ impl Identity {
         self.grants.allow(act, channel)
     }
 
+    /// Whether it is the same value: clones are.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether they may publish only because anybody may: then there is a limit to how fast.
     pub(crate) fn publishes_as_anybody(&self) -> bool {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)

@@ -10,17 +10,18 @@
 //! ```
 //! A send that has begun is always finished before anything else is sent: deliveries are whole frames.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use encke_hub::{Delivery, Form, Once, Position, SubscriberId, What};
 use encke_io::{Op, Segment, Token, Tuning};
-use encke_wire::websocket::{self, Event, Opcode};
+use encke_wire::websocket::{self, Opcode, Rules};
 
 use super::form::{self, Kind};
 use super::plan::PushPlan;
-use super::rights::Share;
+use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
-use super::socket::{self, Deed, Role, SocketMessage, SocketState};
+use super::socket::{self, Answers, Deed, Heard, Role, SocketState};
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
 use crate::exchange::ExchangeKey;
@@ -97,7 +98,7 @@ impl Core {
         upgrade: Upgrade,
         entry: Option<Box<Entry>>,
     ) {
-        let Upgrade { mut head, message_bytes_max, role, subscription } = upgrade;
+        let Upgrade { mut head, deflate, role, subscription } = upgrade;
         if let Some(subscription) = &subscription
             && let Some(away) = self.turn_away(token, subscription.kind)
         {
@@ -105,12 +106,13 @@ impl Core {
         }
         head.extend_from_slice(b"\r\n");
         self.metrics.responses(101);
-        let mut state = Box::new(SocketState::new(message_bytes_max, role));
+        let mut state = SocketState::new(role);
+        let bits = if deflate { form::DEFLATED } else { 0 };
         match subscription {
             Some(subscription) => {
-                state.waiting = head;
+                *state.waiting() = head;
                 self.sockets.insert(token.index, state);
-                let place = Place { phase: Phase::Socket, bits: 0, asked, wait_ns: 0 };
+                let place = Place { phase: Phase::Socket, bits, asked, wait_ns: 0 };
                 self.join(token, place, *subscription, entry);
             }
             None => {
@@ -118,6 +120,7 @@ impl Core {
                 let conn = &mut self.conns[token.index as usize];
                 conn.phase = Phase::Socket;
                 conn.record = NONE;
+                conn.form = form::form(Kind::Payload, bits).0;
                 self.end_entry(entry, 101, 0, self.now.mono_ns);
                 self.out.tail(&mut self.buffers).extend_from_slice(&head);
             }
@@ -347,7 +350,7 @@ impl Core {
         let out = self.out.tail(&mut self.buffers);
         if self.conns[token.index as usize].phase == Phase::Socket {
             let Some(state) = self.sockets.get_mut(&token.index) else { return };
-            out.extend_from_slice(&std::mem::take(&mut state.waiting));
+            out.extend_from_slice(&state.take_waiting());
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
                     // The gap first: whoever were told the position alone, and then cut, would never hear of it.
@@ -472,10 +475,9 @@ impl Core {
             return self.end(token);
         }
         if phase == Phase::Socket {
-            if let Some(state) = self.sockets.get_mut(&token.index)
-                && !state.waiting.is_empty()
-            {
-                let waiting = std::mem::take(&mut state.waiting);
+            let waiting =
+                self.sockets.get_mut(&token.index).map(SocketState::take_waiting).unwrap_or_default();
+            if !waiting.is_empty() {
                 self.segments.push(Segment::Bytes(waiting));
                 return self.settle(token);
             }
@@ -531,8 +533,7 @@ impl Core {
         let retry_ms = self.retry_ms(token);
         let draining = self.draining();
         let unix_s = self.now.unix_s();
-        // A WebSocket that listens to nothing gets pings, too.
-        let form = if id.0 == NONE { form::form(Kind::Payload, 0) } else { Form(form) };
+        let form = Form(form);
         let expired = self.room.as_ref().is_some_and(|room| {
             room.extras.get(&token.index).and_then(Extra::expires_unix_s).is_some_and(|end| end <= unix_s)
         });
@@ -563,6 +564,8 @@ impl Core {
 
     /// New settings hold: who may not listen any more is sent away, and who speaks does so with the rights it has now.
     pub(crate) fn renew_rights(&mut self, plan: &PushPlan) {
+        // Most who speak share one identity: they shall share the new one, too.
+        let mut renewed: Option<(Identity, Identity)> = None;
         for index in 0..self.conns.len() as u32 {
             let conn = &self.conns[index as usize];
             if !conn.subscribes() || conn.record == NONE {
@@ -578,9 +581,16 @@ impl Core {
                 self.close(token, CloseReason::TokenExpired, false);
             } else if let Some(state) = self.sockets.get_mut(&index)
                 && let Role::Push(speaker) = &mut state.role
-                && let Some(identity) = plan.rights.renew(&speaker.identity)
             {
-                speaker.identity = identity;
+                let known = renewed.as_ref().filter(|(old, _)| old.is(&speaker.identity));
+                let new = match known {
+                    Some((_, new)) => Some(new.clone()),
+                    None => plan.rights.renew(&speaker.identity),
+                };
+                if let Some(new) = new {
+                    let old = std::mem::replace(&mut speaker.identity, new.clone());
+                    renewed = Some((old, new));
+                }
             }
         }
     }
@@ -614,13 +624,15 @@ impl Core {
     /// Bytes of a WebSocket, which are looked at unless something is being sent.
     pub(crate) fn frames(&mut self, token: Token, bytes: &mut [u8]) {
         let Some(mut state) = self.sockets.remove(&token.index) else { return };
+        let rules = self.socket_rules(token, &state.role);
+        let SocketState { role, traffic } = &mut state;
+        let traffic = traffic.get_or_insert_default();
+        let mut codec = std::mem::take(&mut self.codec);
         let mut out = self.buffers.take();
         let mut used = 0;
         while used < bytes.len() && !self.conns[token.index as usize].has(LAST) {
-            let SocketState { decoder, message, message_bytes_max, role, unanswered, .. } = &mut *state;
-            let rules = websocket::Rules::new(websocket::Peer::Client, *message_bytes_max);
-            let step = match decoder.feed(&mut bytes[used..], &rules) {
-                Ok(step) => step,
+            let (heard, taken) = match traffic.read(&mut bytes[used..], &rules, &mut codec.inflation) {
+                Ok(read) => read,
                 Err(failure) => {
                     self.metrics.refused(failure.reason());
                     websocket::put_close(&mut out, failure.code(), &failure.to_string());
@@ -629,57 +641,55 @@ impl Core {
                     break;
                 }
             };
-            used += step.used;
-            match step.event {
-                None | Some(Event::Pong(_)) => {}
-                Some(Event::Ping(payload)) => websocket::put_frame(&mut out, Opcode::Pong, payload),
-                Some(Event::Close { code, .. }) => {
+            used += taken;
+            match (heard, &mut *role) {
+                (None, _) => {}
+                (Some(Heard::Ping(payload)), _) => websocket::put_frame(&mut out, Opcode::Pong, payload),
+                (Some(Heard::Close(code)), _) => {
                     match code {
                         Some(code) => websocket::put_close(&mut out, code, ""),
                         None => websocket::put_frame(&mut out, Opcode::Close, b""),
                     }
                     self.end_after(token, CloseReason::PeerDone);
                 }
-                Some(Event::Data { payload, kind, first, last, .. }) => {
-                    let whole = if first && last {
-                        payload
-                    } else {
-                        message.extend_from_slice(payload);
-                        if !last {
-                            continue;
-                        }
-                        &message[..]
-                    };
-                    let said = match kind {
-                        websocket::Kind::Binary => SocketMessage::Binary(whole),
-                        // The decoder has checked it, piece by piece.
-                        websocket::Kind::Text => match std::str::from_utf8(whole) {
-                            Ok(text) => SocketMessage::Text(text),
-                            Err(_) => SocketMessage::Binary(whole),
-                        },
-                    };
-                    match role {
-                        Role::Handler(handler) => {
-                            handler.message(said, &mut socket::Answers { out: &mut out });
-                        }
-                        Role::Push(speaker) => {
-                            let tell = speaker.channel.is_none();
-                            let deed = speaker.hear(said, &mut out);
-                            let deed = self.paced(speaker, deed, &mut out);
-                            self.act(token, deed, tell, unanswered, &mut out);
-                        }
+                (Some(Heard::Message(message)), Role::Handler { socket, .. }) => {
+                    let deflater = rules.deflate.then_some(&mut codec.deflater);
+                    let mut answers = Answers { out: &mut out, deflater };
+                    let called = catch_unwind(AssertUnwindSafe(|| socket.message(message, &mut answers)));
+                    if called.is_err() {
+                        self.metrics.handler_panics.add(1);
+                        websocket::put_close(&mut out, 1011, "the server has made a mistake");
+                        self.end_after(token, CloseReason::HandlerPanic);
                     }
-                    if !message.is_empty() {
-                        *message = Vec::new();
-                    }
+                }
+                (Some(Heard::Message(message)), Role::Push(speaker)) => {
+                    let tell = speaker.channel.is_none();
+                    let deed = speaker.hear(message, &mut out);
+                    let deed = self.paced(speaker, deed, &mut out);
+                    self.act(token, deed, tell, &mut traffic.unanswered, &mut out);
                 }
             }
         }
+        self.codec = codec;
+        state.rest();
         self.sockets.insert(token.index, state);
         if out.is_empty() {
             self.buffers.give(out);
         } else {
             self.segments.push(Segment::Bytes(out));
+        }
+    }
+
+    /// What a WebSocket may send us.
+    fn socket_rules(&self, token: Token, role: &Role) -> Rules {
+        let message_bytes_max = match role {
+            Role::Handler { message_bytes_max, .. } => *message_bytes_max,
+            Role::Push(_) => self.room.as_ref().map_or(0, |room| socket::bytes_max(&room.plan.rules)),
+        };
+        let form = Form(self.conns[token.index as usize].form);
+        Rules {
+            deflate: form::has(form, form::DEFLATED),
+            ..Rules::new(websocket::Peer::Client, message_bytes_max)
         }
     }
 
@@ -737,7 +747,7 @@ impl Core {
             return;
         }
         let Some(state) = self.sockets.get_mut(&token.index) else { return };
-        state.unanswered = state.unanswered.saturating_sub(1);
+        state.answered();
         self.say(token, answer);
     }
 
@@ -745,14 +755,17 @@ impl Core {
     fn say(&mut self, token: Token, frames: &[u8]) {
         if !self.conns[token.index as usize].has(SENDING) {
             self.out.tail(&mut self.buffers).extend_from_slice(frames);
-        } else if let Some(state) = self.sockets.get_mut(&token.index) {
-            state.waiting.extend_from_slice(frames);
+        } else if !frames.is_empty()
+            && let Some(state) = self.sockets.get_mut(&token.index)
+        {
+            state.waiting().extend_from_slice(frames);
         }
         self.settle(token);
     }
 
     /// Whether a WebSocket is to be read.
     pub(crate) fn socket_is_hungry(&self, token: Token) -> bool {
-        self.sockets.get(&token.index).is_none_or(|state| state.unanswered < UNANSWERED_MAX)
+        let traffic = self.sockets.get(&token.index).and_then(|state| state.traffic.as_ref());
+        traffic.is_none_or(|traffic| traffic.unanswered < UNANSWERED_MAX)
     }
 }

@@ -53,6 +53,7 @@ mod answers;
 mod bodies;
 mod cuts;
 mod defects;
+mod deflate;
 mod delays;
 mod drain;
 mod files;

@@ -37,7 +37,7 @@ on_every_stand! {
     a_socket_of_payloads_that_missed_something_is_closed,
 }
 
-fn stand(stand: Stand) -> Rig {
+pub(super) fn stand(stand: Stand) -> Rig {
     with(stand, PushSettings::default())
 }
 
@@ -50,7 +50,7 @@ pub(super) fn with(stand: Stand, push: PushSettings) -> Rig {
     })
 }
 
-fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
+pub(super) fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
     post(rig, &format!("/push/{channel}"), "", body.as_bytes())
 }
 
@@ -164,7 +164,7 @@ impl Stream {
 }
 
 /// A WebSocket.
-pub(super) struct Socket(pub(crate) Client);
+pub(super) struct Socket(pub(super) Client);
 
 impl Socket {
     pub(super) fn open(rig: &Rig, path: &str, protocol: &str) -> Self {
@@ -189,15 +189,21 @@ impl Socket {
 
     /// The next frame: its opcode and payload.
     pub(super) fn hear(&mut self) -> (u8, Vec<u8>) {
+        let (first, payload) = self.frame();
+        assert_eq!(first & 0x70, 0, "reserved bits");
+        (first & 0xf, payload)
+    }
+
+    /// The next frame: its first byte and payload.
+    pub(super) fn frame(&mut self) -> (u8, Vec<u8>) {
         let head = self.0.read_exact(2);
-        assert_eq!(head[0] & 0x70, 0, "reserved bits");
         assert_eq!(head[1] & 0x80, 0, "a server does not mask");
         let len = match head[1] {
             126 => u16::from_be_bytes(self.0.read_exact(2).try_into().expect("two bytes")) as usize,
             127 => u64::from_be_bytes(self.0.read_exact(8).try_into().expect("eight bytes")) as usize,
             len => len as usize,
         };
-        (head[0] & 0xf, self.0.read_exact(len))
+        (head[0], self.0.read_exact(len))
     }
 
     pub(super) fn text(&mut self) -> String {
@@ -206,7 +212,7 @@ impl Socket {
         String::from_utf8(payload).expect("text")
     }
 
-    fn close_code(&mut self) -> u16 {
+    pub(super) fn close_code(&mut self) -> u16 {
         let (opcode, payload) = self.hear();
         assert_eq!(opcode, 8, "{:?}", String::from_utf8_lossy(&payload));
         u16::from_be_bytes(payload[..2].try_into().expect("a code"))
