@@ -52,7 +52,7 @@ pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
     Commit, Info, Published, Publishing, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
-pub use subscriber::{Once, SubscriberId};
+pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};
 pub use values::{Feed, Request};
 
 /// A moment, as the one who calls has read it from its clocks.

@@ -87,6 +87,9 @@ pub(crate) struct Link {
     pub(crate) floor: u64,
 }
 
+/// Bytes that a subscriber of one channel takes in a hub: its own, and its node in the channel.
+pub const SUBSCRIBER_BYTES: usize = size_of::<Subscriber>() + size_of::<Node>();
+
 impl Link {
     pub(crate) const PENDING: u64 = u64::MAX;
 }
@@ -121,5 +124,6 @@ mod tests {
         // A place that may be free takes no more: the states leave room for that.
         assert_eq!(size_of::<Place<Subscriber>>(), 40);
         assert_eq!(size_of::<Node>(), 8);
+        assert_eq!(SUBSCRIBER_BYTES, 48);
     }
 }

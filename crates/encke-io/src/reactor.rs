@@ -87,6 +87,11 @@ pub trait Reactor {
         0
     }
 
+    /// Bytes that the kernel holds for what lies in a stream's buffers (SO_MEMINFO), as far as the system tells.
+    fn buffered(&self, _token: Token) -> Option<u64> {
+        None
+    }
+
     /// Connections that the kernel has dropped because the listener's queue was full (SO_MEMINFO), as far as
     /// the system counts them.
     fn listen_drops(&self, listener: Token) -> Option<u32>;

@@ -638,6 +638,12 @@ impl<P: Poller> Reactor for Readiness<P> {
         place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
     }
 
+    #[cfg(target_os = "linux")]
+    fn buffered(&self, token: Token) -> Option<u64> {
+        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream)?;
+        socket::buffered(place.descriptor())
+    }
+
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         #[cfg(target_os = "linux")]
         {

@@ -345,26 +345,45 @@ pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: crate::op::Tuning) {
 #[cfg(all(unix, not(target_os = "linux")))]
 pub(crate) fn tune(_: BorrowedFd<'_>, _: crate::op::Tuning) {}
 
-/// Connections that `listener` lost because its queue was full: sk_drops of SO_MEMINFO (socket(7), Linux 4.12).
+/// Connections that `listener` lost because its queue was full.
 #[cfg(target_os = "linux")]
 pub(crate) fn drops(listener: BorrowedFd<'_>) -> Option<u32> {
+    memory_info(listener).map(|info| info[SK_MEMINFO_DROPS])
+}
+
+/// Bytes that the kernel holds for what lies in a stream's buffers, either way; what it needs for the socket itself
+/// comes on top.
+#[cfg(target_os = "linux")]
+pub(crate) fn buffered(stream: BorrowedFd<'_>) -> Option<u64> {
+    let info = memory_info(stream)?;
+    Some(SK_MEMINFO_HELD.iter().map(|place| u64::from(info[*place])).sum())
+}
+
+/// Places of SO_MEMINFO (sock_diag(7)): received and not read, allocated ahead, to be sent, options, backlog.
+#[cfg(target_os = "linux")]
+const SK_MEMINFO_HELD: [usize; 5] = [0, 4, 5, 6, 7];
+#[cfg(target_os = "linux")]
+const SK_MEMINFO_DROPS: usize = 8;
+
+/// SO_MEMINFO (socket(7), Linux 4.12).
+#[cfg(target_os = "linux")]
+fn memory_info(socket: BorrowedFd<'_>) -> Option<[u32; 9]> {
     use std::os::fd::AsRawFd;
     const SO_MEMINFO: libc::c_int = 55;
-    const SK_MEMINFO_DROPS: usize = 8;
     let mut info = [0u32; 9];
     let mut len = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
     // WHY: rustix has no wrapper for SO_MEMINFO.
     let result = unsafe {
         libc::getsockopt(
-            listener.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
             SO_MEMINFO,
             info.as_mut_ptr().cast(),
             &raw mut len,
         )
     };
-    (result == 0 && len as usize == size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
+    (result == 0 && len as usize == size_of_val(&info)).then_some(info)
 }
 
 /// Bytes in a stream's send queue: SIOCOUTQ (tcp(7), unix(7)), which has the number of TIOCOUTQ.

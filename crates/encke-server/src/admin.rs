@@ -124,6 +124,7 @@ impl Admin {
 
     fn status(&self) -> Value {
         let board = &self.board;
+        let push = board.push_figures();
         let families: Value = serde_json::from_str(&json::render(&self.families())).unwrap_or_default();
         let text =
             |addresses: &[encke_io::Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -143,6 +144,14 @@ impl Admin {
             "requests": board.metrics.iter().map(|worker| worker.requests.value()).sum::<u64>(),
             "resident_bytes": encke_io::host::resident_bytes(),
             "descriptors": encke_io::host::open_descriptors(),
+            "push": {
+                "subscribers": push.subscribers,
+                "queue_age_ns": push.queue_age_ns,
+                "unsent_bytes": push.unsent_bytes,
+                "unsent_bytes_max": push.unsent_bytes_max,
+                "subscriber_user_bytes": push.user_bytes,
+                "subscriber_kernel_bytes": push.kernel_bytes,
+            },
             "families": families["families"],
         })
     }

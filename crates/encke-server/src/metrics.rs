@@ -3,8 +3,8 @@
 //! Each worker writes its own [`Metrics`] without a lock; whoever asks adds them up.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram};
 
@@ -41,6 +41,82 @@ pub(crate) struct Metrics {
     pub(crate) deliveries: Counter,
     /// From a message's acceptance to the last send of its fan-out on this worker.
     pub(crate) fanout: Histogram,
+    /// For how long the message has waited that waits longest for a subscriber who could take it, in µs: the most.
+    pub(crate) queue_age_us: LastSecond,
+    /// Of the last second in which there was a turn.
+    pub(crate) sample: Sample,
+}
+
+/// What a look at subscribers has found.
+#[derive(Default)]
+pub(crate) struct Sample {
+    /// How many there were, and what they took in this process, in bytes.
+    pub(crate) subscribers: Gauge,
+    pub(crate) user: Gauge,
+    /// How many were looked at.
+    pub(crate) count: Gauge,
+    /// What their peers have not acknowledged, in bytes: of all together, and the most of one.
+    pub(crate) unsent: Gauge,
+    pub(crate) unsent_most: Gauge,
+    /// What the kernel holds for what is in their buffers, in bytes: of all together.
+    pub(crate) kernel: Gauge,
+}
+
+/// A number of this second and of the last one, for gauges that tell how it is now: each in one word, the second above,
+/// the number below. Whoever reads needs no writer to come by.
+#[derive(Default, Debug)]
+pub(crate) struct LastSecond {
+    present: AtomicU64,
+    before: AtomicU64,
+}
+
+impl LastSecond {
+    /// Counts one more.
+    pub(crate) fn add(&self, now_ns: u64) {
+        self.change(now_ns, |number| number.saturating_add(1));
+    }
+
+    /// Notes a number, if it is higher than those of this second.
+    pub(crate) fn raise(&self, now_ns: u64, number: u64) {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.change(now_ns, |before| before.max(number));
+    }
+
+    /// The number of the last whole second.
+    pub(crate) fn whole(&self, now_ns: u64) -> u64 {
+        let second = (now_ns / SECOND_NS).wrapping_sub(1);
+        self.words().into_iter().find(|word| word >> 32 == second).map_or(0, number_of)
+    }
+
+    /// The higher one of the last whole second and of this one so far.
+    pub(crate) fn recent(&self, now_ns: u64) -> u64 {
+        let second = now_ns / SECOND_NS;
+        let recent = self.words().into_iter().filter(|word| second.wrapping_sub(word >> 32) <= 1);
+        recent.map(number_of).max().unwrap_or(0)
+    }
+
+    fn change(&self, now_ns: u64, change: impl Fn(u32) -> u32) {
+        let second = now_ns / SECOND_NS;
+        let next = |word: u64| {
+            let number = if word >> 32 == second { word as u32 } else { 0 };
+            Some(second << 32 | u64::from(change(number)))
+        };
+        if let Ok(word) = self.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            && word >> 32 != second
+        {
+            self.before.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn words(&self) -> [u64; 2] {
+        [&self.present, &self.before].map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn number_of(word: u64) -> u64 {
+    word & u64::from(u32::MAX)
 }
 
 impl Metrics {
@@ -57,6 +133,63 @@ impl Metrics {
 
     pub(crate) fn closed(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
+    }
+}
+
+/// How channels are doing, on all workers together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PushFigures {
+    pub(crate) subscribers: u64,
+    /// For how long the oldest message has waited for a subscriber who could take it: the most of the last two seconds.
+    pub(crate) queue_age_ns: u64,
+    /// What lies in the kernel for one subscriber and is not acknowledged: of some of them the mean and the most.
+    pub(crate) unsent_bytes: u64,
+    pub(crate) unsent_bytes_max: u64,
+    /// What one subscriber takes: in this process by its own account, and in the kernel's buffers.
+    pub(crate) user_bytes: u64,
+    pub(crate) kernel_bytes: u64,
+}
+
+impl PushFigures {
+    /// Adds up the workers' figures of the moment `now_ns` of the monotonic clock.
+    pub(crate) fn of(workers: &[Arc<Metrics>], now_ns: u64) -> Self {
+        let sum = |of: &dyn Fn(&Metrics) -> &Gauge| -> u64 {
+            workers.iter().map(|worker| u64::try_from(of(worker).value()).unwrap_or(0)).sum()
+        };
+        let most = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).max().unwrap_or(0);
+        let sampled = sum(&|worker| &worker.sample.count);
+        let mean = |sum: u64, count: u64| sum.checked_div(count).unwrap_or(0);
+        Self {
+            subscribers: sum(&|worker| &worker.subscribers),
+            queue_age_ns: most(&|worker| worker.queue_age_us.recent(now_ns)) * 1_000,
+            unsent_bytes: mean(sum(&|worker| &worker.sample.unsent), sampled),
+            unsent_bytes_max: most(&|worker| u64::try_from(worker.sample.unsent_most.value()).unwrap_or(0)),
+            user_bytes: mean(sum(&|worker| &worker.sample.user), sum(&|worker| &worker.sample.subscribers)),
+            kernel_bytes: mean(sum(&|worker| &worker.sample.kernel), sampled),
+        }
+    }
+
+    /// The same under the names that operators read.
+    pub(crate) fn families(&self) -> [Family; 3] {
+        [
+            Family::gauge(
+                "encke_push_queue_age_seconds",
+                "For how long the oldest message has waited for a subscriber who could take it: the most of the last two seconds.",
+            )
+            .value(self.queue_age_ns as f64 / 1e9),
+            Family::gauge(
+                "encke_push_unsent_bytes",
+                "What the kernel holds for a subscriber and its peer has not acknowledged, of some subscribers each second: the mean and the most.",
+            )
+            .with(&[("of", "mean")], self.unsent_bytes)
+            .with(&[("of", "most")], self.unsent_bytes_max),
+            Family::gauge(
+                "encke_push_subscriber_bytes",
+                "Memory of one subscriber: in this process by its own account, and in the kernel's buffers (the socket itself is some 4 kB more).",
+            )
+            .with(&[("memory", "user")], self.user_bytes)
+            .with(&[("memory", "kernel")], self.kernel_bytes),
+        ]
     }
 }
 
@@ -165,4 +298,63 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         )
         .value(fanout),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_in_which_nothing_happened_counts_nothing() {
+        let count = LastSecond::default();
+        for moment in [5 * SECOND_NS, 5 * SECOND_NS + 7] {
+            count.add(moment);
+        }
+        assert_eq!((count.whole(5 * SECOND_NS), count.recent(5 * SECOND_NS)), (0, 2), "it is not over");
+        assert_eq!((count.whole(6 * SECOND_NS), count.recent(6 * SECOND_NS)), (2, 2));
+        count.add(6 * SECOND_NS);
+        assert_eq!((count.whole(6 * SECOND_NS), count.recent(6 * SECOND_NS)), (2, 2));
+        assert_eq!((count.whole(7 * SECOND_NS), count.recent(7 * SECOND_NS)), (1, 1));
+        assert_eq!((count.whole(8 * SECOND_NS), count.recent(8 * SECOND_NS)), (0, 0));
+    }
+
+    #[test]
+    fn the_highest_number_of_a_second_stays() {
+        let age = LastSecond::default();
+        for number in [3, 9, 4] {
+            age.raise(SECOND_NS, number);
+        }
+        assert_eq!(age.recent(2 * SECOND_NS), 9);
+        age.raise(2 * SECOND_NS, u64::MAX);
+        assert_eq!(age.recent(2 * SECOND_NS), u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn figures_are_means_over_all_workers_and_the_most_of_any() {
+        let workers: Vec<Arc<Metrics>> = (0..2).map(|_| Arc::default()).collect();
+        assert_eq!(PushFigures::of(&workers, 0).user_bytes, 0, "nobody is there");
+        for (worker, (unsent, most, age_us)) in workers.iter().zip([(100, 60, 5), (500, 400, 2)]) {
+            // Since the sample others have come.
+            worker.subscribers.set(15);
+            worker.sample.subscribers.set(10);
+            worker.sample.user.set(1_400);
+            worker.sample.count.set(3);
+            worker.sample.unsent.set(unsent);
+            worker.sample.unsent_most.set(most);
+            worker.sample.kernel.set(3 * 768);
+            worker.queue_age_us.raise(SECOND_NS, age_us);
+        }
+        let figures = PushFigures::of(&workers, SECOND_NS);
+        assert_eq!(
+            figures,
+            PushFigures {
+                subscribers: 30,
+                queue_age_ns: 5_000,
+                unsent_bytes: 100,
+                unsent_bytes_max: 400,
+                user_bytes: 140,
+                kernel_bytes: 768,
+            }
+        );
+    }
 }

@@ -30,7 +30,7 @@ use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
 use crate::log::AccessLog;
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, Metrics, PushFigures};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::push::plan::PushPlan;
@@ -121,10 +121,17 @@ impl Board {
     /// What the workers have counted so far, and what is true of all of them.
     pub(crate) fn families(&self) -> Vec<encke_stats::Family> {
         let mut families = metrics::families(&self.metrics, self.log.dropped());
+        let now_ns = now_ns();
         if let Some(push) = &*lock(&self.push) {
-            families.extend(push.admission.families(encke_io::clock::Clock::new().now().mono_ns));
+            families.extend(push.admission.families(now_ns));
+            families.extend(PushFigures::of(&self.metrics, now_ns).families());
         }
         families
+    }
+
+    /// How channels are doing.
+    pub(crate) fn push_figures(&self) -> PushFigures {
+        PushFigures::of(&self.metrics, now_ns())
     }
 }
 
@@ -566,6 +573,11 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
         _ => "",
     }
+}
+
+/// The moment, on the monotonic clock that workers go by.
+fn now_ns() -> u64 {
+    encke_io::clock::Clock::new().now().mono_ns
 }
 
 /// What these locks guard is whole at every point where a thread could panic.

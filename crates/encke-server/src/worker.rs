@@ -165,6 +165,8 @@ pub(crate) struct Core {
     accept_paused: bool,
     accept_retry_ns: Option<u64>,
     shed_hand: usize,
+    /// Where the last sample of subscribers ended.
+    pub(crate) sample_hand: usize,
     open: usize,
     partial: usize,
     stage: Stage,
@@ -234,6 +236,7 @@ impl<R: Reactor> Worker<R> {
             accept_paused: false,
             accept_retry_ns: None,
             shed_hand: 0,
+            sample_hand: 0,
             open: 0,
             partial: 0,
             stage: Stage::Serving,
@@ -436,6 +439,7 @@ impl<R: Reactor> Worker<R> {
         }
         self.core.trade();
         self.submit();
+        self.core.note_queue_age(self.core.now);
         if let Some(job) = self.core.room.as_mut().and_then(|room| room.take_job(self.core.now)) {
             self.reactor.submit(Token::NONE, Op::Offload(job));
         }
@@ -444,7 +448,9 @@ impl<R: Reactor> Worker<R> {
             let more = self.core.push_slice(SLICE_DELIVERIES);
             self.submit();
             let now = self.reactor.now();
-            if !more {
+            if more {
+                self.core.note_queue_age(now);
+            } else {
                 self.core.end_fanout(now);
             }
             if !more || now.mono_ns >= end_ns {
@@ -539,6 +545,7 @@ impl<R: Reactor> Worker<R> {
                 door.drops = total;
             }
             core.metrics.listen_drops.add(drops);
+            core.sample(&self.reactor);
         }
     }
 }

@@ -144,6 +144,21 @@ fn told(status: &Value, before: Option<&Value>) -> String {
         let part = |key: &str| latency[key].as_u64().map_or_else(|| "–".into(), duration);
         line("latency", format!("p50 {}, p99 {}, max {}", part("p50_ns"), part("p99_ns"), part("max_ns")));
     }
+    let push = |key: &str| status["push"][key].as_u64();
+    if let Some(subscribers) = push("subscribers").filter(|subscribers| *subscribers > 0) {
+        let part = |key: &str| or_unknown(push(key));
+        line(
+            "subscribers",
+            format!(
+                "{subscribers}, {} B each here and {} B in the kernel's buffers",
+                part("subscriber_user_bytes"),
+                part("subscriber_kernel_bytes")
+            ),
+        );
+        let age = push("queue_age_ns").map_or_else(|| "–".into(), duration);
+        let (mean, most) = (part("unsent_bytes"), part("unsent_bytes_max"));
+        line("messages", format!("waited {age} at most; unsent {mean} B, at most {most} B"));
+    }
     if let Some(bytes) = number("resident_bytes") {
         line("memory", format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)));
     }
@@ -198,6 +213,10 @@ mod tests {
             "version": "0.1.0", "state": "serving", "pid": 7, "listen": ["127.0.0.1:8080", "[::1]:8080"],
             "backend": "poll", "workers": 2, "connections": 3, "connections_limit": 100, "requests": 50,
             "resident_bytes": 6_291_456, "descriptors": 12,
+            "push": {
+                "subscribers": 18_000, "queue_age_ns": 1_200_000, "unsent_bytes": 0, "unsent_bytes_max": 71,
+                "subscriber_user_bytes": 144, "subscriber_kernel_bytes": 768,
+            },
             "families": [{"name": "encke_http_request_seconds", "samples": [{"labels": {}, "value": latency}]}],
         });
         let lines = told(&status, Some(&json!({"requests": 20})));
@@ -208,6 +227,8 @@ mod tests {
             "3 of 100",
             "50, 30 since the last look",
             "p50 900 ns, p99 2.5 ms, max 3.0 s",
+            "18000, 144 B each here and 768 B in the kernel's buffers",
+            "waited 1.2 ms at most; unsent 0 B, at most 71 B",
             "6.0 MiB",
         ] {
             assert!(lines.contains(part), "{part} is missing in\n{lines}");

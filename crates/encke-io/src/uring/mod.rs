@@ -1114,6 +1114,11 @@ impl Reactor for UringReactor {
         place.map_or(0, |place| socket::unacknowledged(place.descriptor()))
     }
 
+    fn buffered(&self, token: Token) -> Option<u64> {
+        let place = self.places.get(token).filter(|place| place.kind == Kind::Stream)?;
+        socket::buffered(place.descriptor())
+    }
+
     fn listen_drops(&self, listener: Token) -> Option<u32> {
         let place = self.places.get(listener).filter(|place| place.kind == Kind::Listener)?;
         socket::drops(place.descriptor())

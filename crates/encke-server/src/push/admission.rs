@@ -33,6 +33,7 @@ use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::{NONE, Phase};
 use crate::log::Entry;
+use crate::metrics::LastSecond;
 use crate::record::Asked;
 use crate::reply::{Body, Reply};
 use crate::worker::Core;
@@ -46,8 +47,8 @@ pub(crate) struct Admission {
     full_ns: AtomicU64,
     /// When the last one of the queue is expected.
     queue_ns: AtomicU64,
-    /// Admissions of the second under way and of the one before.
-    tally: Tally,
+    /// Admissions.
+    tally: LastSecond,
 }
 
 /// Why somebody is turned away.
@@ -69,13 +70,6 @@ pub(crate) enum Transport {
     Ndjson,
     Poll,
     WebSocket,
-}
-
-/// Events of this second and of the last one, in one word each: the second above, the count below.
-#[derive(Default, Debug)]
-struct Tally {
-    present: AtomicU64,
-    before: AtomicU64,
 }
 
 /// The queue's pace where there is no limit to admissions: that of the default.
@@ -103,7 +97,7 @@ impl Admission {
             pace: Pace::new(paced, paced.get().into()),
             full_ns: AtomicU64::new(0),
             queue_ns: AtomicU64::new(0),
-            tally: Tally::default(),
+            tally: LastSecond::default(),
         }
     }
 
@@ -119,7 +113,7 @@ impl Admission {
             self.full_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
         };
         if admitted {
-            self.tally.count(now_ns);
+            self.tally.add(now_ns);
         }
         admitted
     }
@@ -142,7 +136,7 @@ impl Admission {
                 "encke_push_admissions_per_second",
                 "Subscribers that began to listen in the last whole second.",
             )
-            .value(self.tally.last_second(now_ns)),
+            .value(self.tally.whole(now_ns)),
             Family::gauge(
                 "encke_push_expected",
                 "Subscribers that were turned away and told to come back, and have not been due yet.",
@@ -155,25 +149,6 @@ impl Admission {
     fn expected(&self, now_ns: u64) -> u64 {
         let left_ns = self.queue_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
         left_ns.div_ceil(self.pace.interval_ns().max(1))
-    }
-}
-
-impl Tally {
-    fn count(&self, now_ns: u64) {
-        let second = now_ns / 1_000_000_000;
-        let next = |word: u64| Some(if word >> 32 == second { word + 1 } else { second << 32 | 1 });
-        let before = self.present.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        if let Ok(word) = before
-            && word >> 32 != second
-        {
-            self.before.store(word, Ordering::Relaxed);
-        }
-    }
-
-    fn last_second(&self, now_ns: u64) -> u64 {
-        let last = (now_ns / 1_000_000_000).wrapping_sub(1);
-        let words = [&self.present, &self.before].map(|word| word.load(Ordering::Relaxed));
-        words.into_iter().find(|word| word >> 32 == last).map_or(0, |word| word & u64::from(u32::MAX))
     }
 }
 
@@ -361,7 +336,7 @@ mod tests {
     fn without_a_limit_all_are_admitted() {
         let admission = admission(0);
         assert!((0..100_000).all(|_| admission.admit(0)));
-        assert_eq!(admission.tally.last_second(SECOND_NS), 100_000);
+        assert_eq!(admission.tally.whole(SECOND_NS), 100_000);
     }
 
     #[test]
@@ -408,17 +383,5 @@ mod tests {
         // 80,000 at 20,000 a second are 4 s, and the last one comes up to 3 s later.
         assert!(end_ns <= 8 * SECOND_NS, "{} ms", end_ns / 1_000_000);
         assert!(most_tries <= 4, "{most_tries}");
-    }
-
-    #[test]
-    fn a_second_that_nobody_came_in_counts_nobody() {
-        let admission = admission(10);
-        assert!(admission.admit(5 * SECOND_NS) && admission.admit(5 * SECOND_NS + 7));
-        assert_eq!(admission.tally.last_second(5 * SECOND_NS), 0, "it is not over");
-        assert_eq!(admission.tally.last_second(6 * SECOND_NS), 2);
-        assert!(admission.admit(6 * SECOND_NS));
-        assert_eq!(admission.tally.last_second(6 * SECOND_NS), 2);
-        assert_eq!(admission.tally.last_second(7 * SECOND_NS), 1);
-        assert_eq!(admission.tally.last_second(8 * SECOND_NS), 0);
     }
 }

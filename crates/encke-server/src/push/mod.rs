@@ -35,6 +35,7 @@ mod pace;
 pub(crate) mod plan;
 pub(crate) mod rights;
 pub(crate) mod room;
+mod sampling;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod socket;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use encke_server::settings::{Act, AuthSettings, OrOff, PushSettings, Secret, StaticToken};
+use encke_server::settings::{
+    Act, AuthSettings, ChannelSettings, OrOff, OverrunPolicy, PushSettings, Secret, StaticToken,
+};
 use encke_server::{CloseReason, Network};
 use encke_wire::websocket::Opcode;
 
@@ -27,6 +29,7 @@ on_every_stand! {
     a_star_is_no_name,
     what_is_asked_at_the_same_time_is_asked_once,
     a_right_that_is_taken_away_is_gone_for_the_next_request,
+    what_those_who_listen_take_is_shown,
 }
 
 /// A name that no page and no program of this machine would call the server by: whoever does is a stranger.
@@ -502,4 +505,49 @@ fn a_right_that_is_taken_away_is_gone_for_the_next_request(on: Stand) {
     let nobody = AuthSettings::default();
     rig.running().reload_push(&PushSettings::default(), &nobody).expect("settings that hold");
     rig.wait(|| publish_as(&mut rig.client(), &fields).status == 401, "the new settings hold");
+}
+
+fn what_those_who_listen_take_is_shown(on: Stand) {
+    let mut push = PushSettings::default();
+    push.channel.push(ChannelSettings { policy: OverrunPolicy::Skip, ..ChannelSettings::default() });
+    let rig = with(on, push);
+    let listen = |channel: &str| {
+        let mut client = if channel == "slow" { rig.narrow_client() } else { rig.client() };
+        client.send(format!(
+            "GET /push/{channel} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+        ));
+        client
+    };
+    // Each look publishes, so that there is a turn, and a sample each second.
+    let look = |channel: &str, bytes: usize, happened: &dyn Fn() -> bool, what: &str| {
+        let (path, body) = (format!("/push/{channel}"), "x".repeat(bytes));
+        rig.wait(|| post(&rig, &path, "", body.as_bytes()).status == 201 && happened(), what);
+    };
+
+    // These read nothing.
+    let slow: Vec<Client> = (0..8).map(|_| listen("slow")).collect();
+    wait_for_subscribers(&rig, 8);
+    let of = |family: &str, label: &str| rig.count_of(family, label);
+    look("slow", 4_000, &|| of("encke_push_unsent_bytes", "most") > 0, "something lies unsent");
+    look("slow", 4_000, &|| of("encke_push_subscriber_bytes", "kernel") > 0, "the kernel holds it");
+    drop(slow);
+
+    // More than a turn can send at once.
+    let many: Vec<Client> = (0..400).map(|_| listen("many")).collect();
+    wait_for_subscribers(&rig, 400);
+    look("many", 10, &|| queue_age_s(&rig) > 0.0, "messages wait for their subscribers");
+    assert!(queue_age_s(&rig) < crate::rig::PATIENCE.as_secs_f64());
+    look("many", 10, &|| of("encke_push_subscriber_bytes", "user") > 0, "it knows what it keeps");
+    let each = of("encke_push_subscriber_bytes", "user");
+    assert!((140..400).contains(&each), "{each} bytes a subscriber");
+    drop(many);
+}
+
+fn queue_age_s(rig: &Rig) -> f64 {
+    let families = rig.running().families();
+    let family = families.iter().find(|family| family.name == "encke_push_queue_age_seconds");
+    match &family.expect("it is told").samples[0].value {
+        encke_stats::Value::Number(age) => *age,
+        other => panic!("{other:?}"),
+    }
 }
