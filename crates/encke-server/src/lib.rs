@@ -16,6 +16,7 @@ mod buffers;
 mod census;
 mod close;
 mod conn;
+mod conns;
 mod date;
 pub mod errors;
 mod exchange;

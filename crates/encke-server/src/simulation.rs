@@ -372,7 +372,7 @@ fn run(seed: u64) -> Run {
         }
         // Connections at rest become records and come back: nothing of them may lie anywhere else.
         if world.chance(8) == 0 {
-            for conn in &mut worker.core.conns {
+            for conn in &mut worker.core.conns.sockets {
                 if let Some(record) = conn.park() {
                     let deadline_ns = conn.deadline_ns;
                     *conn = Conn::unpark(&record, conn.generation).expect("our own version");

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use encke_io::slab::Slab;
 use encke_io::socket::Listener;
-use encke_io::wheel::Wheel;
 use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Reactor, Segment, Source, Token};
 use encke_wire::http1::Head;
 
@@ -28,6 +27,7 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase};
+use crate::conns::{Conns, Timers};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
 use crate::handler::{Desk, Handler, JobId, Tray};
@@ -128,8 +128,8 @@ pub(crate) struct Core {
     pub(crate) policy: Rc<Policy>,
     /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
     pub(crate) rest_ns: u64,
-    pub(crate) conns: Vec<Conn>,
-    pub(crate) wheel: Wheel,
+    pub(crate) conns: Conns,
+    pub(crate) wheel: Timers,
     pub(crate) records: Slab<Record>,
     /// Counts exchanges, so that a late answer never meets another request.
     pub(crate) generation: u32,
@@ -208,8 +208,8 @@ impl<R: Reactor> Worker<R> {
             date: DateCache::new(now.unix_s()),
             policy: Rc::new(plan.policy.clone()),
             rest_ns: plan.policy.idle_time_ns,
-            conns: Vec::new(),
-            wheel: Wheel::new(now.mono_ns),
+            conns: Conns::default(),
+            wheel: Timers::new(now.mono_ns),
             records: Slab::new(),
             generation: 0,
             flights: Slab::new(),
@@ -506,7 +506,7 @@ impl<R: Reactor> Worker<R> {
                 self.core.spread_farewells(end_ns.saturating_sub(now));
             }
             Stage::Draining { end_ns } if end_ns <= now => {
-                for index in 0..self.core.conns.len() as u32 {
+                for index in self.core.conns.places() {
                     let conn = &self.core.conns[index as usize];
                     let token = Token { index, generation: conn.generation };
                     self.core.close(token, CloseReason::Drain, true);
@@ -666,11 +666,7 @@ impl Core {
         }
         conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
         let deadline_ns = conn.deadline_ns;
-        let index = token.index as usize;
-        if index >= self.conns.len() {
-            self.conns.resize_with(index + 1, Conn::vacant);
-        }
-        self.conns[index] = conn;
+        self.conns.put(token.index, conn);
         self.open += 1;
         let most = self.policy.connections;
         let open = self.census.enter();
@@ -704,7 +700,7 @@ impl Core {
 
     /// Closes an idle connection: of those that the clock's hand passes, the one that would time out first.
     fn shed_one(&mut self) {
-        let count = self.conns.len();
+        let count = self.conns.sockets.len();
         let mut oldest: Option<usize> = None;
         for _ in 0..SHED_LOOK.min(count) {
             self.shed_hand = (self.shed_hand + 1) % count;
@@ -839,15 +835,15 @@ impl Core {
     fn release_idle(&mut self) {
         self.rest_ns = RETIRE_NS;
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
-        let connected = |(_, conn): &(usize, &mut Conn)| conn.phase != Phase::Vacant;
-        for (index, conn) in self.conns.iter_mut().enumerate().filter(connected) {
+        let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != Phase::Vacant;
+        for (index, conn) in self.conns.iter_mut().filter(connected) {
             if conn.subscribes() {
                 continue;
             }
             if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
                 conn.deadline_ns = rest;
             }
-            self.wheel.arm_earlier(index as u32, rest);
+            self.wheel.arm_earlier(index, rest);
         }
     }
 
@@ -982,7 +978,8 @@ impl Core {
     /// Nothing is left of any connection: for the end of a simulated run.
     pub(crate) fn assert_empty(&self, seed: u64) {
         assert_eq!(self.open, 0, "seed {seed}: connections");
-        assert!(self.conns.iter().all(|conn| conn.phase == Phase::Vacant), "seed {seed}: slots");
+        let mut places = self.conns.places();
+        assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
         assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
         assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
         assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");

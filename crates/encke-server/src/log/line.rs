@@ -96,6 +96,7 @@ impl Writer {
         let version: &[u8] = match request.version() {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
+            Version::Http2 => b"HTTP/2.0",
         };
         let client = request.origin().client;
         let referer = request.known(Known::Referer);

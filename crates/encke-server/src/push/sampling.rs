@@ -24,7 +24,7 @@ impl Core {
     /// Looks at some subscribers, and notes what all of them take.
     pub(crate) fn sample(&mut self, reactor: &impl Reactor) {
         let (mut count, mut unsent, mut most, mut kernel) = (0, 0, 0, 0);
-        let slots = self.conns.len();
+        let slots = self.conns.sockets.len();
         for _ in 0..LOOKS.min(slots) {
             self.sample_hand = (self.sample_hand + 1) % slots;
             let conn = &self.conns[self.sample_hand];

@@ -566,7 +566,7 @@ impl Core {
     pub(crate) fn renew_rights(&mut self, plan: &PushPlan) {
         // Most who speak share one identity: they shall share the new one, too.
         let mut renewed: Option<(Identity, Identity)> = None;
-        for index in 0..self.conns.len() as u32 {
+        for index in self.conns.places() {
             let conn = &self.conns[index as usize];
             if !conn.subscribes() || conn.record == NONE {
                 continue;
@@ -598,7 +598,7 @@ impl Core {
     /// At a drain subscribers go one by one, over most of its time.
     pub(crate) fn spread_farewells(&mut self, time_ns: u64) {
         self.farewells = Some((self.now.mono_ns, time_ns / 4 * 3));
-        for index in 0..self.conns.len() as u32 {
+        for index in self.conns.places() {
             let conn = &self.conns[index as usize];
             let token = Token { index, generation: conn.generation };
             // To whom something is being sent, it is said after that.

@@ -75,6 +75,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2: it came as fields of a stream, and was written down in the form of 1.1 ([`Head::carry`]).
+    Http2,
 }
 
 /// The four forms of a request target (RFC 9112 §3.2).
@@ -213,6 +215,11 @@ impl Head {
         self.version
     }
 
+    /// Says that the request, which was fed in the form of 1.1, came by `version`.
+    pub const fn carry(&mut self, version: Version) {
+        self.version = version;
+    }
+
     /// The authority asked for, as `host` or `host:port`: that of an absolute-form or authority-form target,
     /// which wins over Host (RFC 9112 §3.2.2), else Host, else empty. It has been checked.
     #[inline]
@@ -232,13 +239,14 @@ impl Head {
     }
 
     /// Whether the client wants the connection to stay open (RFC 9112 §9.3): in 1.1 unless it says `close`, in
-    /// 1.0 only if it says `keep-alive`; `close` wins over all.
+    /// 1.0 only if it says `keep-alive`; `close` wins over all. A stream of HTTP/2 has one request.
     #[inline]
     #[must_use]
     pub const fn keep_alive(&self) -> bool {
         match self.version {
             Version::Http11 => self.flags & CLOSE == 0,
             Version::Http10 => self.flags & (CLOSE | KEEP_ALIVE) == KEEP_ALIVE,
+            Version::Http2 => false,
         }
     }
 
@@ -246,7 +254,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn expects_continue(&self) -> bool {
-        self.flags & EXPECTS_CONTINUE != 0 && matches!(self.version, Version::Http11)
+        self.flags & EXPECTS_CONTINUE != 0 && !matches!(self.version, Version::Http10)
     }
 
     /// Whether the client expects something that no server knows: 417 may be answered.
@@ -262,7 +270,7 @@ impl Head {
     pub const fn upgrade(&self) -> bool {
         self.flags & UPGRADE != 0
             && self.lines.has_any(Known::Upgrade.bit())
-            && matches!(self.version, Version::Http11)
+            && !matches!(self.version, Version::Http10)
     }
 
     /// The first value of a known field, without the white space around it. One array access.

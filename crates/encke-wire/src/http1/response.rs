@@ -119,7 +119,7 @@ impl ResponseHead {
     #[must_use]
     pub const fn keep_alive(&self) -> bool {
         match self.version {
-            Version::Http11 => !self.close,
+            Version::Http11 | Version::Http2 => !self.close,
             Version::Http10 => self.keep_alive && !self.close,
         }
     }

@@ -1,0 +1,181 @@
+//! The slots of a worker, and their timers: of its sockets, by their place in the reactor, and of the streams that
+//! HTTP/2 connections carry, by their place among those.
+//!
+//! ```text
+//! place   0 … sockets          STREAM | 0 … STREAM | streams
+//!         a reactor's source   a stream: its "socket" is an HTTP/2 connection, which has a slot among the sockets
+//! ```
+//! A stream is a connection of its own to everything above: it has a phase, deadlines, an exchange, a subscriber.
+//! Only what would reach a socket (operations) and what comes from one (events) goes another way; see `h2`.
+
+use std::ops::{Index, IndexMut};
+
+use encke_io::wheel::Wheel;
+
+use crate::conn::Conn;
+
+/// The bit by which a stream's place is told from a socket's. Slots are numbered densely, so no socket has it.
+const STREAM: u32 = 1 << 31;
+
+/// The place among all slots of the stream that is at `place` among streams.
+pub(crate) const fn stream_place(place: u32) -> u32 {
+    place | STREAM
+}
+
+/// Slots by place.
+#[derive(Default)]
+pub(crate) struct Conns {
+    pub(crate) sockets: Vec<Conn>,
+    streams: Vec<Conn>,
+}
+
+impl Conns {
+    /// Every place, whether somebody is there or not.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..self.sockets.len() as u32).chain((0..self.streams.len() as u32).map(stream_place))
+    }
+
+    /// The slot at a place.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Conn> {
+        let (slots, place) = self.slots_mut(place);
+        slots.get_mut(place)
+    }
+
+    /// Fills a place.
+    pub(crate) fn put(&mut self, place: u32, conn: Conn) {
+        let (slots, place) = self.slots_mut(place as usize);
+        if place >= slots.len() {
+            slots.resize_with(place + 1, Conn::vacant);
+        }
+        slots[place] = conn;
+    }
+
+    /// Every slot with its place.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Conn)> {
+        let sockets = self.sockets.iter_mut().zip(0..).map(|(conn, place)| (place, conn));
+        sockets.chain(self.streams.iter_mut().zip(0..).map(|(conn, place)| (stream_place(place), conn)))
+    }
+
+    #[inline]
+    fn slots_mut(&mut self, place: usize) -> (&mut Vec<Conn>, usize) {
+        if place & STREAM as usize == 0 {
+            (&mut self.sockets, place)
+        } else {
+            (&mut self.streams, place & !(STREAM as usize))
+        }
+    }
+}
+
+impl Index<usize> for Conns {
+    type Output = Conn;
+
+    #[inline]
+    fn index(&self, place: usize) -> &Conn {
+        if place & STREAM as usize == 0 {
+            &self.sockets[place]
+        } else {
+            &self.streams[place & !(STREAM as usize)]
+        }
+    }
+}
+
+impl IndexMut<usize> for Conns {
+    #[inline]
+    fn index_mut(&mut self, place: usize) -> &mut Conn {
+        let (slots, place) = self.slots_mut(place);
+        &mut slots[place]
+    }
+}
+
+/// A timer for each slot.
+pub(crate) struct Timers {
+    sockets: Wheel,
+    streams: Wheel,
+    due: Vec<u32>,
+}
+
+impl Timers {
+    /// Timers at moment `mono_ns`.
+    pub(crate) fn new(mono_ns: u64) -> Self {
+        Self { sockets: Wheel::new(mono_ns), streams: Wheel::new(mono_ns), due: Vec::new() }
+    }
+
+    /// Arms the timer of a place, in place of an earlier deadline of its.
+    pub(crate) fn arm(&mut self, place: u32, deadline_ns: u64) {
+        let (wheel, place) = self.wheel_mut(place);
+        wheel.arm(place, deadline_ns);
+    }
+
+    /// Arms the timer of a place unless it is armed for that moment or an earlier one.
+    #[inline]
+    pub(crate) fn arm_earlier(&mut self, place: u32, deadline_ns: u64) {
+        let (wheel, place) = self.wheel_mut(place);
+        wheel.arm_earlier(place, deadline_ns);
+    }
+
+    /// Disarms the timer of a place.
+    pub(crate) fn cancel(&mut self, place: u32) {
+        let (wheel, place) = self.wheel_mut(place);
+        wheel.cancel(place);
+    }
+
+    /// When they must be looked at next.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.sockets.next_ns().into_iter().chain(self.streams.next_ns()).min()
+    }
+
+    /// Appends the place of every timer that is due, disarmed, to `due`.
+    #[inline]
+    pub(crate) fn expire(&mut self, mono_ns: u64, due: &mut Vec<u32>) {
+        self.sockets.expire(mono_ns, due);
+        self.streams.expire(mono_ns, &mut self.due);
+        due.extend(self.due.drain(..).map(stream_place));
+    }
+
+    /// How many are armed.
+    #[cfg(test)]
+    pub(crate) fn armed(&self) -> u32 {
+        self.sockets.armed() + self.streams.armed()
+    }
+
+    #[inline]
+    fn wheel_mut(&mut self, place: u32) -> (&mut Wheel, u32) {
+        if place & STREAM == 0 { (&mut self.sockets, place) } else { (&mut self.streams, place & !STREAM) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_io::Peer;
+
+    use super::*;
+    use crate::conn::Phase;
+
+    #[test]
+    fn sockets_and_streams_have_places_of_their_own() {
+        let mut conns = Conns::default();
+        for (place, generation) in [(0, 1), (stream_place(0), 2), (stream_place(1), 3)] {
+            conns.put(place, Conn::new(generation, Peer::Local, Phase::Idle));
+        }
+        let generations: Vec<u32> = conns.places().map(|place| conns[place as usize].generation).collect();
+        assert_eq!(generations, [1, 2, 3]);
+        assert!(conns.get_mut(1).is_none(), "one socket");
+        assert!(conns.get_mut(stream_place(2) as usize).is_none(), "two streams");
+        let places: Vec<u32> = conns.iter_mut().map(|(place, _)| place).collect();
+        assert_eq!(places, conns.places().collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn the_timer_of_a_stream_is_not_that_of_the_socket_with_its_number() {
+        let mut timers = Timers::new(0);
+        timers.arm(3, 1_000_000_000);
+        timers.arm(stream_place(3), 2_000_000_000);
+        let mut due = Vec::new();
+        timers.expire(1_500_000_000, &mut due);
+        assert_eq!(due, [3]);
+        timers.expire(2_500_000_000, &mut due);
+        assert_eq!(due, [3, stream_place(3)]);
+        assert_eq!(timers.armed(), 0);
+    }
+}
