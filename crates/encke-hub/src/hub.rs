@@ -464,6 +464,26 @@ impl Hub {
         Some(self.at(offset))
     }
 
+    /// What a subscriber at rest would come back with: whoever subscribes so goes on where it stands. `None` while
+    /// something is on its way to it, or it was not told that it has started.
+    pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
+        let position = self.position_of(id)?;
+        let SubscriberId(id) = id;
+        let subscriber = self.subscribers.get(id)?;
+        let owed = subscriber.rest.as_ref().is_some_and(|rest| rest.gap.is_some());
+        if subscriber.state != State::Ready || owed {
+            return None;
+        }
+        Some(Subscribe {
+            channels: self.channels_of(id).map(|(channel, _)| self.channels[channel].name.clone()).collect(),
+            since: Since::After(position),
+            form: subscriber.form,
+            once: subscriber.once,
+            key: subscriber.key,
+            member: subscriber.rest.as_ref().and_then(|rest| rest.member.clone()),
+        })
+    }
+
     /// Bytes of encodings that connections, or channels for the next connection, hold.
     pub fn memory(&mut self) -> usize {
         self.encodings.charge()

@@ -705,3 +705,35 @@ impl Encoder for Large {
         out.extend(run.messages.iter().flat_map(|message| message.data.iter()));
     }
 }
+
+#[test]
+fn a_parked_subscriber_goes_on_where_it_stood() {
+    let mut rig = Rig::new(&Rules::default());
+    let one = rig.subscribe(&["a"], Since::Now, Once::Never);
+    let several = rig.subscribe(&["a", "b"], Since::Now, Once::Never);
+    let poll = rig.subscribe(&["a"], Since::Now, Once::Oldest);
+    for id in [one, several, poll] {
+        assert!(rig.hub.parked(id).is_none(), "it was told nothing yet");
+    }
+    rig.told();
+    assert!(rig.hub.parked(one).is_none(), "what it was told is on its way");
+    for id in [one, several] {
+        rig.hub.sent(id);
+    }
+    rig.publish("b", "before");
+    assert_eq!(rig.said(), ["1:before @1"]);
+    rig.hub.sent(several);
+    let mut back = Vec::new();
+    for id in [one, several, poll] {
+        let parked = rig.hub.parked(id).expect("it is at rest");
+        assert_eq!(parked.since, Since::After(Position { epoch: Epoch(7), offset: 1 }));
+        rig.hub.leave(id);
+        back.push(rig.hub.subscribe(rig.now, parked).expect("it is within limits"));
+    }
+    assert_eq!(rig.said(), ["started 1", "waiting"], "no gap, and nothing twice");
+    for id in &back[..2] {
+        rig.hub.sent(*id);
+    }
+    rig.publish("a", "after");
+    assert_eq!(rig.said(), ["2:after @2", "last 2:after @2"]);
+}

@@ -313,6 +313,19 @@ pub(crate) fn heartbeat(form: Form) -> Vec<u8> {
     out
 }
 
+/// What tells a stream that messages are missing.
+pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    if kind(form) == Kind::Ndjson {
+        envelope::put_gap(&mut body, gap);
+        body.push(b'\n');
+    } else {
+        put_sse_gap(&mut body, gap, None);
+    }
+    frame(form, &body, &mut out);
+    out
+}
+
 /// A stream's last words: when to come back, and its end.
 pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
     let mut out = Vec::new();

@@ -8,7 +8,7 @@
 //! Publishes are answered when every worker's fan-out keeps up: while one lags, answers wait, and with them the
 //! publishers (a connection has one publish on its way).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
@@ -147,6 +147,8 @@ pub(crate) struct Room {
     pub(crate) extras: HashMap<u32, Extra>,
     /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
     pub(crate) stash: HashMap<u32, Arc<[u8]>>,
+    /// Streams that go on after they were parked: they have begun already. By place of the connection.
+    pub(crate) resumed: HashSet<u32>,
     /// WebSockets that have asked for other channels, and their `ref`: told once the channels are here.
     pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
     /// Messages that were accepted since this was last looked at.
@@ -243,6 +245,7 @@ impl Room {
             early: Vec::new(),
             extras: HashMap::new(),
             stash: HashMap::new(),
+            resumed: HashSet::new(),
             changing: Vec::new(),
             published: 0,
             deliveries: Vec::new(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use encke_hub::Position;
 use encke_io::sim::{Client, Conditions, End, World};
-use encke_io::{Reactor as _, SimReactor};
+use encke_io::{Reactor as _, SimReactor, Token};
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse::{Event, Parser};
 
@@ -25,12 +25,13 @@ use super::Push;
 use super::plan::PushPlan;
 use super::rights::{Act, Openness, Shut};
 use crate::census::Census;
+use crate::conn::Conn;
 use crate::exchange::{Link, Message};
 use crate::log::Access;
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::settings::{AuthSettings, ChannelSettings, PushSettings};
-use crate::worker::{Command, DoorKind, Shared, Turn, Worker};
+use crate::worker::{Command, Core, DoorKind, Shared, Turn, Worker};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1_000;
@@ -372,6 +373,24 @@ struct Sum {
     short_sends: u64,
     delayed_wakes: u64,
     slow_readers: u64,
+    parked: u64,
+}
+
+/// Subscribers at rest become records and come back: nothing of them may lie anywhere else. Returns how many.
+fn park(core: &mut Core, world: &World) -> u64 {
+    let mut parked = 0;
+    for index in core.conns.places() {
+        let token = Token { index, generation: core.conns[index as usize].generation };
+        if world.chance(2) == 0
+            && let Some(record) = core.parked_subscriber(token)
+        {
+            core.leave(token);
+            core.conns[index as usize] = Conn::vacant();
+            assert!(core.unpark_subscriber(token, &record), "our own version, and its channels are here");
+            parked += 1;
+        }
+    }
+    parked
 }
 
 fn plan() -> Arc<PushPlan> {
@@ -458,6 +477,9 @@ fn run(seed: u64, sum: &mut Sum) {
             continue;
         };
         let Some(worker) = &mut workers[number] else { continue };
+        if world.chance(20) == 0 {
+            sum.parked += park(&mut worker.core, &world);
+        }
         if worker.turn().expect("a simulated wait never fails") == Turn::Over {
             worker.end();
             worker.core.assert_empty(seed);
@@ -512,7 +534,7 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
     }
     println!(
         "{} messages, {} times told, {} resumes, {} true gaps, 0 false ones; resets {}, short sends {}, delayed wakes \
-         {}, slow readers {}",
+         {}, slow readers {}, parked and back {}",
         sum.messages,
         sum.events,
         sum.resumes,
@@ -520,7 +542,8 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
         sum.resets,
         sum.short_sends,
         sum.delayed_wakes,
-        sum.slow_readers
+        sum.slow_readers,
+        sum.parked
     );
     for (kind, count) in [
         ("resumes", sum.resumes as u64),
@@ -529,6 +552,7 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
         ("short sends", sum.short_sends),
         ("delayed wakes", sum.delayed_wakes),
         ("slow readers", sum.slow_readers),
+        ("parked subscribers", sum.parked),
     ] {
         assert!(count > 0, "no {kind}: too quiet to mean anything");
     }

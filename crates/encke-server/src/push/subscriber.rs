@@ -199,6 +199,7 @@ impl Core {
             room.pending = true;
         }
         room.stash.remove(&token.index);
+        room.resumed.remove(&token.index);
         room.extras.remove(&token.index)
     }
 
@@ -346,6 +347,9 @@ impl Core {
         let retry_ms = self.retry_ms(token);
         let draining = self.draining();
         let Some(room) = &mut self.room else { return };
+        if !room.resumed.is_empty() && room.resumed.remove(&token.index) {
+            return self.resumed(token, gap);
+        }
         let form = Form(self.conns[token.index as usize].form);
         let out = self.out.tail(&mut self.buffers);
         if self.conns[token.index as usize].phase == Phase::Socket {
@@ -377,6 +381,22 @@ impl Core {
             }
         }
         self.settle(token);
+    }
+
+    /// A stream goes on that was parked: it is told what it has missed meanwhile.
+    fn resumed(&mut self, token: Token, gap: Option<&encke_hub::Gap>) {
+        let conn = &self.conns[token.index as usize];
+        let (id, form, sending) = (SubscriberId(conn.record), Form(conn.form), conn.has(SENDING));
+        match gap.map(|gap| Arc::from(form::gap(form, gap))) {
+            Some(bytes) if sending => self.stash(token, bytes),
+            Some(bytes) => self.send_stream(token, bytes),
+            None => {
+                if let Some(room) = &mut self.room {
+                    room.hub.sent(id);
+                    room.pending = true;
+                }
+            }
+        }
     }
 
     /// Answers a poll: with a message, or with nothing.
