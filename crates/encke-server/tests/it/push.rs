@@ -35,6 +35,7 @@ on_every_stand! {
     the_client_library_is_served_and_kept,
     a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end,
     a_socket_of_payloads_that_missed_something_is_closed,
+    a_socket_whose_handler_panics_is_told_and_the_others_go_on,
 }
 
 pub(super) fn stand(stand: Stand) -> Rig {
@@ -746,6 +747,38 @@ fn a_socket_of_payloads_that_missed_something_is_closed(on: Stand) {
         heard += 1;
         assert!(heard < 40, "it has missed nothing: the case shows nothing");
     }
+}
+
+fn a_socket_whose_handler_panics_is_told_and_the_others_go_on(on: Stand) {
+    struct Touchy;
+    impl encke_server::Socket for Touchy {
+        fn message(
+            &mut self,
+            message: encke_server::SocketMessage<'_>,
+            answers: &mut encke_server::Answers<'_>,
+        ) {
+            assert_ne!(message, encke_server::SocketMessage::Text("boo"), "the case asked for it");
+            answers.send(message);
+        }
+    }
+    let rig = on.serve(|server| {
+        server.mount("/touchy", |request: &encke_server::Request<'_>, _| match encke_server::Upgrade::accept(
+            request, 1_000, Touchy,
+        ) {
+            Ok(upgrade) => encke_server::Outcome::Upgrade(upgrade),
+            Err(reply) => encke_server::Outcome::Now(reply),
+        })
+    });
+    let mut other = Socket::open(&rig, "/touchy", "");
+    let mut socket = Socket::open(&rig, "/touchy", "");
+    socket.say(Opcode::Text, b"well");
+    assert_eq!(socket.text(), "well");
+    socket.say(Opcode::Text, b"boo");
+    assert_eq!(socket.close_code(), 1011);
+    assert_eq!(socket.0.end(), crate::rig::End::Finished);
+    other.say(Opcode::Text, b"still there");
+    assert_eq!(other.text(), "still there");
+    assert_eq!(rig.count("encke_handler_panics_total"), 1);
 }
 
 fn the_client_library_is_served_and_kept(on: Stand) {
