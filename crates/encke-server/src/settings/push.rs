@@ -41,9 +41,9 @@ pub struct PushSettings {
     pub dead_after: Period,
     /// While the fan-out is later than this, publishers wait for their answers.
     pub publish_lag: Period,
-    /// Subscribers that may begin to listen a second, and at once; or `off`. More are turned away, and told when to come
-    /// back: each at its own moment, as many a second. One costs some 15 µs, so that 20,000 are a third of a core; a
-    /// poll that goes on with its connection does not count.
+    /// Subscribers that may begin to listen a second, and twice as many at once; or `off`. More are turned away, and told
+    /// when to come back: each at its own moment, as many a second. One costs some 15 µs, so that 20,000 are a third of
+    /// a core; a poll that goes on with its connection does not count.
     pub admission: OrOff<NonZeroU32>,
     /// Messages a second that one address may publish by `auth.anonymous`, without a token; twice as many at once.
     /// More is a 429. An IPv6 address counts with its /64; behind a proxy name that in `server.trusted_proxies`, or all
@@ -141,8 +141,8 @@ pub enum Policy {
     Latest,
 }
 
-/// 18,000 who come back at once are all let in at once. At 15 µs of CPU each, 20,000 take 0.3 s of a core: what else goes
-/// out is late by that at most, and everybody of a storm of a million is back within a minute.
+/// 18,000 who come back at once are let in at once, also if they have only just come. At 15 µs of CPU each, 20,000 take
+/// 0.3 s of a core a second, which leaves the rest to messages; and a storm of a million is back within a minute.
 pub(crate) const ADMISSION: NonZeroU32 = NonZeroU32::new(20_000).expect("above 0");
 
 /// A person writes less than one message a second; a program that writes more than ten can have a token.
