@@ -19,6 +19,7 @@ const PAGE = new URL('../../docs/deploy.md', import.meta.url);
 const SETTINGS = `
 [push]
 origins = ["*"]
+anonymous_rate = "off"
 
 [auth]
 anonymous = ["subscribe", "publish"]

@@ -33,6 +33,7 @@ const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-backgro
 /** Everybody may do everything, and rooms show who is there: the tests are alone on their ports. */
 const SETTINGS = `
 [push]
+anonymous_rate = "off"
 [[push.channel]]
 pattern = "chat/**"
 presence = true

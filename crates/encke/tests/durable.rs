@@ -27,6 +27,7 @@ impl Place {
             "encke.toml",
             "[server]\nstate_dir = \"state\"\n[[site]]\nroot = \"public\"\n\
              [auth]\nanonymous = [\"publish\", \"subscribe\", \"manage\"]\n\
+             [push]\nanonymous_rate = \"off\"\n\
              [[push.channel]]\npattern = \"disk/*\"\ndurable = true\nmessages = 100000\nbytes = \"64MiB\"\n\
              [[push.channel]]\npattern = \"soon/*\"\ndurable = true\nack = \"memory\"\n",
         );
