@@ -160,6 +160,16 @@ impl Segment {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// What is left of it behind its first `bytes`, if anything is.
+    pub fn after(self, bytes: u64) -> Option<Self> {
+        let left = self.len().checked_sub(bytes).filter(|left| *left > 0)?;
+        Some(match self {
+            Self::Bytes(held) => Self::Shared(held.into(), bytes as usize),
+            Self::Shared(held, start) => Self::Shared(held, start + bytes as usize),
+            Self::File { file, offset, .. } => Self::File { file, offset: offset + bytes, len: left },
+        })
+    }
 }
 
 /// Work that may block, and the key by which its result is known.

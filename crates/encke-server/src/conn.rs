@@ -10,6 +10,8 @@
 //!                                                                              ▼
 //!                             Closing ◄── the peer's end, or time ── Lingering, or at once Closing
 //! ```
+//! On a listener with TLS a handshake (`Handshake`) comes before `Idle`, and behind the PROXY header if there is one.
+//!
 //! Beside the phase two things go on by themselves: a send may be in flight (`SENDING`), and receiving may be
 //! paused (`PAUSED`). While a send is in flight no further request is looked at; its bytes wait in `input`.
 //!
@@ -40,6 +42,8 @@ pub(crate) enum Phase {
     Vacant,
     /// A PROXY header must come first.
     Proxy,
+    /// A TLS handshake must come first.
+    Handshake,
     /// Nothing of a request has arrived.
     Idle,
     /// A part of a head has arrived.

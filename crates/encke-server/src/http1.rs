@@ -29,6 +29,7 @@ use crate::policy::{
 use crate::record::{Asked, Decoder, Intake, Record, Stream};
 use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
 use crate::request::{Asker, Request};
+use crate::transport::Transport;
 use crate::worker::Core;
 
 /// Content of an answer up to this size is copied behind its head; larger goes as a segment of its own.
@@ -41,16 +42,15 @@ pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
 impl Core {
     /// Bytes arrived.
     pub(crate) fn received(&mut self, token: Token, lease: &mut [u8]) {
-        let Some(conn) = self.conn(token) else { return };
-        let mut transport = std::mem::take(&mut conn.transport);
-        transport.receive(lease, |plain| self.plaintext(token, plain));
-        if let Some(conn) = self.conn(token) {
-            conn.transport = transport;
+        match self.conn(token).map(|conn| &conn.transport) {
+            Some(Transport::Plain) => self.plaintext(token, lease),
+            Some(Transport::Tls(_)) => self.records(token, lease),
+            None => {}
         }
     }
 
     #[inline]
-    fn plaintext(&mut self, token: Token, bytes: &mut [u8]) {
+    pub(crate) fn plaintext(&mut self, token: Token, bytes: &mut [u8]) {
         let Some(conn) = self.conn(token) else { return };
         match conn.phase {
             Phase::Vacant | Phase::Closing => return,
@@ -66,7 +66,8 @@ impl Core {
                 self.settle(token);
                 return;
             }
-            Phase::Proxy
+            Phase::Handshake
+            | Phase::Proxy
             | Phase::Idle
             | Phase::Head
             | Phase::Open
@@ -208,7 +209,9 @@ impl Core {
                 },
                 // What comes behind a request for messages waits until it is over.
                 Phase::Subscribed | Phase::Polling | Phase::Socket => break,
-                Phase::Vacant | Phase::Lingering | Phase::Closing => return (bytes.len(), false),
+                Phase::Vacant | Phase::Handshake | Phase::Lingering | Phase::Closing => {
+                    return (bytes.len(), false);
+                }
             }
         }
         (at, parsing)
@@ -823,7 +826,13 @@ impl Core {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(bytes);
         let idle = self.now.mono_ns.saturating_add(self.rest_ns);
-        let Some(conn) = self.conn(token) else { return };
+        let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+        if conn.generation != token.generation || conn.phase == Phase::Vacant {
+            return;
+        }
+        if let Some(more) = conn.transport.more(&mut self.scratch) {
+            return self.send_on(token, more);
+        }
         conn.flags &= !SENDING;
         if conn.is_at_rest() {
             // By far the most: an answer is out, and nothing else goes on.
@@ -834,7 +843,11 @@ impl Core {
             return self.subscriber_sent(token);
         }
         let (place, phase) = (conn.record, conn.phase);
-        conn.deadline_ns = if phase == Phase::Open { u64::MAX } else { idle };
+        conn.deadline_ns = match (phase, &conn.transport) {
+            (Phase::Open, _) => u64::MAX,
+            (Phase::Handshake, Transport::Tls(tls)) => tls.handshake_ends_ns,
+            _ => idle,
+        };
         if phase == Phase::Head {
             // It began behind a request that is now answered.
             self.set_deadline(token, self.policy.head_time_ns);
@@ -853,6 +866,22 @@ impl Core {
             }
         }
         self.go_on(token);
+    }
+
+    /// The next piece of what is being sent: the rest of an answer that did not fit into one send.
+    fn send_on(&mut self, token: Token, sealed: Result<Vec<Segment>, Fault>) {
+        match sealed {
+            Ok(segments) => {
+                let conn = &mut self.conns[token.index as usize];
+                conn.flags |= SENDING;
+                conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
+                conn.window_bytes = UNMEASURED;
+                let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
+                self.wheel.arm_earlier(token.index, armed);
+                self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
+            }
+            Err(fault) => self.conn_failed(token, fault, 0, Vec::new()),
+        }
     }
 
     /// Looks at input that waited, sends what came of it, and receives again if nothing stands against it.
@@ -894,6 +923,7 @@ impl Core {
             match conn.phase {
                 Phase::Idle if !waits => self.close(token, CloseReason::PeerDone, false),
                 Phase::Head | Phase::Proxy => self.close(token, CloseReason::PeerAborted, false),
+                Phase::Handshake => self.close(token, CloseReason::Handshake, false),
                 Phase::Open => self.end_of_body(token),
                 _ => {}
             }
@@ -906,7 +936,7 @@ impl Core {
                 // One read ahead, so that the peer's end is noticed while it waits for its answer.
                 _ => !waits,
             },
-            Phase::Lingering => true,
+            Phase::Lingering | Phase::Handshake => true,
             Phase::Subscribed | Phase::Polling | Phase::Socket | Phase::Vacant | Phase::Closing => return,
         };
         if hungry && conn.has(PAUSED) {
@@ -941,6 +971,14 @@ impl Core {
         self.out.seal(&mut self.segments);
         if self.segments.is_empty() {
             debug_assert!(self.out_entries.is_empty());
+            let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+            if conn.generation == token.generation
+                && !matches!(conn.phase, Phase::Vacant | Phase::Closing)
+                && !conn.has(SENDING)
+                && let Some(control) = conn.transport.more(&mut self.scratch)
+            {
+                self.send_on(token, control);
+            }
             return;
         }
         let spare = self.spare_segments.pop().unwrap_or_default();
@@ -953,7 +991,11 @@ impl Core {
         conn.flags |= SENDING;
         conn.deadline_ns = deadline;
         conn.window_bytes = UNMEASURED;
-        let segments = conn.transport.seal(segments);
+        let last = conn.has(LAST) && conn.record == NONE;
+        let segments = match conn.transport.seal(segments, last, &mut self.scratch) {
+            Ok(segments) => segments,
+            Err(fault) => return self.conn_failed(token, fault, 0, Vec::new()),
+        };
         // Once it is sent the connection may be at rest, which touches no wheel.
         let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
         self.wheel.arm_earlier(token.index, armed);
@@ -1050,6 +1092,7 @@ impl Core {
                 self.close(token, reason, false);
             }
             Phase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
+            Phase::Handshake => self.close(token, CloseReason::HandshakeTime, false),
             Phase::Head => {
                 let input = conn.input.take();
                 if let Some(input) = input {

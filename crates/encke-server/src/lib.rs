@@ -39,6 +39,7 @@ pub mod settings;
 mod simulation;
 pub mod site;
 mod state;
+mod tls;
 mod transport;
 mod worker;
 
@@ -53,3 +54,4 @@ pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use server::{Door, Options, Running, Server};
 pub use service::Service;
+pub use tls::Identity;

@@ -12,6 +12,10 @@ pub struct Policy {
     pub head: HeadLimits,
     /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
     pub head_time_ns: u64,
+    /// From the first moment of a connection by TLS, or the end of its PROXY header, to the end of its handshake.
+    pub handshake_time_ns: u64,
+    /// TLS handshakes that a worker has going on at a time; who comes then is closed at once.
+    pub handshakes: usize,
     /// Between two requests.
     pub idle_time_ns: u64,
     /// Largest body of a request; `None`: any.
@@ -75,6 +79,8 @@ impl Default for Policy {
         Self {
             head: HeadLimits::default(),
             head_time_ns: 10_000_000_000,
+            handshake_time_ns: 10_000_000_000,
+            handshakes: 1_024,
             idle_time_ns: 60_000_000_000,
             // 1 GiB: bodies are streamed, so the limit protects handlers' disks, not this server's memory.
             body_bytes: Some(1 << 30),

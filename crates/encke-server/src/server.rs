@@ -37,6 +37,7 @@ use crate::push::plan::PushPlan;
 use crate::push::rights::{Openness, Shut};
 use crate::push::{CLIENT_PATH, Push, client};
 use crate::settings::{AuthSettings, PushSettings};
+use crate::tls::Identity;
 use crate::worker::{Command, DoorKind, Shared, Worker};
 
 /// How a server runs, besides what it serves.
@@ -61,7 +62,7 @@ impl Default for Options {
 }
 
 /// A place to listen.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Door {
     /// Where.
     pub address: Address,
@@ -71,11 +72,19 @@ pub struct Door {
     pub mode: Option<u32>,
     /// A machine that does not have this address serves without it.
     pub optional: bool,
+    /// Connections speak TLS, as this one.
+    pub tls: Option<Arc<Identity>>,
 }
 
 impl From<SocketAddr> for Door {
     fn from(address: SocketAddr) -> Self {
-        Self { address: Address::Inet(address), proxy_protocol: false, mode: None, optional: false }
+        Self {
+            address: Address::Inet(address),
+            proxy_protocol: false,
+            mode: None,
+            optional: false,
+            tls: None,
+        }
     }
 }
 
@@ -98,6 +107,8 @@ pub struct Running {
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     policy: Mutex<Policy>,
+    /// Who its listeners say they are.
+    identities: Mutex<Vec<(Address, Arc<Identity>)>>,
     backlog: u32,
 }
 
@@ -238,17 +249,20 @@ impl Server {
         let mut queues = Vec::new();
         queues.resize_with(workers, Vec::new);
         let mut addresses = Vec::new();
+        let mut identities = Vec::new();
         for door in &doors {
-            addresses.extend(bind(door, options.backlog, &mut queues)?);
+            let Some(address) = bind(door, options.backlog, &mut queues)? else { continue };
+            identities.extend(door.tls.iter().map(|tls| (door.address.clone(), Arc::clone(tls))));
+            addresses.push(address);
         }
         let mut admin_addresses = Vec::new();
         for listener in admin_listeners {
             admin_addresses.push(listener.address().clone());
-            queues[0].push((listener, DoorKind { admin: true, proxy_protocol: false }));
+            queues[0].push((listener, DoorKind { admin: true, ..DoorKind::default() }));
         }
         for listener in inherited {
             addresses.push(listener.address().clone());
-            let kind = DoorKind { admin: false, proxy_protocol: false };
+            let kind = DoorKind::default();
             share(listener, kind, &mut queues)?;
         }
 
@@ -277,6 +291,7 @@ impl Server {
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             policy: Mutex::new(plan.policy.clone()),
+            identities: Mutex::new(identities),
             backlog: options.backlog,
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
@@ -423,8 +438,26 @@ impl Running {
         queues.resize_with(self.links.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
             bind(door, self.backlog, &mut queues)?;
+            let identity = door.tls.iter().map(|tls| (door.address.clone(), Arc::clone(tls)));
+            lock(&self.identities).extend(identity);
         }
         Ok(queues)
+    }
+
+    /// Those of `doors` that speak TLS already do so under the new names from now on. Returns the addresses at which TLS
+    /// comes or goes, which takes a new listener.
+    pub(crate) fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
+        let identities = lock(&self.identities);
+        let mut changed = Vec::new();
+        for door in doors {
+            let known = identities.iter().find(|(address, _)| *address == door.address);
+            match (known, &door.tls) {
+                (Some((_, known)), Some(new)) => known.renew(new),
+                (None, None) => {}
+                _ => changed.push(door.address.clone()),
+            }
+        }
+        changed
     }
 
     /// Accepts at `doors` only: at those just bound, and no longer at those that are not among them.
@@ -522,7 +555,7 @@ impl encke_io::Run for Taken<'_> {
 
 /// Binds a door for every worker. `None`: it is optional, and this machine does not have the address.
 fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Option<Address>> {
-    let kind = DoorKind { admin: false, proxy_protocol: door.proxy_protocol };
+    let kind = DoorKind { proxy_protocol: door.proxy_protocol, tls: door.tls.clone(), ..DoorKind::default() };
     let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };
     // Asked alone first: sharing a port would also share it with another server of this user, without a word.
@@ -539,7 +572,7 @@ fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> 
     for queue in queues {
         let options = ListenOptions { shared: true, ..options };
         let listener = Listener::bind(&address, options).map_err(|error| named(&error, &address))?;
-        queue.push((listener, kind));
+        queue.push((listener, kind.clone()));
     }
     Ok(Some(address))
 }
@@ -557,7 +590,7 @@ fn named(error: &io::Error, address: &Address) -> io::Error {
 fn share(listener: Listener, kind: DoorKind, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<()> {
     let (last, others) = queues.split_last_mut().expect("there is at least one worker");
     for queue in others {
-        queue.push((listener.duplicate()?, kind));
+        queue.push((listener.duplicate()?, kind.clone()));
     }
     last.push((listener, kind));
     Ok(())

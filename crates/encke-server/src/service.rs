@@ -23,6 +23,7 @@ use crate::server::{Door, Options, Running, Server};
 use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};
 use crate::site::{Site, SiteSettings};
 use crate::state;
+use crate::tls::Identity;
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -69,7 +70,7 @@ impl Service {
         pages: impl FnOnce(&mut Vec<String>) -> io::Result<M>,
     ) -> io::Result<Self> {
         let mut notes = Vec::new();
-        let doors = doors(settings)?;
+        let doors = doors(settings, &mut notes)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
         // Before the sites, which never serve it: a file that is not there yet could not be known to them.
@@ -191,7 +192,7 @@ impl Service {
         if self.settings.server.admin != settings.server.admin {
             notes.push("server.admin has changed, but takes effect at the next start only".into());
         }
-        let doors = doors(settings)?;
+        let doors = doors(settings, &mut notes)?;
         let connections = connections(settings, doors.len());
         let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
@@ -211,6 +212,11 @@ impl Service {
         self.log.turn(log);
         if moved {
             self.running.listen_only(&doors, bound);
+        }
+        for address in self.running.renew_identities(&doors) {
+            notes.push(format!(
+                "tls at {address} has come or gone, which takes effect at the next start only"
+            ));
         }
         self.running.reload_with(settings.policy(connections), Some(vec![("/".into(), site)]), push);
         self.connections = connections;
@@ -247,18 +253,23 @@ impl Service {
 }
 
 /// The listeners of the settings. Of a pair for both families one may be missing on this machine.
-fn doors(settings: &Settings) -> io::Result<Vec<Door>> {
+fn doors(settings: &Settings, notes: &mut Vec<String>) -> io::Result<Vec<Door>> {
     let mut doors = Vec::new();
     for listen in &settings.server.listen {
         let addresses = listen.address.addresses().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
         })?;
+        let tls = match &listen.tls {
+            Some(settings) => Some(Arc::new(Identity::read(settings, notes)?)),
+            None => None,
+        };
         for address in addresses {
             doors.push(Door {
                 address,
                 proxy_protocol: listen.proxy_protocol,
                 mode: listen.mode.map(|mode| mode.0),
                 optional: listen.address.is_pair(),
+                tls: tls.clone(),
             });
         }
     }
@@ -304,11 +315,14 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
         LogTarget::File(path) => Some(path),
         LogTarget::Stdout | LogTarget::Off => None,
     };
+    let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
+    let keys: Vec<PathBuf> = tls.flat_map(|tls| tls.pairs()).map(|pair| pair.key).collect();
     let paths: Vec<&PathBuf> = [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
         .into_iter()
         .flatten()
         .chain(log)
         .chain(settings.auth.files())
+        .chain(&keys)
         .collect();
     // What is not there yet has no identity; the log is opened, and so created, before the site is.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()

@@ -33,6 +33,7 @@ pub(crate) mod push;
 mod quantity;
 mod reference;
 mod secret;
+pub(crate) mod tls;
 mod written;
 
 pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
@@ -44,6 +45,7 @@ pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use reference::{markdown, schema};
 pub use secret::Secret;
+pub use tls::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 
 use crate::policy::{Network, Policy};
 
@@ -153,6 +155,11 @@ pub enum ForwardedField {
 pub struct LimitSettings {
     /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
     pub head_time: Period,
+    /// How long a TLS handshake may take.
+    pub handshake_time: Period,
+    /// TLS handshakes that a worker has going on at a time. Who comes then is closed at once: with 1,024 of them a core
+    /// is busy for a quarter of a second.
+    pub handshakes: NonZeroU32,
     /// A request's head in all; at most 65535. More is a 431.
     #[serde(deserialize_with = "head_bytes")]
     pub head_bytes: ByteSize,
@@ -188,6 +195,8 @@ impl Default for LimitSettings {
         let policy = Policy::default();
         Self {
             head_time: Period::seconds(policy.head_time_ns / 1_000_000_000),
+            handshake_time: Period::seconds(policy.handshake_time_ns / 1_000_000_000),
+            handshakes: NonZeroU32::new(policy.handshakes as u32).expect("the default is not zero"),
             head_bytes: ByteSize::of(policy.head.head_bytes.into()),
             uri_bytes: ByteSize::of(policy.head.uri_bytes.into()),
             fields: policy.head.fields,
@@ -284,6 +293,9 @@ impl Settings {
         };
         let (admin_address, admin_token) =
             admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
+        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()) {
+            tls.files_mut().for_each(|path| *path = folder.join(&*path));
+        }
         let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
         let sockets = sockets.filter_map(|address| match address {
             ListenAddress::Unix(path) => Some(path),
@@ -329,6 +341,9 @@ impl Settings {
             let (path, address) = (["server", "listen", &place.to_string()], &one.address);
             if listen[..place].iter().any(|earlier| earlier.address == *address) {
                 wrong(&path, format!("server.listen names {address} twice"));
+            }
+            if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
+                wrong(&path, error.into());
             }
             if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
                 wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
@@ -397,6 +412,8 @@ impl Settings {
                 fields: limits.fields,
             },
             head_time_ns: limits.head_time.nanoseconds(),
+            handshake_time_ns: limits.handshake_time.nanoseconds(),
+            handshakes: limits.handshakes.get() as usize,
             idle_time_ns: limits.idle_time.nanoseconds(),
             body_bytes: limits.body_bytes.on().map(ByteSize::bytes),
             body_rate: limits.body_rate.bytes_per_second(),

@@ -1,13 +1,15 @@
 //! Between a socket and a protocol: what arrives becomes plaintext, what is answered becomes sends.
 //!
 //! ```text
-//!   socket bytes ──► Transport::receive ──► plaintext slices, in place ──► protocol
-//!   socket bytes ◄── Transport::seal   ◄── output segments            ◄── protocol
+//!   socket bytes ──► Transport::open ──► plaintext ──► protocol
+//!   socket bytes ◄── Transport::seal ◄── segments  ◄── protocol
 //! ```
 //! Only the transport decides whether a file's segment may go to the kernel as it is: in the clear it may; a
-//! transport that encrypts reads the file through the offload pool instead. It knows no request and no reply.
+//! transport that encrypts reads the file as it is sent. It knows no request and no reply.
 
-use encke_io::Segment;
+use encke_io::{Fault, Segment};
+
+use crate::tls::{Scratch, Tls};
 
 /// How bytes travel on a connection. A kind that keeps state boxes it: the word here is part of every slot.
 #[derive(Default)]
@@ -15,20 +17,49 @@ pub(crate) enum Transport {
     /// As they are.
     #[default]
     Plain,
+    /// By TLS.
+    Tls(Box<Tls>),
 }
 
 impl Transport {
-    /// Hands the plaintext of a lease to `each`, in order and in place.
-    pub(crate) fn receive(&mut self, lease: &mut [u8], mut each: impl FnMut(&mut [u8])) {
+    /// Turns output into what is sent now. What does not fit into one send comes by [`Transport::more`], once that is
+    /// out.
+    ///
+    /// # Errors
+    /// A file that is to be sent has become shorter.
+    #[inline]
+    pub(crate) fn seal(
+        &mut self,
+        mut segments: Vec<Segment>,
+        last: bool,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Segment>, Fault> {
         match self {
-            Self::Plain => each(lease),
+            Self::Plain => Ok(segments),
+            Self::Tls(tls) => {
+                tls.push(&mut segments);
+                if last {
+                    tls.finish();
+                }
+                fill(tls, segments, scratch)
+            }
         }
     }
 
-    /// Turns output into what is sent.
-    pub(crate) fn seal(&mut self, segments: Vec<Segment>) -> Vec<Segment> {
+    /// What is left to send of what was sealed before, and what the transport itself has to say; `None`: nothing.
+    #[inline]
+    pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, Fault>> {
         match self {
-            Self::Plain => segments,
+            Self::Plain => None,
+            Self::Tls(tls) => tls.has_output().then(|| fill(tls, Vec::new(), scratch)),
         }
     }
+}
+
+fn fill(tls: &mut Tls, mut segments: Vec<Segment>, scratch: &mut Scratch) -> Result<Vec<Segment>, Fault> {
+    let mut sealed = Vec::new();
+    tls.seal(&mut sealed, scratch)?;
+    segments.clear();
+    segments.push(Segment::Bytes(sealed));
+    Ok(segments)
 }

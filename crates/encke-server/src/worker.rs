@@ -26,7 +26,7 @@ use encke_wire::http1::Head;
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase};
+use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE};
 use crate::conns::{Conns, Timers};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
@@ -39,6 +39,8 @@ use crate::push::room::{self, Letter, Room};
 use crate::push::socket::{Codec, SocketState};
 use crate::record::Record;
 use crate::request::Request;
+use crate::tls::{Identity, Scratch, Tls};
+use crate::transport::Transport;
 
 /// Events served before timers and messages have their turn.
 const EVENTS_PER_TURN: usize = 256;
@@ -78,12 +80,14 @@ pub(crate) enum Command {
 }
 
 /// What a listener is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Default)]
 pub(crate) struct DoorKind {
     /// It leads to the admin handlers.
     pub(crate) admin: bool,
     /// Connections begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
+    /// Connections speak TLS, behind the PROXY header if there is one.
+    pub(crate) tls: Option<Arc<Identity>>,
 }
 
 struct Door {
@@ -158,6 +162,10 @@ pub(crate) struct Core {
     /// What WebSockets keep beside their slots, by place.
     pub(crate) sockets: HashMap<u32, SocketState>,
     pub(crate) codec: Codec,
+    /// What TLS connections work with.
+    pub(crate) scratch: Scratch,
+    /// TLS handshakes that go on.
+    pub(crate) handshakes: usize,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -230,6 +238,8 @@ impl<R: Reactor> Worker<R> {
             room: None,
             sockets: HashMap::new(),
             codec: Codec::default(),
+            scratch: Scratch::default(),
+            handshakes: 0,
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -654,17 +664,34 @@ impl Core {
     }
 
     fn accepted(&mut self, listener: Token, token: Token, peer: Peer) {
-        let Some(kind) = self.doors.iter().find(|door| door.token == listener).map(|door| door.kind) else {
+        let Some(kind) = self.doors.iter().find(|door| door.token == listener).map(|door| &door.kind) else {
             self.ops.push((token, Op::Close));
             return;
         };
         self.metrics.accepted.add(1);
-        let phase = if kind.proxy_protocol { Phase::Proxy } else { Phase::Idle };
+        let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
+        let phase = if proxy_protocol { Phase::Proxy } else { Phase::Idle };
         let mut conn = Conn::new(token.generation, peer, phase);
-        if kind.admin {
+        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
+        if admin {
             conn.flags |= ADMIN;
         }
-        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
+        if let Some(identity) = &kind.tls {
+            let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
+            let within = self.handshakes < self.policy.handshakes;
+            let Some(tls) = Tls::new(identity.config(), ends_ns).filter(|_| within) else {
+                self.metrics.handshakes_refused.add(1);
+                self.ops.push((token, Op::Close));
+                return;
+            };
+            self.handshakes += 1;
+            conn.transport = Transport::Tls(tls);
+            conn.flags |= SECURE;
+            if !proxy_protocol {
+                conn.phase = Phase::Handshake;
+                conn.deadline_ns = ends_ns;
+            }
+        }
         let deadline_ns = conn.deadline_ns;
         self.conns.put(token.index, conn);
         self.open += 1;
@@ -675,7 +702,7 @@ impl Core {
             self.pause_accept(false);
         }
         // Behind a PROXY header the client is known only when that is read.
-        if !kind.proxy_protocol && !self.count_address(token) {
+        if !proxy_protocol && !self.count_address(token) {
             self.close(token, CloseReason::AddressLimit, true);
             return;
         }
@@ -820,6 +847,9 @@ impl Core {
             && let Peer::Inet(address) = conn.peer.unpack()
         {
             self.census.leave_address(address.ip());
+        }
+        if let Transport::Tls(tls) = &conn.transport {
+            self.handshakes -= usize::from(!tls.is_established());
         }
         *conn = Conn::vacant();
         self.wheel.cancel(token.index);

@@ -337,7 +337,11 @@ impl Core {
         conn.flags |= SENDING;
         conn.deadline_ns = deadline_ns;
         conn.window_bytes = UNMEASURED;
-        let segments = conn.transport.seal(segments);
+        let last = conn.has(LAST);
+        let segments = match conn.transport.seal(segments, last, &mut self.scratch) {
+            Ok(segments) => segments,
+            Err(fault) => return self.conn_failed(token, fault, 0, Vec::new()),
+        };
         self.wheel.arm_earlier(token.index, deadline_ns);
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
     }

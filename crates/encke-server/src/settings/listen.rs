@@ -13,6 +13,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value}
 use serde::ser::{Serialize, Serializer};
 
 use super::secret::Secret;
+use super::tls::TlsSettings;
 use super::written::{Written, written};
 
 /// One listener, or the pair for both families.
@@ -29,12 +30,15 @@ pub struct Listen {
     /// Permission bits of a Unix socket, in octal: `"0660"`. The system's umask decides if absent.
     #[serde(default)]
     pub mode: Option<FileMode>,
+    /// Certificate and key: connections speak TLS.
+    #[serde(default)]
+    pub tls: Option<TlsSettings>,
 }
 
 impl Listen {
     /// A listener with nothing but an address.
     pub const fn at(address: ListenAddress) -> Self {
-        Self { address, proxy_protocol: false, mode: None }
+        Self { address, proxy_protocol: false, mode: None, tls: None }
     }
 }
 

@@ -27,6 +27,7 @@ fn several_listeners_serve_alike(stand: Stand) {
         proxy_protocol: false,
         mode: None,
         optional: false,
+        tls: None,
     };
     let server = Server::new(stand.options(|_| {}))
         .listen(any_port())
@@ -49,6 +50,7 @@ fn unix_door(folder: &Folder, mode: Option<u32>) -> Door {
         proxy_protocol: false,
         mode,
         optional: false,
+        tls: None,
     }
 }
 

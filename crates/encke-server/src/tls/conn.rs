@@ -1,0 +1,118 @@
+//! What TLS does to a connection: a handshake before the first request, records in place of bytes, and an end that is
+//! told.
+
+use encke_io::{Peer, Token};
+use encke_wire::proxy::{self, ProxyHeader};
+
+use super::TlsFault;
+use crate::close::CloseReason;
+use crate::conn::{LAST, LINGER, PackedPeer, Phase, SECURE, SENDING};
+use crate::record::Asked;
+use crate::reply::Reply;
+use crate::transport::Transport;
+use crate::worker::Core;
+
+impl Core {
+    /// Records of TLS arrived, or the PROXY header before them.
+    pub(crate) fn records(&mut self, token: Token, lease: &mut [u8]) {
+        let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
+        let Some(conn) = self.conn(token) else { return };
+        let proxy = conn.phase == Phase::Proxy;
+        let Transport::Tls(tls) = &mut conn.transport else { return };
+        let mut behind;
+        let mut lease = lease;
+        if proxy {
+            behind = tls.take_partial();
+            behind.extend_from_slice(lease);
+            match proxy::read(&behind) {
+                ProxyHeader::NeedMore => return tls.keep_partial(behind),
+                ProxyHeader::Bad(_) => return self.close(token, CloseReason::ProxyHeader, false),
+                ProxyHeader::Done { bytes, source, .. } => {
+                    behind.drain(..bytes);
+                    if let Some(source) = source {
+                        conn.peer = PackedPeer::new(Peer::Inet(source));
+                    }
+                    conn.phase = Phase::Handshake;
+                    tls.handshake_ends_ns = ends_ns;
+                    conn.deadline_ns = ends_ns;
+                    if !self.count_address(token) {
+                        return self.close(token, CloseReason::AddressLimit, true);
+                    }
+                    lease = &mut behind;
+                }
+            }
+        }
+        let mut plain = std::mem::take(&mut self.scratch.plain);
+        plain.clear();
+        let conn = &mut self.conns[token.index as usize];
+        let Transport::Tls(tls) = &mut conn.transport else { return };
+        let established = tls.is_established();
+        match tls.open(lease, &mut plain) {
+            Ok(opened) => {
+                if opened.established {
+                    self.shook_hands(token);
+                }
+                if plain.is_empty() {
+                    self.settle(token);
+                } else {
+                    self.plaintext(token, &mut plain);
+                }
+                if opened.ended {
+                    self.peer_closed(token, false);
+                }
+            }
+            Err(fault) => {
+                if !plain.is_empty() {
+                    self.plaintext(token, &mut plain);
+                }
+                self.break_tls(token, fault, established);
+            }
+        }
+        self.scratch.plain = plain;
+    }
+
+    /// The handshake is over: requests may come.
+    fn shook_hands(&mut self, token: Token) {
+        self.handshakes -= 1;
+        let conn = &mut self.conns[token.index as usize];
+        if let Transport::Tls(tls) = &conn.transport {
+            let (version, how) = tls.description();
+            self.metrics.shook_hands(version, how);
+        }
+        if conn.phase == Phase::Handshake {
+            conn.phase = Phase::Idle;
+            if !conn.has(SENDING) {
+                self.set_deadline(token, self.policy.head_time_ns);
+            }
+        }
+    }
+
+    /// TLS cannot go on: an alert tells the peer why, and a client that speaks plain HTTP is told in its own words.
+    fn break_tls(&mut self, token: Token, fault: TlsFault, established: bool) {
+        self.metrics.handshake_failed(fault.name());
+        let Some(conn) = self.conn(token) else { return };
+        let reason = if established { CloseReason::Tls } else { CloseReason::Handshake };
+        conn.reason = reason;
+        if fault == TlsFault::PlainHttp && !conn.has(SENDING) {
+            conn.transport = Transport::Plain;
+            conn.flags = conn.flags & !SECURE | LINGER;
+            conn.phase = Phase::Open;
+            self.handshakes -= 1;
+            let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
+            let text =
+                "400 Bad Request\nThis port speaks TLS, and this request came without it: use https.\n";
+            let reply = Reply::text(400, text).with("X-Content-Type-Options", "nosniff").and_close();
+            let (_, content) = self.put_reply(token, asked, true, reply);
+            self.conns[token.index as usize].reason = reason;
+            let entry = self.begin_refused_entry(token);
+            self.end_entry(entry, 400, content, self.now.mono_ns);
+            self.next_request(token);
+            return self.settle(token);
+        }
+        if conn.has(SENDING) {
+            return self.close(token, reason, false);
+        }
+        conn.flags |= LAST | LINGER;
+        self.settle(token);
+    }
+}
