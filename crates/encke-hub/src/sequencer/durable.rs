@@ -323,6 +323,8 @@ impl Sequencer {
             Err(_) => {
                 // Some of what is behind may still be there because of it.
                 durable.wants_early |= commit.early;
+                // It may have reached the disk for all that: then the store knows of early answers no more.
+                durable.early &= commit.early;
                 durable.retry_ns = now.mono_ns.saturating_add(RETRY_NS);
                 durable.behind.splice(0..0, behind.iter().cloned());
                 durable.void.extend(commit.void.iter().cloned());

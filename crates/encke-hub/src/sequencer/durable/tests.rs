@@ -231,6 +231,23 @@ fn what_is_acknowledged_early_is_told_at_once_and_stored_with_the_next_commit() 
 }
 
 #[test]
+fn nothing_is_acknowledged_early_after_a_failed_commit_that_may_have_told_the_store_otherwise() {
+    let mut sequencer = sequencer(10);
+    let first = waits(sequencer.publish(at(0), draft("soon/a", "x")));
+    assert!(sequencer.take_commit(at(0)).expect("it waits").early);
+    assert_eq!(sequencer.committed(at(0), Ok(()))[0].0, first);
+    // Nobody has published there since, so the next commit says that nothing will be lost; and it fails, or so it seems.
+    waits(sequencer.publish(at(1), draft("disk/a", "y")));
+    assert!(!sequencer.take_commit(at(1)).expect("it waits").early);
+    sequencer.committed(at(1), Err(Refusal::NotStored));
+    let second = waits(sequencer.publish(at(2), draft("soon/a", "z")));
+    assert!(sequencer.take_commit(at(2)).expect("it waits").early);
+    assert_eq!(sequencer.committed(at(2), Ok(()))[0].0, second);
+    let early = sequencer.publish(at(3), draft("soon/a", "w")).expect("accepted").done().expect("at once");
+    assert!(early.early);
+}
+
+#[test]
 fn what_the_ring_lets_go_of_is_taken_from_the_store_by_and_by() {
     let mut sequencer = sequencer(2);
     let mut store = Store::default();
