@@ -34,6 +34,15 @@ impl Identity {
         Ok(Self { config: Mutex::new(Arc::new(config(settings, notes)?)) })
     }
 
+    /// Reads what the settings name again, and is that from now on; connections that are there stay.
+    ///
+    /// # Errors
+    /// As [`Identity::read`]; then everything stays as it was.
+    pub fn reread(&self, settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<()> {
+        self.renew(&Self::read(settings, notes)?);
+        Ok(())
+    }
+
     /// What a handshake that begins now obeys.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&lock(&self.config))

@@ -20,6 +20,14 @@ impl Identity {
         Err(io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)"))
     }
 
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// None: there is no such value.
+    pub fn reread(&self, _: &TlsSettings, _: &mut Vec<String>) -> io::Result<()> {
+        match self.0 {}
+    }
+
     pub(crate) fn renew(&self, _: &Self) {
         match self.0 {}
     }

@@ -64,3 +64,5 @@ mod peers;
 mod push;
 mod reload;
 mod storm;
+#[cfg(feature = "tls")]
+mod tls;

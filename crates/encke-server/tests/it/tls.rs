@@ -1,0 +1,569 @@
+//! TLS: certificates, handshakes that go well and that do not, and everything else as if it were in the clear.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use encke_io::Address;
+use encke_server::settings::{AuthSettings, CertSettings, ClientCert, PushSettings, TlsSettings, TlsVersion};
+use encke_server::{CloseReason, Door, Identity, Policy, Server};
+use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, StreamOwned, version,
+};
+
+use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, ms, site};
+
+on_every_stand! {
+    answers_are_the_same_as_in_the_clear,
+    a_request_may_be_cut_anywhere_within_its_records,
+    a_handshake_may_be_cut_anywhere,
+    a_handshake_has_its_time,
+    what_is_no_handshake_is_closed_with_an_alert,
+    plain_http_is_told_to_use_tls,
+    a_proxy_header_comes_before_the_handshake,
+    so_many_handshakes_go_on_at_a_time,
+    a_subscriber_gets_what_is_published,
+    an_answer_that_is_the_last_one_ends_with_a_farewell,
+    a_client_that_stops_reading_is_ended,
+}
+
+on_every_back_end! {
+    each_name_gets_its_certificate,
+    a_session_is_resumed_on_any_worker,
+    a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
+    clients_show_certificates_where_they_must,
+}
+
+/// An authority of a case's own, and what it signs.
+struct Authority {
+    folder: Folder,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "an authority of this test");
+        let key = KeyPair::generate().expect("randomness");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let folder = Folder::new();
+        folder.write("authority.pem", issuer.pem().as_bytes());
+        Self { folder, issuer }
+    }
+
+    /// Signs a certificate for names; its files.
+    fn sign(&self, file: &str, names: &[&str]) -> CertSettings {
+        self.sign_by(file, names, |_| {})
+    }
+
+    fn sign_by(
+        &self,
+        file: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> CertSettings {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        change(&mut params);
+        let key = KeyPair::generate().expect("randomness");
+        let signed = params.signed_by(&key, &self.issuer).expect("a certificate");
+        self.folder.write(&format!("{file}.pem"), signed.pem().as_bytes());
+        self.folder.write(&format!("{file}.key"), key.serialize_pem().as_bytes());
+        CertSettings {
+            cert: self.path(&format!("{file}.pem")),
+            key: self.path(&format!("{file}.key")),
+            ocsp: None,
+        }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// How a client of this authority speaks.
+    fn client(&self, versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientConfig {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .expect("versions that are there")
+            .with_root_certificates(self.roots());
+        builder.with_no_client_auth()
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("an authority");
+        roots
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+const BOTH: [&rustls::SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+
+fn settings(first: CertSettings) -> TlsSettings {
+    TlsSettings { cert: Some(first.cert), key: Some(first.key), ..TlsSettings::default() }
+}
+
+fn identity(settings: &TlsSettings) -> Arc<Identity> {
+    Arc::new(Identity::read(settings, &mut Vec::new()).expect("it holds"))
+}
+
+/// A server with TLS for `localhost`.
+fn serve(
+    stand: Stand,
+    authority: &Authority,
+    limit: impl FnOnce(&mut Policy),
+    assemble: impl FnOnce(Server) -> Server,
+) -> Rig {
+    let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
+    serve_as(stand, identity, limit, assemble)
+}
+
+fn serve_as(
+    stand: Stand,
+    identity: Arc<Identity>,
+    limit: impl FnOnce(&mut Policy),
+    assemble: impl FnOnce(Server) -> Server,
+) -> Rig {
+    let door = Door { tls: Some(identity), ..Door::from(any_port()) };
+    let server = Server::new(stand.options(|policy| {
+        policy.handshake_time_ns = ms(60_000);
+        limit(policy);
+    }));
+    Rig::of(assemble(server.door(door)).start().expect("a free port"))
+}
+
+fn connect(rig: &Rig) -> TcpStream {
+    let Address::Inet(address) = rig.address() else { panic!("it listens on TCP") };
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream
+}
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+fn shake(rig: &Rig, config: &Arc<ClientConfig>, name: &str) -> Stream {
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let session = ClientConnection::new(Arc::clone(config), name).expect("a session");
+    StreamOwned::new(session, connect(rig))
+}
+
+/// Asks, and reads one answer with a length: head and content.
+fn ask(stream: &mut Stream, request: &str) -> (String, Vec<u8>) {
+    stream.write_all(request.as_bytes()).expect("sent");
+    answer(stream)
+}
+
+fn answer(stream: &mut Stream) -> (String, Vec<u8>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).expect("an answer"), 1, "it ended in the head");
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).expect("text");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut content = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
+    stream.read_exact(&mut content).expect("all of it");
+    (head, content)
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|place| (place * 31 % 251) as u8).collect()
+}
+
+fn answers_are_the_same_as_in_the_clear(stand: Stand) {
+    let authority = Authority::new();
+    let folder = Folder::new();
+    folder.write("small.txt", b"small");
+    // Below, at and above the sizes of records and of what is sealed at a time.
+    for size in [16_383, 16_384, 16_385, 65_536, 200_000, 2_397_701] {
+        folder.write(&format!("{size}.bin"), &bytes(size));
+    }
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        let mut stream = shake(&rig, &config, "localhost");
+        for _ in 0..3 {
+            let (head, content) = ask(&mut stream, &get("/small.txt"));
+            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            assert_eq!(content, b"small");
+        }
+        assert_eq!(stream.conn.protocol_version(), Some(version.version));
+        assert_eq!(stream.conn.alpn_protocol(), None);
+        for size in [16_383, 16_384, 16_385, 65_536, 200_000, 2_397_701] {
+            let (_, content) = ask(&mut stream, &get(&format!("/{size}.bin")));
+            assert!(content == bytes(size), "{size} bytes");
+        }
+        // Several requests in one record, their answers in order.
+        let many = get("/small.txt") + &get("/65536.bin") + &get("/small.txt");
+        stream.write_all(many.as_bytes()).expect("sent");
+        for size in [5, 65_536, 5] {
+            assert_eq!(answer(&mut stream).1.len(), size);
+        }
+    }
+    assert_eq!(rig.count_of("encke_tls_handshakes_total", "1.3"), 1);
+    assert_eq!(rig.count_of("encke_tls_handshakes_total", "1.2"), 1);
+}
+
+fn a_request_may_be_cut_anywhere_within_its_records(stand: Stand) {
+    let authority = Authority::new();
+    let folder = Folder::new();
+    folder.write("a.txt", b"here");
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    let config = Arc::new(authority.client(&BOTH));
+    let mut stream = shake(&rig, &config, "localhost");
+    ask(&mut stream, &get("/a.txt"));
+    stream.sock.set_nodelay(true).expect("a socket");
+    // The records are made first, and then sent in two pieces.
+    let length = {
+        let mut records = Vec::new();
+        stream.conn.writer().write_all(get("/a.txt").as_bytes()).expect("room");
+        stream.conn.write_tls(&mut records).expect("records");
+        stream.sock.write_all(&records).expect("sent");
+        assert_eq!(answer(&mut stream).1, b"here");
+        records.len()
+    };
+    for cut in 1..length {
+        let mut records = Vec::new();
+        stream.conn.writer().write_all(get("/a.txt").as_bytes()).expect("room");
+        stream.conn.write_tls(&mut records).expect("records");
+        let before = rig.received();
+        stream.sock.write_all(&records[..cut]).expect("sent");
+        rig.wait(|| rig.received() >= before + cut as u64, "the first piece");
+        stream.sock.write_all(&records[cut..]).expect("sent");
+        assert_eq!(answer(&mut stream).1, b"here", "cut at {cut}");
+    }
+}
+
+fn a_handshake_may_be_cut_anywhere(stand: Stand) {
+    let authority = Authority::new();
+    let folder = Folder::new();
+    folder.write("a.txt", b"here");
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        let mut stream = shake(&rig, &config, "localhost");
+        stream.sock.set_nodelay(true).expect("a socket");
+        while stream.conn.is_handshaking() {
+            let mut records = Vec::new();
+            while stream.conn.wants_write() {
+                stream.conn.write_tls(&mut records).expect("records");
+            }
+            // Byte by byte; every fifth is waited for, so that pieces of one byte and of a few arrive.
+            for (place, byte) in records.iter().enumerate() {
+                let before = rig.received();
+                stream.sock.write_all(&[*byte]).expect("sent");
+                if place % 5 == 0 {
+                    rig.wait(|| rig.received() > before, "a byte");
+                }
+            }
+            if stream.conn.wants_read() {
+                stream.conn.read_tls(&mut stream.sock).expect("records");
+                stream.conn.process_new_packets().expect("a handshake");
+            }
+        }
+        assert_eq!(ask(&mut stream, &get("/a.txt")).1, b"here");
+    }
+}
+
+fn a_handshake_has_its_time(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |policy| policy.handshake_time_ns = ms(200), |server| server);
+    let mut silent = connect(&rig);
+    let mut slow = connect(&rig);
+    // The beginning of a record that never ends.
+    slow.write_all(&[22, 3, 1, 2, 0, 1]).expect("sent");
+    rig.wait_for_closes(CloseReason::HandshakeTime, 2);
+    assert_eq!(silent.read(&mut [0]).expect("its end"), 0);
+    assert_eq!(slow.read(&mut [0]).expect("its end"), 0);
+}
+
+fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    // A record of another type, one that is too large, a handshake message that is none.
+    for said in [&[23, 3, 3, 0, 1, 0][..], &[22, 3, 1, 0xff, 0xff, 1], &[22, 3, 1, 0, 4, 9, 0, 0, 0]] {
+        let mut stream = connect(&rig);
+        stream.write_all(said).expect("sent");
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).expect("its end");
+        assert_eq!(told.first(), Some(&21), "an alert: {told:?}");
+        assert_eq!(told.len(), 7, "one alert: {told:?}");
+    }
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 3);
+    rig.wait_for_closes(CloseReason::Handshake, 3);
+}
+
+fn plain_http_is_told_to_use_tls(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    let mut stream = connect(&rig);
+    stream.write_all(get("/").as_bytes()).expect("sent");
+    stream.shutdown(std::net::Shutdown::Write).expect("a socket");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("its end");
+    assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("use https"), "{told}");
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "plain_http"), 1);
+}
+
+fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
+    let authority = Authority::new();
+    let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
+    let door = Door { proxy_protocol: true, tls: Some(identity), ..Door::from(any_port()) };
+    let server = Server::new(stand.options(|policy| policy.handshake_time_ns = ms(60_000))).door(door);
+    let rig = Rig::of(server.mount("/", crate::rig::handlers::who).start().expect("a free port"));
+    let config = Arc::new(authority.client(&BOTH));
+    let header = b"PROXY TCP4 203.0.113.9 10.0.0.1 51234 443\r\n";
+    for cut in [0, 1, 20, header.len()] {
+        let mut stream = shake(&rig, &config, "localhost");
+        stream.sock.set_nodelay(true).expect("a socket");
+        let before = rig.received();
+        stream.sock.write_all(&header[..cut]).expect("sent");
+        rig.wait(|| rig.received() >= before + cut as u64, "the first piece");
+        stream.sock.write_all(&header[cut..]).expect("sent");
+        let (_, told) = ask(&mut stream, &get("/"));
+        let told = String::from_utf8(told).expect("text");
+        assert!(told.contains("203.0.113.9"), "{told}");
+    }
+}
+
+fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |policy| policy.handshakes = 2, |server| server);
+    let most = 2 * stand.workers as u64;
+    let refused = || rig.count_of("encke_tls_handshake_failures_total", "busy");
+    let mut waiting = Vec::new();
+    while refused() == 0 {
+        waiting.push(connect(&rig));
+        let came = waiting.len() as u64;
+        rig.wait(|| rig.connections() + refused() >= came, "everybody who came");
+        assert!(rig.connections() <= most);
+    }
+    // Each that goes makes room for another.
+    drop(waiting);
+    rig.wait(|| rig.connections() == 0, "their end");
+    let config = Arc::new(authority.client(&BOTH));
+    let (head, _) = ask(&mut shake(&rig, &config, "localhost"), &get("/"));
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+}
+
+fn a_subscriber_gets_what_is_published(stand: Stand) {
+    let authority = Authority::new();
+    let everybody = AuthSettings {
+        anonymous: vec![encke_server::settings::Act::Publish, encke_server::settings::Act::Subscribe],
+        ..AuthSettings::default()
+    };
+    let push =
+        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
+    let rig = serve(stand, &authority, |_| {}, push);
+    let config = Arc::new(authority.client(&BOTH));
+    let mut reader = shake(&rig, &config, "localhost");
+    let request = "GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+    reader.write_all(request.as_bytes()).expect("sent");
+    let mut seen = String::new();
+    let mut until = |reader: &mut Stream, what: &str| {
+        while !seen.contains(what) {
+            let mut piece = [0; 4096];
+            let read = reader.read(&mut piece).expect("more");
+            assert!(read > 0, "it ended: {seen}");
+            seen.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+    };
+    until(&mut reader, "id: ");
+    let mut writer = shake(&rig, &config, "localhost");
+    for number in 0..20 {
+        let said = format!("message {number} {}", "x".repeat(number * 1_000));
+        let request = format!(
+            "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{said}",
+            said.len()
+        );
+        let (head, _) = ask(&mut writer, &request);
+        assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
+        until(&mut reader, &format!("data: {said}\n"));
+    }
+}
+
+fn an_answer_that_is_the_last_one_ends_with_a_farewell(stand: Stand) {
+    let authority = Authority::new();
+    let folder = Folder::new();
+    folder.write("a.bin", &bytes(300_000));
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        let mut stream = shake(&rig, &config, "localhost");
+        let request = "GET /a.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        assert_eq!(ask(&mut stream, request).1, bytes(300_000));
+        // An end without close_notify would be an error here: somebody may have cut the answer.
+        assert_eq!(stream.read(&mut [0]).expect("a farewell"), 0);
+    }
+}
+
+fn a_client_that_stops_reading_is_ended(stand: Stand) {
+    let authority = Authority::new();
+    let folder = Folder::new();
+    folder.write("large.bin", &bytes(8_000_000));
+    let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200);
+    let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
+    let config = Arc::new(authority.client(&BOTH));
+    let mut stream = shake(&rig, &config, "localhost");
+    stream.write_all(get("/large.bin").as_bytes()).expect("sent");
+    stream.read_exact(&mut [0; 100]).expect("its beginning");
+    rig.wait_for_closes(CloseReason::WriteRate, 1);
+}
+
+fn each_name_gets_its_certificate(stand: Stand) {
+    let authority = Authority::new();
+    let mut settings = settings(authority.sign("first", &["localhost"]));
+    settings.more = vec![
+        authority.sign("second", &["second.example", "www.second.example"]),
+        authority.sign("wild", &["*.wild.example"]),
+    ];
+    let rig = serve_as(stand, identity(&settings), |_| {}, |server| server);
+    let config = Arc::new(authority.client(&BOTH));
+    for name in ["localhost", "second.example", "WWW.second.example", "a.wild.example"] {
+        let (head, _) = ask(&mut shake(&rig, &config, name), &get("/"));
+        assert!(head.starts_with("HTTP/1.1 404 "), "{name}: {head}");
+    }
+    // Whoever asks for another name gets the first, and does not believe it.
+    for name in ["wild.example", "a.b.wild.example", "third.example"] {
+        let error = shake(&rig, &config, name).write_all(b"x").expect_err("another's certificate");
+        assert!(error.to_string().contains("not valid for name"), "{name}: {error}");
+    }
+}
+
+fn a_session_is_resumed_on_any_worker(stand: Stand) {
+    let authority = Authority::new();
+    let stand = Stand { workers: 4, ..stand };
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        let mut kinds = Vec::new();
+        for _ in 0..12 {
+            let mut stream = shake(&rig, &config, "localhost");
+            ask(&mut stream, &get("/"));
+            kinds.push(stream.conn.handshake_kind());
+        }
+        assert_ne!(kinds[0], Some(HandshakeKind::Resumed));
+        assert!(kinds[1..].iter().all(|kind| *kind == Some(HandshakeKind::Resumed)), "{kinds:?}");
+    }
+    assert_eq!(rig.count_of("encke_tls_handshakes_total", "resumed"), 22);
+}
+
+fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: Stand) {
+    let authority = Authority::new();
+    let settings = settings(authority.sign("localhost", &["localhost"]));
+    let identity = identity(&settings);
+    let rig = serve_as(stand, Arc::clone(&identity), |_| {}, |server| server);
+    let config = Arc::new(authority.client(&BOTH));
+    let shown = |stream: &Stream| stream.conn.peer_certificates().expect("one")[0].clone();
+    let mut old = shake(&rig, &config, "localhost");
+    ask(&mut old, &get("/"));
+
+    // A pair that does not hold changes nothing.
+    let other = authority.sign("other", &["localhost"]);
+    std::fs::copy(&other.cert, settings.cert.as_ref().expect("named")).expect("written");
+    let error = identity.reread(&settings, &mut Vec::new()).expect_err("half a pair").to_string();
+    assert!(error.contains("localhost.key") && error.contains("not the key of the certificate"), "{error}");
+    let fresh = Arc::new(authority.client(&BOTH));
+    let mut same = shake(&rig, &fresh, "localhost");
+    ask(&mut same, &get("/"));
+    assert_eq!(shown(&same), shown(&old));
+
+    std::fs::copy(&other.key, settings.key.as_ref().expect("named")).expect("written");
+    identity.reread(&settings, &mut Vec::new()).expect("a pair");
+    let fresh = Arc::new(authority.client(&BOTH));
+    let mut new = shake(&rig, &fresh, "localhost");
+    ask(&mut new, &get("/"));
+    assert_ne!(shown(&new), shown(&old));
+    ask(&mut old, &get("/"));
+}
+
+fn clients_show_certificates_where_they_must(stand: Stand) {
+    let authority = Authority::new();
+    let shown = authority.sign_by("client", &["client"], |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    for client in [ClientCert::Required, ClientCert::Optional] {
+        let mut settings = settings(authority.sign("localhost", &["localhost"]));
+        settings.client_ca = Some(authority.path("authority.pem"));
+        settings.client = client;
+        let rig = serve_as(stand, identity(&settings), |_| {}, |server| server);
+        for version in BOTH {
+            let builder = ClientConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[version])
+                .expect("a version")
+                .with_root_certificates(authority.roots());
+            let chain = vec![CertificateDer::from_pem_file(&shown.cert).expect("a certificate")];
+            let key = PrivateKeyDer::from_pem_file(&shown.key).expect("a key");
+            let config = Arc::new(builder.with_client_auth_cert(chain, key).expect("a pair"));
+            let (head, _) = ask(&mut shake(&rig, &config, "localhost"), &get("/"));
+            assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+
+            let without = Arc::new(authority.client(&[version]));
+            let mut stream = shake(&rig, &without, "localhost");
+            let asked = stream.write_all(get("/").as_bytes()).and_then(|()| stream.read(&mut [0; 9]));
+            assert_eq!(asked.is_ok(), client == ClientCert::Optional, "{asked:?}");
+        }
+        let failures = rig.count_of("encke_tls_handshake_failures_total", "client_certificate");
+        assert_eq!(failures, if client == ClientCert::Required { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
+    let authority = Authority::new();
+    let good = authority.sign("good", &["localhost"]);
+    let other = authority.sign("other", &["localhost"]);
+    let day = |year: i32| rcgen::date_time_ymd(year, 1, 1);
+    let expired = authority.sign_by("expired", &["localhost"], |params| {
+        (params.not_before, params.not_after) = (day(2020), day(2021));
+    });
+    let early = authority.sign_by("early", &["localhost"], |params| {
+        (params.not_before, params.not_after) = (day(3000), day(3001));
+    });
+    authority.folder.write("empty.pem", b"");
+    let empty = CertSettings { cert: authority.path("empty.pem"), ..good.clone() };
+    let absent = CertSettings { key: authority.path("absent.key"), ..good.clone() };
+    let mixed = CertSettings { key: other.key, ..good.clone() };
+    for (pair, file, says) in [
+        (expired, "expired.pem", "has expired"),
+        (early, "early.pem", "is the clock right?"),
+        (empty, "empty.pem", "there is no certificate in it"),
+        (absent, "absent.key", "No such file"),
+        (mixed, "other.key", "not the key of the certificate in"),
+    ] {
+        let error = Identity::read(&settings(pair), &mut Vec::new()).err().expect("it does not hold");
+        let error = error.to_string();
+        assert!(error.contains(file) && error.contains(says), "{error}");
+    }
+    let mut notes = Vec::new();
+    let soon = authority.sign_by("soon", &["localhost"], |params| {
+        let now = std::time::SystemTime::now();
+        params.not_after = (now + std::time::Duration::from_secs(3 * 86_400)).into();
+    });
+    assert!(Identity::read(&settings(soon), &mut notes).is_ok());
+    assert!(notes[0].contains("soon.pem") && notes[0].contains("expires"), "{notes:?}");
+    let strict = TlsSettings { min_version: TlsVersion::Tls13, ..settings(good) };
+    let rig = {
+        let stand = Stand { backend: encke_io::Backend::EpollEdge, workers: 1 };
+        serve_as(stand, identity(&strict), |_| {}, |server| server)
+    };
+    let old = Arc::new(authority.client(&[&version::TLS12]));
+    assert!(shake(&rig, &old, "localhost").write_all(b"x").is_err());
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "incompatible"), 1);
+    let mut new = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
+    ask(&mut new, &get("/"));
+    assert_eq!(new.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+}
