@@ -108,8 +108,16 @@ pub struct Running {
     mounts: Mutex<Vec<MountPoint>>,
     policy: Mutex<Policy>,
     /// Who its listeners say they are.
-    identities: Mutex<Vec<(Address, Arc<Identity>)>>,
+    identities: Mutex<Vec<Named>>,
     backlog: u32,
+}
+
+/// Who a listener says it is.
+struct Named {
+    /// The address as the settings have it, and with the port that the system chose.
+    asked: Address,
+    bound: Address,
+    identity: Arc<Identity>,
 }
 
 /// What is known of a running server, for whoever asks: admin handlers, the program.
@@ -252,7 +260,7 @@ impl Server {
         let mut identities = Vec::new();
         for door in &doors {
             let Some(address) = bind(door, options.backlog, &mut queues)? else { continue };
-            identities.extend(door.tls.iter().map(|tls| (door.address.clone(), Arc::clone(tls))));
+            identities.extend(Named::of(door, &address));
             addresses.push(address);
         }
         let mut admin_addresses = Vec::new();
@@ -337,6 +345,13 @@ fn push_mounts(plan: &Arc<PushPlan>) -> [MountPoint; 2] {
     ]
 }
 
+impl Named {
+    fn of(door: &Door, bound: &Address) -> Option<Self> {
+        let identity = Arc::clone(door.tls.as_ref()?);
+        Some(Self { asked: door.address.clone(), bound: bound.clone(), identity })
+    }
+}
+
 impl Running {
     /// Where it listens, with the ports that the system chose.
     pub fn addresses(&self) -> Vec<Address> {
@@ -346,6 +361,11 @@ impl Running {
     /// Where the admin listener is.
     pub fn admin_addresses(&self) -> Vec<Address> {
         self.board.admin_addresses.clone()
+    }
+
+    /// Whether connections to an address speak TLS.
+    pub fn is_secure(&self, address: &Address) -> bool {
+        lock(&self.identities).iter().any(|named| named.bound == *address)
     }
 
     /// How it waits for events, and why so.
@@ -437,9 +457,9 @@ impl Running {
         let mut queues = Vec::new();
         queues.resize_with(self.links.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
-            bind(door, self.backlog, &mut queues)?;
-            let identity = door.tls.iter().map(|tls| (door.address.clone(), Arc::clone(tls)));
-            lock(&self.identities).extend(identity);
+            if let Some(bound) = bind(door, self.backlog, &mut queues)? {
+                lock(&self.identities).extend(Named::of(door, &bound));
+            }
         }
         Ok(queues)
     }
@@ -450,9 +470,9 @@ impl Running {
         let identities = lock(&self.identities);
         let mut changed = Vec::new();
         for door in doors {
-            let known = identities.iter().find(|(address, _)| *address == door.address);
+            let known = identities.iter().find(|named| named.asked == door.address);
             match (known, &door.tls) {
-                (Some((_, known)), Some(new)) => known.renew(new),
+                (Some(known), Some(new)) => known.identity.renew(new),
                 (None, None) => {}
                 _ => changed.push(door.address.clone()),
             }

@@ -152,6 +152,11 @@ impl Service {
         self.running.addresses()
     }
 
+    /// Whether connections to an address speak TLS.
+    pub fn is_secure(&self, address: &Address) -> bool {
+        self.running.is_secure(address)
+    }
+
     /// Where the admin listener is; none if it is off.
     pub fn admin_addresses(&self) -> Vec<Address> {
         self.running.admin_addresses()

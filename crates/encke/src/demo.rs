@@ -47,7 +47,10 @@ fn settings(arguments: &Demo) -> Settings {
 fn text(service: &Service) -> String {
     let mut lines = vec![format!("encke {} demo: a chat; open it in two windows", env!("CARGO_PKG_VERSION"))];
     lines.extend(
-        service.addresses().iter().map(|address| format!("  open     {}", greeting::url(address, ""))),
+        service
+            .addresses()
+            .iter()
+            .map(|address| format!("  open     {}", greeting::url(address, service.is_secure(address), ""))),
     );
     lines.push("  end      ^C".into());
     lines.join("\n") + "\n"

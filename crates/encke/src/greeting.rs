@@ -26,7 +26,7 @@ pub(crate) fn text(service: &Service, settings: &Settings) -> String {
     let mut lines = vec![format!("encke {} serves", env!("CARGO_PKG_VERSION"))];
     let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
     for address in service.addresses() {
-        line("site", url(&address, ""));
+        line("site", url(&address, service.is_secure(&address), ""));
     }
     for site in &settings.site {
         let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
@@ -37,7 +37,7 @@ pub(crate) fn text(service: &Service, settings: &Settings) -> String {
     if settings.push.enabled
         && let Some(address) = service.addresses().first()
     {
-        let [publish, read] = push(address, &settings.push);
+        let [publish, read] = push(address, service.is_secure(address), &settings.push);
         line("publish", publish);
         line("read", read);
         line("rights", rights(settings, &service.addresses()));
@@ -46,7 +46,7 @@ pub(crate) fn text(service: &Service, settings: &Settings) -> String {
     for address in service.admin_addresses() {
         // A token that somebody has set is a secret of theirs, and this text ends up in logs.
         let token = if token_is_ours { service.admin_token() } else { "********" };
-        line("admin", url(&address, &format!("api/v1/status?token={token}")));
+        line("admin", url(&address, false, &format!("api/v1/status?token={token}")));
     }
     line("events", format!("{backend}: {reason}"));
     line("room", format!("{workers} {threads}, up to {} connections", service.connections()));
@@ -58,24 +58,26 @@ pub(crate) fn text(service: &Service, settings: &Settings) -> String {
 }
 
 /// What to open, or to type, to reach an address.
-pub(crate) fn url(address: &Address, path: &str) -> String {
+pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
     match address {
         Address::Inet(inet) if inet.ip().is_unspecified() => {
-            format!("{}  (on all addresses, {inet})", plain_url(address, path))
+            format!("{}  (on all addresses, {inet})", bare_url(address, secure, path))
         }
-        Address::Inet(_) => plain_url(address, path),
-        Address::Unix(_) => format!("curl {}", of_curl(address, path)),
+        Address::Inet(_) => bare_url(address, secure, path),
+        Address::Unix(_) => format!("curl {}", of_curl(address, secure, path)),
     }
 }
 
 /// How a message is published there, and how it is read.
-fn push(address: &Address, settings: &PushSettings) -> [String; 2] {
+fn push(address: &Address, secure: bool, settings: &PushSettings) -> [String; 2] {
     let path = format!("{}news", settings.prefix.trim_start_matches('/'));
-    let publish = format!("curl -d hi {}", of_curl(address, &path));
-    let url = plain_url(address, &path);
+    let publish = format!("curl -d hi {}", of_curl(address, secure, &path));
+    let url = bare_url(address, secure, &path);
     let read = match address {
         Address::Inet(_) => format!("{url} in a browser, or: encke sub {url}"),
-        Address::Unix(_) => format!("curl -N -H 'Accept: text/event-stream' {}", of_curl(address, &path)),
+        Address::Unix(_) => {
+            format!("curl -N -H 'Accept: text/event-stream' {}", of_curl(address, secure, &path))
+        }
     };
     [publish, read]
 }
@@ -112,21 +114,24 @@ fn rights(settings: &Settings, addresses: &[Address]) -> String {
 }
 
 /// What curl has to be told to ask for a path.
-fn of_curl(address: &Address, path: &str) -> String {
+fn of_curl(address: &Address, secure: bool, path: &str) -> String {
     match address {
-        Address::Inet(_) => plain_url(address, path),
-        Address::Unix(socket) => format!("--unix-socket {} {}", socket.display(), plain_url(address, path)),
+        Address::Inet(_) => bare_url(address, secure, path),
+        Address::Unix(socket) => {
+            format!("--unix-socket {} {}", socket.display(), bare_url(address, secure, path))
+        }
     }
 }
 
 /// The URL alone. What listens on all addresses is reached by the name of this machine.
-fn plain_url(address: &Address, path: &str) -> String {
+fn bare_url(address: &Address, secure: bool, path: &str) -> String {
+    let scheme = if secure { "https" } else { "http" };
     match address {
         Address::Inet(inet) if inet.ip().is_unspecified() => {
-            format!("http://localhost:{}/{path}", inet.port())
+            format!("{scheme}://localhost:{}/{path}", inet.port())
         }
-        Address::Inet(inet) => format!("http://{inet}/{path}"),
-        Address::Unix(_) => format!("http://localhost/{path}"),
+        Address::Inet(inet) => format!("{scheme}://{inet}/{path}"),
+        Address::Unix(_) => format!("{scheme}://localhost/{path}"),
     }
 }
 
@@ -141,21 +146,22 @@ mod tests {
 
     #[test]
     fn addresses_are_told_as_they_are_typed() {
-        assert_eq!(url(&at("127.0.0.1:80"), ""), "http://127.0.0.1:80/");
-        assert_eq!(url(&at("[::1]:80"), "x"), "http://[::1]:80/x");
-        assert!(url(&at("0.0.0.0:80"), "").starts_with("http://localhost:80/ "));
-        assert_eq!(url(&Address::Unix("/s".into()), ""), "curl --unix-socket /s http://localhost/");
+        assert_eq!(url(&at("127.0.0.1:80"), false, ""), "http://127.0.0.1:80/");
+        assert_eq!(url(&at("[::1]:80"), false, "x"), "http://[::1]:80/x");
+        assert_eq!(url(&at("127.0.0.1:443"), true, ""), "https://127.0.0.1:443/");
+        assert!(url(&at("0.0.0.0:80"), false, "").starts_with("http://localhost:80/ "));
+        assert_eq!(url(&Address::Unix("/s".into()), false, ""), "curl --unix-socket /s http://localhost/");
     }
 
     #[test]
     fn push_is_told_as_it_is_typed() {
         let settings = PushSettings::default();
-        let [publish, read] = push(&at("0.0.0.0:80"), &settings);
+        let [publish, read] = push(&at("0.0.0.0:80"), false, &settings);
         assert_eq!(publish, "curl -d hi http://localhost:80/push/news");
         let url = "http://localhost:80/push/news";
         assert_eq!(read, format!("{url} in a browser, or: encke sub {url}"));
         let live = PushSettings { prefix: "/live/".into(), ..settings };
-        let [publish, read] = push(&Address::Unix("/s".into()), &live);
+        let [publish, read] = push(&Address::Unix("/s".into()), false, &live);
         assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
         let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
         assert_eq!(read, curl);
