@@ -54,6 +54,8 @@ close_reasons! {
     HandshakeTime Peer "handshake_time" "The TLS handshake was not over in time.",
     Handshake Peer "handshake" "The TLS handshake failed.",
     Tls Peer "tls" "What arrived on an established TLS connection was no TLS, or an alert.",
+    StreamResets Peer "stream_resets" "The client opened streams of HTTP/2 and reset them, too many.",
+    FrameFlood Peer "frame_flood" "The client sent frames of HTTP/2 without a purpose, too many.",
     ProxyHeader Peer "proxy_header" "The PROXY header was missing or malformed.",
     AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
     Shed Us "shed" "It was idle while descriptors were short.",

@@ -23,6 +23,9 @@
 //!         └─► Socket       frames both ways until either side closes
 //! ```
 //!
+//! A connection whose first bytes are the preface of HTTP/2 stays `Http2` until it ends; see `h2`. Each of its streams is
+//! a connection of its own here, with one request.
+//!
 //! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `record` and is gone when
 //! the connection is idle.
 
@@ -56,6 +59,8 @@ pub(crate) enum Phase {
     Polling,
     /// It is a WebSocket; if it is subscribed to anything, `record` is its subscriber.
     Socket,
+    /// It speaks HTTP/2: `record` is its engine. Each of its streams has a slot of its own.
+    Http2,
     /// The final answer is out; what the client still sends is dropped.
     Lingering,
     /// Closed; `Closed` has not come back yet.

@@ -10,6 +10,7 @@
 
 use std::ops::{Index, IndexMut};
 
+use encke_io::Token;
 use encke_io::wheel::Wheel;
 
 use crate::conn::Conn;
@@ -17,9 +18,19 @@ use crate::conn::Conn;
 /// The bit by which a stream's place is told from a socket's. Slots are numbered densely, so no socket has it.
 const STREAM: u32 = 1 << 31;
 
+/// Whether a token names a stream.
+pub(crate) const fn is_stream(token: Token) -> bool {
+    token.index & STREAM != 0 && token.index != Token::NONE.index
+}
+
 /// The place among all slots of the stream that is at `place` among streams.
 pub(crate) const fn stream_place(place: u32) -> u32 {
     place | STREAM
+}
+
+/// The place among streams of a stream's token.
+pub(crate) const fn among_streams(token: Token) -> u32 {
+    token.index & !STREAM
 }
 
 /// Slots by place.
@@ -164,6 +175,15 @@ mod tests {
         assert!(conns.get_mut(stream_place(2) as usize).is_none(), "two streams");
         let places: Vec<u32> = conns.iter_mut().map(|(place, _)| place).collect();
         assert_eq!(places, conns.places().collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn no_token_is_no_stream() {
+        assert!(!is_stream(Token::NONE));
+        assert!(!is_stream(Token { index: 7, generation: 0 }));
+        let stream = Token { index: stream_place(7), generation: 0 };
+        assert!(is_stream(stream));
+        assert_eq!(among_streams(stream), 7);
     }
 
     #[test]

@@ -21,7 +21,9 @@ use crate::close::CloseReason;
 use crate::conn::{
     ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, UNMEASURED,
 };
+use crate::conns::is_stream;
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
@@ -54,6 +56,7 @@ impl Core {
         let Some(conn) = self.conn(token) else { return };
         match conn.phase {
             Phase::Vacant | Phase::Closing => return,
+            Phase::Http2 => return self.http2_received(token, bytes),
             Phase::Lingering => {
                 conn.window_bytes += bytes.len() as u64;
                 if conn.window_bytes > LINGER_BYTES_MAX {
@@ -160,6 +163,16 @@ impl Core {
                         head.reset();
                         parsing = true;
                     }
+                    let preface =
+                        if conn.requests == 0 && rest[0] == b'P' { Preface::of(rest) } else { Preface::No };
+                    if preface == Preface::Whole {
+                        self.begin_http2(token, rest);
+                        return (bytes.len(), false);
+                    }
+                    if preface == Preface::Partial {
+                        conn.phase = Phase::Head;
+                        break;
+                    }
                     match head.feed(rest, &self.policy.head) {
                         Progress::Partial => {
                             if conn.phase == Phase::Idle {
@@ -173,6 +186,9 @@ impl Core {
                         Progress::Done { head_bytes } => {
                             parsing = false;
                             at += head_bytes;
+                            if is_stream(token) {
+                                head.carry(Version::Http2);
+                            }
                             self.request(token, rest, head);
                         }
                         Progress::Refused(refusal) => {
@@ -209,7 +225,7 @@ impl Core {
                 },
                 // What comes behind a request for messages waits until it is over.
                 Phase::Subscribed | Phase::Polling | Phase::Socket => break,
-                Phase::Vacant | Phase::Handshake | Phase::Lingering | Phase::Closing => {
+                Phase::Vacant | Phase::Handshake | Phase::Http2 | Phase::Lingering | Phase::Closing => {
                     return (bytes.len(), false);
                 }
             }
@@ -225,10 +241,10 @@ impl Core {
         conn.requests = conn.requests.wrapping_add(1);
         let within = self.policy.requests_per_connection.is_none_or(|most| conn.requests < most);
         let asked = Asked {
-            version_10: head.version() == Version::Http10,
+            version_10: head.version() != Version::Http11,
             head_only: head.method() == Method::Head,
             keep: head.keep_alive() && within && !draining,
-            awaits_continue: head.expects_continue() && head.version() == Version::Http11,
+            awaits_continue: head.expects_continue(),
         };
         conn.phase = Phase::Open;
         let policy = Rc::clone(&self.policy);
@@ -247,7 +263,8 @@ impl Core {
             return;
         };
         self.generation = self.generation.wrapping_add(1);
-        let key = ExchangeKey { slot: self.records.next_index(), generation: self.generation, stream: 0 };
+        let stream = self.http2.stream_id(token);
+        let key = ExchangeKey { slot: self.records.next_index(), generation: self.generation, stream };
         let exchange = Exchange::new(std::sync::Arc::clone(&self.link), key);
         self.link.enter_call(key);
         let called = self.handlers[handler as usize]
@@ -263,6 +280,7 @@ impl Core {
                 let record = self.records.insert(Record {
                     token,
                     generation: key.generation,
+                    stream_id: stream,
                     handler,
                     asked,
                     intake,
@@ -351,6 +369,7 @@ impl Core {
         let record = self.records.insert(Record {
             token,
             generation: self.generation,
+            stream_id: self.http2.stream_id(token),
             handler: handler.unwrap_or(u16::MAX),
             asked,
             intake,
@@ -393,7 +412,8 @@ impl Core {
                     Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
                     Decoder::Chunked(_) => true,
                 };
-                (Some(decoder), !short || asked.awaits_continue)
+                // A stream ends when its answer does: nothing of it needs to be read to go on.
+                (Some(decoder), !short || asked.awaits_continue || is_stream(token))
             }
         };
         if let Some(decoder) = discard {
@@ -634,7 +654,7 @@ impl Core {
         } else {
             Intake::Unread(decoder)
         };
-        let key = ExchangeKey { slot: place, generation: record.generation, stream: 0 };
+        let key = record.key(place);
         let handler = record.handler;
         record.end_told = done;
         if done || !data.is_empty() {
@@ -668,7 +688,7 @@ impl Core {
         let place = self.conns[token.index as usize].record;
         let Some(record) = self.records.get_mut(place) else { return };
         let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_));
-        let key = ExchangeKey { slot: place, generation: record.generation, stream: 0 };
+        let key = record.key(place);
         let (handler, answered) = (record.handler, record.answered);
         record.intake = Intake::Done;
         record.asked.keep = false;
@@ -756,7 +776,8 @@ impl Core {
     pub(crate) fn interim(&mut self, key: ExchangeKey, status: u16, fields: &Fields) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
-        let open = record.generation == key.generation && !record.answered && !record.asked.version_10;
+        let listens = !record.asked.version_10 || is_stream(token);
+        let open = record.generation == key.generation && !record.answered && listens;
         // One that meets a send in flight is left out: interim answers are hints.
         if !open || self.conns[token.index as usize].has(SENDING) {
             return;
@@ -842,6 +863,9 @@ impl Core {
         if conn.subscribes() {
             return self.subscriber_sent(token);
         }
+        if conn.phase == Phase::Http2 {
+            return self.http2_settle(token);
+        }
         let (place, phase) = (conn.record, conn.phase);
         conn.deadline_ns = match (phase, &conn.transport) {
             (Phase::Open, _) => u64::MAX,
@@ -901,6 +925,9 @@ impl Core {
         if conn.generation != token.generation || matches!(conn.phase, Phase::Vacant | Phase::Closing) {
             return;
         }
+        if conn.phase == Phase::Http2 {
+            return self.http2_settle(token);
+        }
         if conn.has(SENDING) {
             if conn.input.is_some() && !conn.has(PAUSED | PEER_ENDED) {
                 conn.flags |= PAUSED;
@@ -937,7 +964,12 @@ impl Core {
                 _ => !waits,
             },
             Phase::Lingering | Phase::Handshake => true,
-            Phase::Subscribed | Phase::Polling | Phase::Socket | Phase::Vacant | Phase::Closing => return,
+            Phase::Subscribed
+            | Phase::Polling
+            | Phase::Socket
+            | Phase::Http2
+            | Phase::Vacant
+            | Phase::Closing => return,
         };
         if hungry && conn.has(PAUSED) {
             conn.flags &= !PAUSED;
@@ -967,7 +999,7 @@ impl Core {
 
     /// Turns the output into one send.
     #[inline]
-    fn flush(&mut self, token: Token) {
+    pub(crate) fn flush(&mut self, token: Token) {
         self.out.seal(&mut self.segments);
         if self.segments.is_empty() {
             debug_assert!(self.out_entries.is_empty());
@@ -1005,7 +1037,7 @@ impl Core {
     /// The last answer is out.
     pub(crate) fn end(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
-        if !conn.has(LINGER) || conn.has(PEER_ENDED) {
+        if !conn.has(LINGER) || conn.has(PEER_ENDED) || is_stream(token) {
             let reason = conn.reason;
             self.close(token, reason, false);
             return;
@@ -1091,6 +1123,7 @@ impl Core {
                 };
                 self.close(token, reason, false);
             }
+            Phase::Http2 => self.http2_overdue(token),
             Phase::Proxy => self.close(token, CloseReason::ProxyHeader, false),
             Phase::Handshake => self.close(token, CloseReason::HandshakeTime, false),
             Phase::Head => {

@@ -20,6 +20,7 @@ mod conns;
 mod date;
 pub mod errors;
 mod exchange;
+mod h2;
 mod handler;
 mod http1;
 mod log;

@@ -40,6 +40,12 @@ pub(crate) struct Metrics {
     pub(crate) sends: Gauge,
     pub(crate) jobs: Gauge,
     pub(crate) latency: Histogram,
+    pub(crate) h2_connections: Counter,
+    pub(crate) h2_connections_open: Gauge,
+    pub(crate) h2_streams: Counter,
+    pub(crate) h2_streams_open: Gauge,
+    pub(crate) h2_resets_received: Counter,
+    pub(crate) h2_resets_sent: Counter,
     pub(crate) subscribers: Gauge,
     /// Subscribers that began to listen.
     pub(crate) admissions: Counter,
@@ -323,6 +329,17 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             "From a request's head to the last byte of its answer handed to the kernel. What is answered within one turn counts with the length of that turn.",
         )
         .value(latency),
+        Family::counter("encke_h2_connections_total", "Connections that spoke HTTP/2.")
+            .value(sum(&|worker| worker.h2_connections.value())),
+        Family::gauge("encke_h2_connections", "Open connections that speak HTTP/2.")
+            .value(level(&|worker| worker.h2_connections_open.value())),
+        Family::counter("encke_h2_streams_total", "Streams that clients of HTTP/2 have opened, one for each request.")
+            .value(sum(&|worker| worker.h2_streams.value())),
+        Family::gauge("encke_h2_streams", "Open streams of HTTP/2.")
+            .value(level(&|worker| worker.h2_streams_open.value())),
+        Family::counter("encke_h2_resets_total", "Streams of HTTP/2 that ended before their answer, by who ended them.")
+            .with(&[("by", "peer")], sum(&|worker| worker.h2_resets_received.value()))
+            .with(&[("by", "us")], sum(&|worker| worker.h2_resets_sent.value())),
         Family::gauge("encke_push_subscribers", "Connections that listen to channels.")
             .value(level(&|worker| worker.subscribers.value())),
         Family::counter("encke_push_admissions_total", "Subscribers that began to listen.")

@@ -28,6 +28,8 @@ pub struct Policy {
     pub rate_window_ns: u64,
     /// How long a connection is read on after a final answer that the client may not have read.
     pub linger_time_ns: u64,
+    /// Streams that an HTTP/2 connection may have open at a time.
+    pub streams: u32,
     /// After so many requests a connection is closed; `None`: never.
     pub requests_per_connection: Option<u32>,
     /// Connections of the whole process.
@@ -91,6 +93,8 @@ impl Default for Policy {
             // person gives up.
             rate_window_ns: 10_000_000_000,
             linger_time_ns: 2_000_000_000,
+            // What RFC 9113 §6.5.2 recommends at least is 100. A page with 20 EventSources in each of five tabs fits.
+            streams: 128,
             requests_per_connection: None,
             connections: 1_000,
             connections_per_address: None,

@@ -11,6 +11,7 @@
 use encke_io::Token;
 use encke_wire::http1::{ChunkedDecoder, Framing};
 
+use crate::exchange::ExchangeKey;
 use crate::log::Entry;
 use crate::reply::{Pull, Reply};
 
@@ -18,6 +19,8 @@ use crate::reply::{Pull, Reply};
 pub(crate) struct Record {
     pub(crate) token: Token,
     pub(crate) generation: u32,
+    /// The stream it came on; 0 in HTTP/1.
+    pub(crate) stream_id: u32,
     /// Which of the worker's handlers was called.
     pub(crate) handler: u16,
     pub(crate) asked: Asked,
@@ -40,10 +43,17 @@ pub(crate) struct Record {
     pub(crate) started_ns: u64,
 }
 
+impl Record {
+    /// Its name, if it is at `slot`.
+    pub(crate) fn key(&self, slot: u32) -> ExchangeKey {
+        ExchangeKey { slot, generation: self.generation, stream: self.stream_id }
+    }
+}
+
 /// What of a request decides how its answer is framed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// HTTP/1.0: no chunks, no interim answers, and persistence must be said.
+    /// No chunks, and persistence must be said: HTTP/1.0, and a stream of HTTP/2, whose end is the answer's.
     pub(crate) version_10: bool,
     /// HEAD: no content.
     pub(crate) head_only: bool,

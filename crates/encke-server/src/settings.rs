@@ -181,6 +181,8 @@ pub struct LimitSettings {
     /// How long a connection is still read after a final error, so that the client sees the answer instead of a
     /// reset.
     pub linger_time: Period,
+    /// Requests that an HTTP/2 connection may have open at a time, subscriptions included.
+    pub streams: NonZeroU32,
     /// After so many requests a connection is closed; or `off`.
     pub requests_per_connection: OrOff<NonZeroU32>,
     /// Connections in all. `auto` is the limit of open descriptors less what listeners, the file cache and a
@@ -205,6 +207,7 @@ impl Default for LimitSettings {
             write_rate: Rate::of(policy.write_rate),
             idle_time: Period::seconds(policy.idle_time_ns / 1_000_000_000),
             linger_time: Period::seconds(policy.linger_time_ns / 1_000_000_000),
+            streams: NonZeroU32::new(policy.streams).expect("the default is not 0"),
             requests_per_connection: OrOff::Off,
             connections: OrAuto::Auto,
             connections_per_address: OrOff::Off,
@@ -420,6 +423,7 @@ impl Settings {
             write_rate: limits.write_rate.bytes_per_second(),
             rate_window_ns: Policy::default().rate_window_ns,
             linger_time_ns: limits.linger_time.nanoseconds(),
+            streams: limits.streams.get(),
             requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
             connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),

@@ -27,9 +27,10 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE};
-use crate::conns::{Conns, Timers};
+use crate::conns::{Conns, Timers, is_stream};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
+use crate::h2::Http2;
 use crate::handler::{Desk, Handler, JobId, Tray};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
@@ -166,6 +167,7 @@ pub(crate) struct Core {
     pub(crate) scratch: Scratch,
     /// TLS handshakes that go on.
     pub(crate) handshakes: usize,
+    pub(crate) http2: Http2,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -240,6 +242,7 @@ impl<R: Reactor> Worker<R> {
             codec: Codec::default(),
             scratch: Scratch::default(),
             handshakes: 0,
+            http2: Http2::default(),
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -315,16 +318,35 @@ impl<R: Reactor> Worker<R> {
         Ok(if over { Turn::Over } else { Turn::Go })
     }
 
+    /// Gives the operations that an event has led to where they belong, until nothing more comes of them.
     #[inline]
     fn submit(&mut self) {
-        // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
-        if self.core.ops.len() == 1 {
-            if let Some((token, op)) = self.core.ops.pop() {
-                self.reactor.submit(token, op);
+        loop {
+            // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
+            if self.core.ops.len() == 1 {
+                if let Some((token, op)) = self.core.ops.pop() {
+                    self.submit_one(token, op);
+                }
+            } else {
+                let mut ops = std::mem::take(&mut self.core.ops);
+                for (token, op) in ops.drain(..) {
+                    self.submit_one(token, op);
+                }
+                // Those of streams may have led to others.
+                ops.append(&mut self.core.ops);
+                self.core.ops = ops;
             }
-            return;
+            if self.core.ops.is_empty() && !self.core.stir() {
+                return;
+            }
         }
-        for (token, op) in self.core.ops.drain(..) {
+    }
+
+    #[inline]
+    fn submit_one(&mut self, token: Token, op: Op) {
+        if is_stream(token) {
+            self.core.stream_op(token, op);
+        } else {
             self.reactor.submit(token, op);
         }
     }
@@ -344,7 +366,11 @@ impl<R: Reactor> Worker<R> {
                 }
                 continue;
             }
-            let unsent = self.reactor.unsent(token) + self.reactor.unacknowledged(token);
+            let unsent = if is_stream(token) {
+                self.core.http2.unsent(token)
+            } else {
+                self.reactor.unsent(token) + self.reactor.unacknowledged(token)
+            };
             self.core.overdue(token, unsent);
             self.submit();
         }
@@ -541,6 +567,9 @@ impl<R: Reactor> Worker<R> {
         core.metrics.partial.set(core.partial as i64);
         core.metrics.exchanges.set(core.records.len() as i64);
         core.metrics.sends.set(occupancy.sends as i64);
+        let (engines, streams) = core.http2.counts();
+        core.metrics.h2_connections_open.set(engines as i64);
+        core.metrics.h2_streams_open.set(streams as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
         if let Some(room) = &core.room {
             core.metrics.subscribers.set(room.hub.subscribers() as i64);
@@ -653,6 +682,7 @@ impl Core {
                     room.committed(self.now, done);
                 }
             }
+            Event::Offloaded { key, done } if crate::h2::is_file_job(key) => self.file_was_read(key, done),
             Event::Offloaded { key, done } => {
                 let job = JobId(key);
                 if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
@@ -733,7 +763,7 @@ impl Core {
             self.shed_hand = (self.shed_hand + 1) % count;
             let conn = &self.conns[self.shed_hand];
             let older = |index: usize| conn.deadline_ns < self.conns[index].deadline_ns;
-            if conn.is_idle() && oldest.is_none_or(older) {
+            if (conn.is_idle() || self.http2.is_idle(conn)) && oldest.is_none_or(older) {
                 oldest = Some(self.shed_hand);
             }
         }
@@ -798,7 +828,10 @@ impl Core {
         if conn.phase == Phase::Closing {
             return;
         }
-        if conn.subscribes() {
+        if conn.phase == Phase::Http2 {
+            let engine = std::mem::replace(&mut conn.record, NONE);
+            self.abandon_http2(engine);
+        } else if conn.subscribes() {
             self.leave_closing(token);
         }
         let Some(conn) = self.conn(token) else { return };
@@ -807,7 +840,11 @@ impl Core {
         let record = std::mem::replace(&mut conn.record, NONE);
         let flight = std::mem::replace(&mut conn.flight, NONE);
         let input = conn.input.take();
-        self.metrics.closed(reason);
+        if is_stream(token) {
+            self.conns[token.index as usize].reason = reason;
+        } else {
+            self.metrics.closed(reason);
+        }
         if let Some(input) = input {
             self.recycle_input(input);
         }
@@ -825,12 +862,11 @@ impl Core {
 
     /// An exchange whose client is gone: a handler that reads its body is told.
     fn abandon(&mut self, slot: u32, record: Record) {
-        use crate::exchange::ExchangeKey;
         use crate::record::Intake;
         if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
             && !record.answered
         {
-            let key = ExchangeKey { slot, generation: record.generation, stream: 0 };
+            let key = record.key(slot);
             self.call_body(record.handler, key, crate::handler::Piece::Broken);
         }
         if let Some(entry) = record.entry {
@@ -875,6 +911,7 @@ impl Core {
             }
             self.wheel.arm_earlier(index, rest);
         }
+        self.leave_http2();
     }
 
     /// Opens the handlers of a plan; those of the plan before get no further requests.

@@ -1,0 +1,581 @@
+//! HTTP/2 (RFC 9113): one connection that carries many exchanges.
+//!
+//! ```text
+//!  socket ◄─► Transport ◄─► Conn (phase Http2) ─── Engine: frames, HPACK, windows (the h2 crate)
+//!                                                     │ requests, data            ▲ heads, data
+//!                                                     ▼                           │
+//!                                                  Stream ── the "socket" of ──► Conn ─► exchange, handler, hub, log
+//! ```
+//! **A stream is a connection of its own**, with one request: it has a slot, deadlines, an exchange or a subscriber,
+//! and speaks HTTP/1 with the stream that stands where others have a socket. So everything above knows nothing of
+//! HTTP/2: bodies are pulled (a stream's window is as far open as its handler reads), rates are judged, a subscriber is
+//! a subscriber. This file stands between the worker and its streams: operations of streams go to [`Core::stream_op`]
+//! instead of the reactor, and what they lead to comes back as the reactor's events do.
+//!
+//! ```text
+//! received ─► engine.feed ─► stir ┐
+//!            ┌────────────────────┘
+//!            └─► poll engines ─► new streams, rung bells ─► handlers ─► operations ─► stream_op ─► poll …
+//!                until nothing stirs ─► one send for each engine that has output
+//! ```
+
+mod engine;
+mod head;
+mod pipe;
+mod stream;
+mod watch;
+
+use std::sync::Arc;
+
+use encke_io::slab::Slab;
+use encke_io::{Done, Job, Op, Segment, Token, Tuning};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::request::Parts;
+
+use crate::close::CloseReason;
+use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING};
+use crate::conns::{among_streams, is_stream, stream_place};
+use crate::worker::Core;
+
+use engine::{Engine, Polled};
+use stream::{Data, FilePiece, PulledIn, Pushed, Rung, Stream};
+use watch::Flood;
+
+/// What every client begins with (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The high bits of the keys of jobs that read files for streams: no handler has so high a number.
+const FILE_JOB: u64 = 0xFFFE << 48;
+const FILE_JOB_MASK: u64 = 0xFFFF << 48;
+/// The urgency of a request that names none (RFC 9218 §4.1).
+const URGENCY: u8 = 3;
+
+/// How the first bytes of a connection compare to the preface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Preface {
+    Whole,
+    /// As far as there are bytes, they are its.
+    Partial,
+    No,
+}
+
+/// Whether a job reads a file for a stream.
+pub(crate) const fn is_file_job(key: u64) -> bool {
+    key & FILE_JOB_MASK == FILE_JOB
+}
+
+impl Preface {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        // The first line is enough to tell; the rest is the engine's to judge.
+        let line = &PREFACE[..16];
+        let shared = bytes.len().min(line.len());
+        match bytes[..shared] == line[..shared] {
+            true if shared == line.len() => Self::Whole,
+            true => Self::Partial,
+            false => Self::No,
+        }
+    }
+}
+
+/// A worker's HTTP/2 connections and their streams.
+#[derive(Default)]
+pub(crate) struct Http2 {
+    engines: Slab<Engine>,
+    streams: Slab<Stream>,
+    /// Counts streams, so that a late event never meets another one.
+    generation: u32,
+    rung: Arc<Rung>,
+    /// Engines that want to be polled.
+    stirred: Vec<u32>,
+    /// Engines whose output is to be sent once nothing stirs.
+    touched: Vec<u32>,
+    /// Streams whose send is done.
+    sent: Vec<Token>,
+    bells: Vec<u32>,
+}
+
+impl Http2 {
+    /// Connections and streams that are open.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.engines.len(), self.streams.len())
+    }
+
+    /// The number of a connection's stream in the protocol; 0 for what is no stream.
+    pub(crate) fn stream_id(&self, token: Token) -> u32 {
+        if !is_stream(token) {
+            return 0;
+        }
+        self.streams.get(among_streams(token)).map_or(0, |stream| stream.id)
+    }
+
+    /// What of a stream's send the engine has not taken, in bytes.
+    pub(crate) fn unsent(&self, token: Token) -> u64 {
+        self.streams.get(among_streams(token)).map_or(0, Stream::unsent)
+    }
+
+    /// Whether a connection speaks HTTP/2 and has no open stream.
+    pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
+        conn.phase == Phase::Http2
+            && conn.requests > 0
+            && self.engines.get(conn.record).is_some_and(|engine| engine.streams.is_empty())
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.stirred.is_empty() && self.touched.is_empty() && self.sent.is_empty()
+    }
+
+    fn stir(&mut self, place: u32) {
+        if let Some(engine) = self.engines.get_mut(place)
+            && !engine.stirred
+        {
+            engine.stirred = true;
+            self.stirred.push(place);
+        }
+    }
+
+    fn stream_of(&mut self, token: Token) -> Option<&mut Stream> {
+        self.streams.get_mut(among_streams(token)).filter(|stream| stream.token == token)
+    }
+}
+
+impl Core {
+    /// A connection has begun with the preface.
+    pub(crate) fn begin_http2(&mut self, token: Token, bytes: &[u8]) {
+        let engine = Engine::new(token, &self.policy, self.now.mono_ns);
+        let place = self.http2.engines.insert(engine);
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Http2;
+        conn.record = place;
+        self.metrics.h2_connections.add(1);
+        if self.draining()
+            && let Some(engine) = self.http2.engines.get_mut(place)
+        {
+            engine.leave();
+        }
+        self.http2_received(token, bytes);
+    }
+
+    /// Bytes arrived for an engine.
+    pub(crate) fn http2_received(&mut self, token: Token, bytes: &[u8]) {
+        let now_ns = self.now.mono_ns;
+        let place = self.conns[token.index as usize].record;
+        let Some(engine) = self.http2.engines.get_mut(place) else { return };
+        match engine.watch.look(bytes, now_ns) {
+            Ok(()) => engine.feed(bytes),
+            Err(flood) => {
+                let (rule, reason) = match flood {
+                    Flood::Resets => ("h2_resets", CloseReason::StreamResets),
+                    Flood::Chores => ("h2_chores", CloseReason::FrameFlood),
+                };
+                engine.stop(Reason::ENHANCE_YOUR_CALM, reason);
+                self.metrics.refused(rule);
+            }
+        }
+        let Some(engine) = self.http2.engines.get_mut(place) else { return };
+        let since = engine.watch.in_block().then(|| engine.block_since.unwrap_or(now_ns));
+        engine.block_since = since;
+        self.http2.stir(place);
+    }
+
+    /// The socket of an engine has taken what was sent, or its peer sends no more.
+    pub(crate) fn http2_settle(&mut self, token: Token) {
+        let conn = &self.conns[token.index as usize];
+        let place = conn.record;
+        if conn.has(PEER_ENDED)
+            && let Some(engine) = self.http2.engines.get_mut(place)
+        {
+            engine.end_input();
+        }
+        self.http2.stir(place);
+    }
+
+    /// Time has come for an engine to which nothing is being sent.
+    pub(crate) fn http2_overdue(&mut self, token: Token) {
+        let draining = self.draining();
+        let conn = &self.conns[token.index as usize];
+        let (place, fresh) = (conn.record, conn.requests == 0);
+        let head_time_ns = self.policy.head_time_ns;
+        let now_ns = self.now.mono_ns;
+        let Some(engine) = self.http2.engines.get_mut(place) else { return };
+        if engine.block_since.is_some_and(|since| since.saturating_add(head_time_ns) <= now_ns) {
+            engine.stop(Reason::ENHANCE_YOUR_CALM, CloseReason::HeadTime);
+        } else if engine.streams.is_empty() {
+            let reason = match (draining, fresh) {
+                (true, _) => CloseReason::Drain,
+                (false, true) => CloseReason::HeadTime,
+                (false, false) => CloseReason::IdleTime,
+            };
+            engine.stop(Reason::NO_ERROR, reason);
+        }
+        self.http2.stir(place);
+    }
+
+    /// The server stops: engines take no new streams, and end when they have none.
+    pub(crate) fn leave_http2(&mut self) {
+        let places: Vec<u32> = self.http2.engines.iter().map(|(place, _)| place).collect();
+        for place in places {
+            if let Some(engine) = self.http2.engines.get_mut(place) {
+                engine.leave();
+            }
+            self.http2.stir(place);
+        }
+    }
+
+    /// The connection of an engine closes: its streams end with it.
+    pub(crate) fn abandon_http2(&mut self, place: u32) {
+        let Some(engine) = self.http2.engines.remove(place) else { return };
+        for stream in engine.streams {
+            if let Some(token) = self.http2.streams.get(stream).map(|stream| stream.token) {
+                self.close(token, CloseReason::PeerReset, true);
+            }
+        }
+    }
+
+    /// Has engines and streams go on. True if that may have led to operations, or there is more to do.
+    #[inline]
+    pub(crate) fn stir(&mut self) -> bool {
+        !self.http2.is_quiet() && self.stir_engines()
+    }
+
+    fn stir_engines(&mut self) -> bool {
+        while let Some(token) = self.http2.sent.pop() {
+            if let Some(stream) = self.http2.stream_of(token) {
+                let spent = std::mem::take(&mut stream.spent);
+                // The bytes are counted when the engine's leave.
+                self.sent(token, 0, spent);
+            }
+        }
+        if !self.ops.is_empty() {
+            return true;
+        }
+        for place in std::mem::take(&mut self.http2.stirred) {
+            self.run_engine(place);
+        }
+        if !self.ops.is_empty() {
+            // Answers first: most streams are over with them, and need no bell.
+            return true;
+        }
+        self.answer_bells();
+        if !self.ops.is_empty() || !self.http2.stirred.is_empty() || !self.http2.sent.is_empty() {
+            return true;
+        }
+        for place in std::mem::take(&mut self.http2.touched) {
+            self.flush_engine(place);
+        }
+        true
+    }
+
+    fn run_engine(&mut self, place: u32) {
+        if let Some(engine) = self.http2.engines.get_mut(place) {
+            engine.stirred = false;
+            self.http2.touched.push(place);
+        }
+        while let Some(engine) = self.http2.engines.get_mut(place) {
+            match engine.poll() {
+                Polled::Request(parts, body, respond) => self.open_stream(place, &parts, body, respond),
+                Polled::Quiet | Polled::Over => return,
+            }
+        }
+    }
+
+    /// A request has come: its stream becomes a connection, and the request what arrives on it.
+    fn open_stream(
+        &mut self,
+        engine_place: u32,
+        parts: &Parts,
+        body: RecvStream,
+        mut respond: SendResponse<Data>,
+    ) {
+        let mut text = self.buffers.take();
+        let ended = body.is_end_stream();
+        let Ok(form) = head::put_request(parts, ended, &mut text) else {
+            self.metrics.refused("h2_request");
+            self.buffers.give(text);
+            return respond.send_reset(Reason::PROTOCOL_ERROR);
+        };
+        let Some(engine) = self.http2.engines.get_mut(engine_place) else { return };
+        let carrier = engine.token;
+        self.http2.generation = self.http2.generation.wrapping_add(1);
+        let place = self.http2.streams.next_index();
+        let token = Token { index: stream_place(place), generation: self.http2.generation };
+        let head_only = parts.method == http::Method::HEAD;
+        let urgency = urgency(parts);
+        let body = (!ended).then_some(body);
+        let mut stream = Stream::new(token, engine_place, respond, body, head_only, urgency);
+        stream.set_form(form);
+        engine.streams.push(place);
+        self.http2.streams.insert(stream);
+        let below = &mut self.conns[carrier.index as usize];
+        below.requests = below.requests.wrapping_add(1);
+        let (requests, flags) = (below.requests, below.flags & (ADMIN | SECURE));
+        let conn = Conn { flags, ..Conn::new(token.generation, below.peer.unpack(), Phase::Idle) };
+        self.conns.put(token.index, conn);
+        self.metrics.h2_streams.add(1);
+        if self.policy.requests_per_connection.is_some_and(|most| requests >= most)
+            && let Some(engine) = self.http2.engines.get_mut(engine_place)
+        {
+            engine.leave();
+        }
+        self.plaintext(token, &mut text);
+        self.buffers.give(text);
+        // From here on its bell tells of what the client does with it.
+        self.http2.rung.ring(place);
+    }
+
+    fn answer_bells(&mut self) {
+        let mut bells = std::mem::take(&mut self.http2.bells);
+        self.http2.rung.take(&mut bells);
+        bells.sort_unstable();
+        bells.dedup();
+        let urgency = |place: &u32| self.http2.streams.get(*place).map_or(URGENCY, |stream| stream.urgency);
+        bells.sort_by_key(urgency);
+        for place in bells.drain(..) {
+            self.go_on_with(place);
+        }
+        self.http2.bells = bells;
+    }
+
+    /// Something may have changed for a stream: its window, its body, its end.
+    fn go_on_with(&mut self, place: u32) {
+        let rung = Arc::clone(&self.http2.rung);
+        let Some(stream) = self.http2.streams.get_mut(place) else { return };
+        let (token, engine) = (stream.token, stream.engine);
+        let bell = stream.bell(place, &rung);
+        if stream.is_reset(&bell) {
+            self.metrics.h2_resets_received.add(1);
+            return self.close(token, CloseReason::PeerReset, true);
+        }
+        if stream.sending {
+            self.push_out(token);
+        }
+        loop {
+            let reads = self.conn(token).is_some_and(|conn| {
+                !conn.has(PAUSED | PEER_ENDED) && !matches!(conn.phase, Phase::Closing | Phase::Vacant)
+            });
+            if !reads {
+                break;
+            }
+            let Some(stream) = self.http2.stream_of(token) else { break };
+            let mut piece = self.buffers.take();
+            let pulled = stream.pull_in(&bell, &mut piece);
+            let tunnel = stream.is_tunnel();
+            if !piece.is_empty() {
+                self.plaintext(token, &mut piece);
+            }
+            self.buffers.give(piece);
+            match pulled {
+                PulledIn::Piece => {}
+                PulledIn::Nothing => break,
+                PulledIn::End => {
+                    if tunnel {
+                        self.peer_closed(token, false);
+                    }
+                    break;
+                }
+                PulledIn::Gone => {
+                    self.close(token, CloseReason::PeerAborted, true);
+                    break;
+                }
+            }
+        }
+        self.http2.stir(engine);
+    }
+
+    /// What is being sent on a stream goes to its engine, as far as that takes it.
+    fn push_out(&mut self, token: Token) {
+        let rung = Arc::clone(&self.http2.rung);
+        let Some(stream) = self.http2.stream_of(token) else { return };
+        let engine = stream.engine;
+        match stream.push_out(among_streams(token), &rung) {
+            Pushed::Done => self.http2.sent.push(token),
+            Pushed::Waits => {}
+            Pushed::File(piece) => self.read_file(token, piece),
+            Pushed::Shrunk => self.close(token, CloseReason::FileShrunk, true),
+            Pushed::Gone => self.close(token, CloseReason::PeerReset, true),
+        }
+        self.http2.stir(engine);
+    }
+
+    /// Has the pool read what the kernel does not have in memory.
+    fn read_file(&mut self, token: Token, piece: FilePiece) {
+        let key = FILE_JOB | u64::from(token.generation & 0xFFFF) << 32 | u64::from(among_streams(token));
+        let run = move || {
+            let mut bytes = vec![0; piece.bytes];
+            let read = piece.file.read_at(piece.offset, &mut bytes);
+            let whole = read.is_ok_and(|read| read == piece.bytes);
+            Box::new(whole.then_some(bytes)) as Done
+        };
+        self.ops.push((Token::NONE, Op::Offload(Job { key, run: Box::new(run) })));
+    }
+
+    /// The pool has read a piece of a file for a stream; `None`: it had no room, or has panicked.
+    pub(crate) fn file_was_read(&mut self, key: u64, done: Option<Done>) {
+        let piece = done.and_then(|done| done.downcast::<Option<Vec<u8>>>().ok()).and_then(|piece| *piece);
+        let stream = self.http2.streams.get_mut(key as u32);
+        let generation = (key >> 32) as u32 & 0xFFFF;
+        let Some(stream) = stream.filter(|stream| stream.token.generation & 0xFFFF == generation) else {
+            return;
+        };
+        let token = stream.token;
+        if stream.file_read(piece) {
+            self.push_out(token);
+        } else {
+            self.close(token, CloseReason::FileShrunk, true);
+        }
+    }
+
+    /// An operation of a stream: what a reactor does for a socket.
+    pub(crate) fn stream_op(&mut self, token: Token, op: Op) {
+        let place = among_streams(token);
+        match op {
+            Op::Send(send) => {
+                if let Some(stream) = self.http2.stream_of(token) {
+                    stream.send(send.segments);
+                    self.push_out(token);
+                }
+            }
+            Op::Recv => {
+                self.http2.rung.ring(place);
+                if let Some(engine) = self.http2.stream_of(token).map(|stream| stream.engine) {
+                    self.http2.stir(engine);
+                }
+            }
+            Op::Tune(Tuning { unsent_bytes, dead_after_ms }) => {
+                let engine = self.http2.stream_of(token).map(|stream| stream.engine);
+                if let Some(engine) = engine.and_then(|engine| self.http2.engines.get(engine)) {
+                    self.ops.push((engine.token, Op::Tune(Tuning { unsent_bytes, dead_after_ms })));
+                }
+            }
+            Op::Close | Op::Abort => self.close_stream(token, matches!(op, Op::Close)),
+            // A stream is paused by not being read, and has no other operations.
+            _ => {}
+        }
+    }
+
+    /// The connection that was a stream has ended: so does the stream, and its slot is free.
+    fn close_stream(&mut self, token: Token, in_order: bool) {
+        let place = among_streams(token);
+        if self.http2.stream_of(token).is_none() {
+            return;
+        }
+        let Some(stream) = self.http2.streams.remove(place) else { return };
+        let conn = &mut self.conns[token.index as usize];
+        let (last, reason) = (conn.has(LAST), conn.reason);
+        *conn = Conn::vacant();
+        self.wheel.cancel(token.index);
+        let engine_place = stream.engine;
+        self.recycle_stream(stream, in_order && last, reset_reason(reason));
+        let idle_ns = self.now.mono_ns.saturating_add(self.rest_ns);
+        if let Some(engine) = self.http2.engines.get_mut(engine_place) {
+            engine.streams.retain(|open| *open != place);
+            let carrier = &mut self.conns[engine.token.index as usize];
+            if engine.streams.is_empty() && !carrier.has(SENDING) {
+                carrier.deadline_ns = idle_ns;
+            }
+        }
+        self.http2.stir(engine_place);
+    }
+
+    fn recycle_stream(&mut self, mut stream: Stream, whole: bool, reason: Reason) {
+        let spent = std::mem::take(&mut stream.spent);
+        self.recycle_segments(spent);
+        if stream.close(whole, reason) {
+            self.metrics.h2_resets_sent.add(1);
+        }
+    }
+
+    /// Sends what an engine has put out, and reads on or pauses as it wants.
+    fn flush_engine(&mut self, place: u32) {
+        let Some(engine) = self.http2.engines.get_mut(place) else { return };
+        let token = engine.token;
+        let over = engine.is_over();
+        let conn = &mut self.conns[token.index as usize];
+        if conn.has(SENDING) {
+            if !engine.is_hungry() && !conn.has(PAUSED | PEER_ENDED) {
+                conn.flags |= PAUSED;
+                self.ops.push((token, Op::Pause));
+            }
+            return;
+        }
+        let output = engine.take_output();
+        if over {
+            return self.conclude(token, place, output);
+        }
+        let hungry = engine.is_hungry();
+        let block_ns = engine.block_since.map(|since| since.saturating_add(self.policy.head_time_ns));
+        let idle_ns = engine.streams.is_empty().then(|| self.now.mono_ns.saturating_add(self.rest_ns));
+        if !output.is_empty() {
+            self.segments.push(Segment::Bytes(output));
+            self.flush(token);
+            // There may be more where that came from.
+            self.http2.stir(place);
+        }
+        let conn = &mut self.conns[token.index as usize];
+        if hungry && conn.has(PAUSED) {
+            conn.flags &= !PAUSED;
+            self.ops.push((token, Op::Recv));
+        } else if !hungry && !conn.has(PAUSED | PEER_ENDED) {
+            conn.flags |= PAUSED;
+            self.ops.push((token, Op::Pause));
+        }
+        if conn.has(SENDING) {
+            return;
+        }
+        conn.deadline_ns = match (block_ns, idle_ns) {
+            (Some(at_ns), _) => at_ns,
+            (None, Some(at_ns)) if conn.requests > 0 || conn.deadline_ns == u64::MAX => at_ns,
+            // Its first request is to come within the time for a head.
+            (None, Some(_)) => conn.deadline_ns,
+            (None, None) => u64::MAX,
+        };
+        let deadline_ns = conn.deadline_ns;
+        if deadline_ns != u64::MAX {
+            self.wheel.arm_earlier(token.index, deadline_ns);
+        }
+    }
+
+    /// An engine has ended: its last words are sent, and the connection closes.
+    fn conclude(&mut self, token: Token, place: u32, output: Vec<u8>) {
+        let Some(engine) = self.http2.engines.get_mut(place) else { return };
+        let reason = engine.reason.unwrap_or(CloseReason::PeerDone);
+        if let Some(fault) = engine.fault.take() {
+            self.metrics.refused(fault);
+        }
+        self.abandon_http2(place);
+        let conn = &mut self.conns[token.index as usize];
+        conn.record = NONE;
+        conn.phase = Phase::Idle;
+        conn.reason = reason;
+        conn.flags |= LAST;
+        if !matches!(reason, CloseReason::PeerDone | CloseReason::PeerAborted) {
+            conn.flags |= LINGER;
+        }
+        if !output.is_empty() {
+            self.segments.push(Segment::Bytes(output));
+        }
+        self.settle(token);
+    }
+}
+
+/// What a stream that cannot be finished is reset with (RFC 9113 §7).
+fn reset_reason(reason: CloseReason) -> Reason {
+    match reason {
+        CloseReason::WriteRate | CloseReason::BodyRate | CloseReason::HeadTime => Reason::ENHANCE_YOUR_CALM,
+        CloseReason::HandlerPanic
+        | CloseReason::StreamFailed
+        | CloseReason::FileShrunk
+        | CloseReason::System => Reason::INTERNAL_ERROR,
+        _ => Reason::CANCEL,
+    }
+}
+
+/// The urgency that a request names, 0 to 7 (RFC 9218 §5): the member `u` of its `Priority`.
+fn urgency(parts: &Parts) -> u8 {
+    let Some(value) = parts.headers.get("priority") else { return URGENCY };
+    let members = value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let mut digits = members.filter_map(|member| match member {
+        [b'u', b'=', digit @ b'0'..=b'7'] => Some(digit - b'0'),
+        _ => None,
+    });
+    digits.next_back().unwrap_or(URGENCY)
+}

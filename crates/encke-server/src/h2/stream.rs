@@ -1,0 +1,433 @@
+//! A stream, as the socket of the connection above it: what is sent on it becomes a head and data, what arrives on it
+//! becomes bytes in the form of HTTP/1.
+//!
+//! ```text
+//! send(segments) ─► push_out ─┬─ Done    all of it is the engine's
+//!                             ├─ Waits   for its window, or for the socket: the bell rings
+//!                             ├─ File    for a piece that is not in the kernel's memory: a job of the pool
+//!                             └─ Gone    the stream has ended
+//! pull_in ─► a piece of the body │ its end │ nothing yet: the bell rings │ the stream has ended
+//! ```
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::{Buf, Bytes};
+use encke_io::files::OpenFile;
+use encke_io::{Segment, Token};
+use encke_wire::http1;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+
+use super::head::{self, BodyForm};
+
+/// A buffer of at most this size is copied and given back; a larger one goes to the engine as it is.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+/// Of a file so much is read at a time: what the engine takes of one stream at once.
+const WINDOW_BYTES: u64 = 32 * 1024;
+
+/// Bytes on their way through the engine.
+pub(super) enum Data {
+    Own(Bytes),
+    /// Bytes that several connections send.
+    Shared(Arc<[u8]>, Range<usize>),
+}
+
+impl Buf for Data {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.len(),
+            Self::Shared(_, range) => range.len(),
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes, range) => &bytes[range.clone()],
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Own(bytes) => bytes.advance(count),
+            Self::Shared(_, range) => range.start += count,
+        }
+    }
+}
+
+impl Data {
+    fn split_to(&mut self, count: usize) -> Self {
+        match self {
+            Self::Own(bytes) => Self::Own(bytes.split_to(count)),
+            Self::Shared(bytes, range) => {
+                let front = range.start..range.start + count;
+                range.start = front.end;
+                Self::Shared(Arc::clone(bytes), front)
+            }
+        }
+    }
+}
+
+/// What waits to be sent.
+enum Waiting {
+    Data(Data),
+    File { file: Arc<OpenFile>, offset: u64, len: u64 },
+}
+
+impl Waiting {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Data(data) => data.remaining() as u64,
+            Self::File { len, .. } => *len,
+        }
+    }
+}
+
+/// A piece of a file that is to be read by the pool.
+pub(super) struct FilePiece {
+    pub(super) file: Arc<OpenFile>,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+}
+
+/// What [`Stream::push_out`] came to.
+pub(super) enum Pushed {
+    Done,
+    Waits,
+    File(FilePiece),
+    /// The file has become shorter.
+    Shrunk,
+    Gone,
+}
+
+/// What [`Stream::pull_in`] came to.
+pub(super) enum PulledIn {
+    Piece,
+    End,
+    Nothing,
+    Gone,
+}
+
+/// One stream.
+pub(super) struct Stream {
+    /// The connection that it is to everything above.
+    pub(super) token: Token,
+    /// Place of its engine.
+    pub(super) engine: u32,
+    /// Its number in the protocol.
+    pub(super) id: u32,
+    /// How soon it wants its answer: 0 is the soonest (RFC 9218 §4.1).
+    pub(super) urgency: u8,
+    /// What is being sent is not out yet.
+    pub(super) sending: bool,
+    /// Used up, to be given back.
+    pub(super) spent: Vec<Segment>,
+    respond: Option<SendResponse<Data>>,
+    answer: Option<SendStream<Data>>,
+    /// The request's method is HEAD.
+    head_only: bool,
+    /// Of the answer's content, where its length is known: what the engine has not got yet.
+    content_left: Option<u64>,
+    /// The answer is whole.
+    ended: bool,
+    waiting: VecDeque<Waiting>,
+    /// The pool reads for it.
+    reading_file: bool,
+    body: Option<RecvStream>,
+    form: BodyForm,
+    bell: Option<Waker>,
+}
+
+impl Stream {
+    pub(super) fn new(
+        token: Token,
+        engine: u32,
+        respond: SendResponse<Data>,
+        body: Option<RecvStream>,
+        head_only: bool,
+        urgency: u8,
+    ) -> Self {
+        Self {
+            token,
+            engine,
+            id: respond.stream_id().as_u32(),
+            urgency,
+            sending: false,
+            spent: Vec::new(),
+            respond: Some(respond),
+            answer: None,
+            head_only,
+            content_left: None,
+            ended: false,
+            waiting: VecDeque::new(),
+            reading_file: false,
+            body,
+            form: BodyForm::None,
+            bell: None,
+        }
+    }
+
+    /// How the body is to be written down.
+    pub(super) fn set_form(&mut self, form: BodyForm) {
+        self.form = form;
+    }
+
+    /// Whether it carries a WebSocket.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.form == BodyForm::Tunnel
+    }
+
+    /// The waker that rings for it.
+    pub(super) fn bell(&mut self, place: u32, rung: &Arc<Rung>) -> Waker {
+        bell(&mut self.bell, place, rung).clone()
+    }
+
+    /// Takes segments to be sent.
+    pub(super) fn send(&mut self, mut segments: Vec<Segment>) {
+        self.sending = true;
+        for segment in segments.drain(..) {
+            match segment {
+                Segment::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX || self.respond.is_some() => {
+                    // A head, and what stands behind it.
+                    let mut rest = bytes.as_slice();
+                    while self.respond.is_some()
+                        && let Some(used) = self.put_head(rest)
+                    {
+                        rest = &rest[used..];
+                        if rest.is_empty() {
+                            break;
+                        }
+                    }
+                    if !rest.is_empty() {
+                        self.waiting.push_back(Waiting::Data(Data::Own(Bytes::copy_from_slice(rest))));
+                    }
+                    self.spent.push(Segment::Bytes(bytes));
+                }
+                Segment::Bytes(bytes) => self.waiting.push_back(Waiting::Data(Data::Own(bytes.into()))),
+                Segment::Shared(bytes, start) => {
+                    let used =
+                        if self.respond.is_some() { self.put_head(&bytes[start..]).unwrap_or(0) } else { 0 };
+                    let range = start + used..bytes.len();
+                    if !range.is_empty() {
+                        self.waiting.push_back(Waiting::Data(Data::Shared(bytes, range)));
+                    }
+                }
+                Segment::File { file, offset, len } => {
+                    self.waiting.push_back(Waiting::File { file, offset, len });
+                }
+            }
+        }
+        if self.ended {
+            // HEAD, 204, 304: nothing follows.
+            self.waiting.clear();
+        }
+    }
+
+    /// Gives the engine the head at the beginning of a block; returns the head's length.
+    fn put_head(&mut self, block: &[u8]) -> Option<usize> {
+        let head::Answer { response, content_bytes, block_bytes } = head::answer(block)?;
+        let respond = self.respond.as_mut()?;
+        if response.status().is_informational() {
+            // One that comes too late is a hint that nobody needs any more.
+            let _late = respond.send_informational(response);
+            return Some(block_bytes);
+        }
+        let empty =
+            self.head_only || matches!(response.status().as_u16(), 204 | 304) || content_bytes == Some(0);
+        self.content_left = content_bytes;
+        self.ended = empty;
+        // A stream that was reset meanwhile takes no answer: the next look at it says so.
+        self.answer = respond.send_response(response, empty).ok();
+        self.respond = None;
+        Some(block_bytes)
+    }
+
+    /// Gives the engine as much of what waits as it takes.
+    pub(super) fn push_out(&mut self, place: u32, rung: &Arc<Rung>) -> Pushed {
+        while let Some(front) = self.waiting.front_mut() {
+            let Some(answer) = &mut self.answer else { return Pushed::Gone };
+            let data = match front {
+                Waiting::Data(data) => data,
+                Waiting::File { .. } if self.reading_file => return Pushed::Waits,
+                Waiting::File { file, offset, len } => {
+                    let bytes = WINDOW_BYTES.min(*len) as usize;
+                    let mut piece = vec![0; bytes];
+                    match file.read_cached_at(*offset, &mut piece) {
+                        Some(read) if read == bytes => {
+                            self.put_piece(piece);
+                            continue;
+                        }
+                        Some(_) => return Pushed::Shrunk,
+                        None => {
+                            self.reading_file = true;
+                            let (file, offset) = (Arc::clone(file), *offset);
+                            return Pushed::File(FilePiece { file, offset, bytes });
+                        }
+                    }
+                }
+            };
+            let len = data.remaining();
+            answer.reserve_capacity(len);
+            let capacity = answer.capacity().min(len);
+            if capacity == 0 {
+                let bell = bell(&mut self.bell, place, rung);
+                match answer.poll_capacity(&mut Context::from_waker(bell)) {
+                    Poll::Ready(Some(Ok(_))) => continue,
+                    Poll::Ready(Some(Err(_)) | None) => return Pushed::Gone,
+                    Poll::Pending => return Pushed::Waits,
+                }
+            }
+            let piece = data.split_to(capacity);
+            if capacity == len {
+                self.waiting.pop_front();
+            }
+            if let Some(left) = &mut self.content_left {
+                *left = left.saturating_sub(capacity as u64);
+                self.ended = *left == 0;
+            }
+            if answer.send_data(piece, self.ended).is_err() {
+                return Pushed::Gone;
+            }
+        }
+        self.sending = false;
+        Pushed::Done
+    }
+
+    /// A piece of the file that is to be sent next.
+    fn put_piece(&mut self, piece: Vec<u8>) {
+        let Some(Waiting::File { offset, len, .. }) = self.waiting.front_mut() else { return };
+        *offset += piece.len() as u64;
+        *len -= piece.len() as u64;
+        if *len == 0 {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_front(Waiting::Data(Data::Own(piece.into())));
+    }
+
+    /// The pool has read; `None`: it could not, or the file has become shorter.
+    pub(super) fn file_read(&mut self, piece: Option<Vec<u8>>) -> bool {
+        self.reading_file = false;
+        let Some(piece) = piece else { return false };
+        self.put_piece(piece);
+        true
+    }
+
+    /// Bytes that the engine has not taken.
+    pub(super) fn unsent(&self) -> u64 {
+        self.waiting.iter().map(Waiting::len).sum()
+    }
+
+    /// Whether the peer has reset it, or its connection is gone.
+    pub(super) fn is_reset(&mut self, bell: &Waker) -> bool {
+        let mut context = Context::from_waker(bell);
+        let polled = match (&mut self.respond, &mut self.answer) {
+            (Some(respond), _) => respond.poll_reset(&mut context),
+            (None, Some(answer)) => answer.poll_reset(&mut context),
+            (None, None) => return true,
+        };
+        // Once the answer is whole it ends the stream by itself.
+        polled.is_ready() && !self.ended
+    }
+
+    /// Appends the next piece of the request's body to `into`, in the form of HTTP/1.
+    pub(super) fn pull_in(&mut self, bell: &Waker, into: &mut Vec<u8>) -> PulledIn {
+        let Some(body) = &mut self.body else { return PulledIn::Nothing };
+        let mut context = Context::from_waker(bell);
+        loop {
+            match body.poll_data(&mut context) {
+                Poll::Pending => return PulledIn::Nothing,
+                Poll::Ready(None) => {
+                    self.body = None;
+                    if self.form == BodyForm::Chunked {
+                        into.extend_from_slice(http1::LAST_CHUNK);
+                    }
+                    return PulledIn::End;
+                }
+                Poll::Ready(Some(Err(_))) => {
+                    self.body = None;
+                    return PulledIn::Gone;
+                }
+                Poll::Ready(Some(Ok(data))) => {
+                    // What is read may be sent again: the window is as far open as the handler reads.
+                    let _ended = body.flow_control().release_capacity(data.len());
+                    if data.is_empty() {
+                        continue;
+                    }
+                    if self.form == BodyForm::Chunked {
+                        http1::put_chunk_head(into, data.len() as u64);
+                        into.extend_from_slice(&data);
+                        into.extend_from_slice(b"\r\n");
+                    } else {
+                        into.extend_from_slice(&data);
+                    }
+                    return PulledIn::Piece;
+                }
+            }
+        }
+    }
+
+    /// The connection above is done with it. `whole`: with an answer that ends where its bytes end. True if the
+    /// stream had to be reset for want of that.
+    pub(super) fn close(mut self, whole: bool, reason: Reason) -> bool {
+        if self.ended {
+            return false;
+        }
+        match (&mut self.answer, &mut self.respond) {
+            (Some(answer), _) if whole && self.waiting.is_empty() && self.content_left.is_none() => {
+                answer.send_data(Data::Own(Bytes::new()), true).is_err()
+            }
+            (Some(answer), _) => {
+                answer.send_reset(reason);
+                true
+            }
+            (None, Some(respond)) => {
+                respond.send_reset(reason);
+                true
+            }
+            (None, None) => true,
+        }
+    }
+}
+
+/// Whose bells have rung.
+#[derive(Default)]
+pub(super) struct Rung(Mutex<Vec<u32>>);
+
+impl Rung {
+    pub(super) fn ring(&self, place: u32) {
+        self.lock().push(place);
+    }
+
+    /// Moves them to `into`.
+    pub(super) fn take(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.lock());
+    }
+
+    /// A list of numbers is whole wherever a thread could panic.
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream's bell, made when it first has to wait: most are answered before that.
+fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<Rung>) -> &'a Waker {
+    made.get_or_insert_with(|| Waker::from(Arc::new(Bell { place, rung: Arc::clone(rung) })))
+}
+
+struct Bell {
+    place: u32,
+    rung: Arc<Rung>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.ring(self.place);
+    }
+}

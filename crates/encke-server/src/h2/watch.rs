@@ -1,0 +1,232 @@
+//! What a client may have the engine do for nothing: frames that cost work here and little there.
+//!
+//! ```text
+//! bytes ─► frame headers ─┬─ PING, SETTINGS, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown: a chore
+//!                         ├─ RST_STREAM: a reset, and a chore
+//!                         └─ HEADERS: from here to its END_HEADERS a block is open
+//! ```
+//! Chores and resets are paid for from two purses that fill with time, and the first also with what the client is
+//! sent. It looks at nine bytes of each frame and copies nothing; whether a frame is well formed is the engine's to say.
+
+/// Chores at once. A browser sends some ten frames of the kind a second; a client that takes 64 MiB in frames of 16 KiB
+/// sends 8,192 window updates, which what it is sent pays for.
+const CHORES_MAX: u32 = 1_000;
+/// Chores a second.
+const CHORES_PER_SECOND: u64 = 100;
+/// Bytes sent that pay for one chore: two window updates for each frame of 16 KiB would need 8 KiB each.
+const CHORE_BYTES: u64 = 4 * 1024;
+/// Resets at once. Leaving a page of 200 pictures resets 200 streams; rapid reset (CVE-2023-44487) needs thousands.
+const RESETS_MAX: u32 = 200;
+/// Resets a second.
+const RESETS_PER_SECOND: u64 = 20;
+
+const HEADER_BYTES: usize = 9;
+const PREFACE_BYTES: u32 = 24;
+
+/// Frame types (RFC 9113 §6).
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// What a client has too much of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flood {
+    /// Streams that it opened and reset.
+    Resets,
+    /// Frames without a purpose.
+    Chores,
+}
+
+/// Watches the frames of one client.
+pub(super) struct Watch {
+    header: [u8; HEADER_BYTES],
+    /// Bytes of `header` so far.
+    have: u8,
+    /// Bytes to pass over: the preface, then payloads.
+    skip: u32,
+    /// A field block is not whole.
+    block: bool,
+    chores: Purse,
+    resets: Purse,
+}
+
+/// So much at once, and so much a second.
+struct Purse {
+    left: u32,
+    most: u32,
+    per_second: u64,
+    filled_ns: u64,
+}
+
+impl Watch {
+    pub(super) fn new(now_ns: u64) -> Self {
+        let purse = |most, per_second| Purse { left: most, most, per_second, filled_ns: now_ns };
+        Self {
+            header: [0; HEADER_BYTES],
+            have: 0,
+            skip: PREFACE_BYTES,
+            block: false,
+            chores: purse(CHORES_MAX, CHORES_PER_SECOND),
+            resets: purse(RESETS_MAX, RESETS_PER_SECOND),
+        }
+    }
+
+    /// Looks at what arrived.
+    pub(super) fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Flood> {
+        self.chores.fill(now_ns);
+        self.resets.fill(now_ns);
+        while !bytes.is_empty() {
+            if self.skip > 0 {
+                let passed = bytes.len().min(self.skip as usize);
+                self.skip -= passed as u32;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            let have = usize::from(self.have);
+            let taken = bytes.len().min(HEADER_BYTES - have);
+            self.header[have..have + taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken as u8;
+            bytes = &bytes[taken..];
+            if usize::from(self.have) == HEADER_BYTES {
+                self.have = 0;
+                self.frame()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes were sent: answering them is no chore.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        let earned = u32::try_from(bytes / CHORE_BYTES).unwrap_or(u32::MAX);
+        self.chores.left = self.chores.left.saturating_add(earned).min(self.chores.most);
+    }
+
+    /// Whether the client is in the middle of a field block: it has begun a request, and not finished its head.
+    pub(super) fn in_block(&self) -> bool {
+        self.block
+    }
+
+    fn frame(&mut self) -> Result<(), Flood> {
+        let [a, b, c, kind, flags, ..] = self.header;
+        let len = u32::from_be_bytes([0, a, b, c]);
+        self.skip = len;
+        let chore = match kind {
+            DATA => len == 0 && flags & END_STREAM == 0,
+            HEADERS => false,
+            _ => true,
+        };
+        if matches!(kind, HEADERS | CONTINUATION) {
+            self.block = flags & END_HEADERS == 0;
+        }
+        if kind == RST_STREAM {
+            self.resets.pay().ok_or(Flood::Resets)?;
+        }
+        if chore { self.chores.pay().ok_or(Flood::Chores) } else { Ok(()) }
+    }
+}
+
+impl Purse {
+    fn fill(&mut self, now_ns: u64) {
+        let step_ns = 1_000_000_000 / self.per_second;
+        let steps = now_ns.saturating_sub(self.filled_ns) / step_ns;
+        if steps > 0 {
+            self.left = self.left.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX)).min(self.most);
+            self.filled_ns = now_ns;
+        }
+    }
+
+    fn pay(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, flags, 0, 0, 0, 1]);
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn watch() -> Watch {
+        let mut watch = Watch::new(0);
+        watch.look(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0).expect("no frame");
+        watch
+    }
+
+    /// Feeds bytes whole, then byte by byte to another: both must say the same.
+    fn look(whole: &mut Watch, bytewise: &mut Watch, bytes: &[u8], now_ns: u64) -> Result<(), Flood> {
+        let said = whole.look(bytes, now_ns);
+        let again = bytes.iter().try_for_each(|byte| bytewise.look(&[*byte], now_ns));
+        assert_eq!(said, again);
+        said
+    }
+
+    #[test]
+    fn chores_are_limited_at_once_and_go_on_with_time() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let ping = frame(PING, 0, &[0; 8]);
+        for _ in 0..CHORES_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Ok(()));
+        }
+        assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Err(Flood::Chores));
+        assert_eq!(look(&mut whole, &mut bytewise, &ping, 1_000_000_000 / CHORES_PER_SECOND), Ok(()));
+    }
+
+    #[test]
+    fn what_a_client_is_sent_pays_for_its_window_updates() {
+        const WINDOW_UPDATE: u8 = 8;
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let update = frame(WINDOW_UPDATE, 0, &[0; 4]);
+        for _ in 0..10 * CHORES_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &update, 0), Ok(()));
+            whole.sent(CHORE_BYTES);
+            bytewise.sent(CHORE_BYTES);
+        }
+    }
+
+    #[test]
+    fn resets_are_limited_before_chores_are() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let opened_and_reset = [frame(HEADERS, END_HEADERS, b"x"), frame(RST_STREAM, 0, &[0; 4])].concat();
+        for _ in 0..RESETS_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset, 0), Ok(()));
+        }
+        assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset, 0), Err(Flood::Resets));
+    }
+
+    #[test]
+    fn a_block_is_open_until_its_last_frame() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        for (bytes, open) in [
+            (frame(HEADERS, 0, b"abc"), true),
+            (frame(CONTINUATION, 0, b""), true),
+            (frame(CONTINUATION, END_HEADERS, b"d"), false),
+            (frame(HEADERS, END_HEADERS, b"abc"), false),
+            (frame(DATA, 0, &[0; 100]), false),
+        ] {
+            look(&mut whole, &mut bytewise, &bytes, 0).expect("no flood");
+            assert_eq!((whole.in_block(), bytewise.in_block()), (open, open), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn data_is_no_chore_unless_it_is_empty_and_not_the_end() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        for _ in 0..2 * CHORES_MAX {
+            look(&mut whole, &mut bytewise, &frame(DATA, 0, b"x"), 0).expect("data");
+            look(&mut whole, &mut bytewise, &frame(DATA, END_STREAM, b""), 0).expect("an end");
+        }
+        let empty = frame(DATA, 0, b"").repeat(CHORES_MAX as usize + 1);
+        assert_eq!(look(&mut whole, &mut bytewise, &empty, 0), Err(Flood::Chores));
+    }
+}
