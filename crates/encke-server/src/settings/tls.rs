@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct TlsSettings {
     /// The certificate and those that lead from it to an authority, as PEM. It is shown to whoever asks for a name that
-    /// no other certificate has. Read again when it changes, and at a reload; a pair that does not hold is refused and
+    /// no other certificate has. Read again at a reload; a pair that does not hold is refused and
     /// the old one stays.
     pub cert: Option<PathBuf>,
     /// Its private key, as PEM.

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use encke_io::Address;
-use encke_server::settings::{AuthSettings, CertSettings, ClientCert, PushSettings, TlsSettings, TlsVersion};
-use encke_server::{CloseReason, Door, Identity, Policy, Server};
+use encke_server::settings::{
+    AuthSettings, CertSettings, ClientCert, PushSettings, Settings, TlsSettings, TlsVersion,
+};
+use encke_server::{CloseReason, Door, Identity, Policy, Server, Service};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -566,4 +568,52 @@ fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
     let mut new = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
     ask(&mut new, &get("/"));
     assert_eq!(new.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+}
+
+#[test]
+fn a_reload_reads_certificates_again_and_refuses_what_does_not_hold() {
+    let authority = Authority::new();
+    let first = authority.sign("first", &["localhost"]);
+    let second = authority.sign("second", &["localhost"]);
+    authority.folder.write("index.html", b"hello");
+    let text = format!(
+        "[server]\nadmin = \"off\"\nlisten = [{{ address = \"127.0.0.1:0\", tls = {{ cert = {:?}, key = {:?} }} }}]\n\
+         [[site]]\nroot = {:?}\n",
+        first.cert,
+        first.key,
+        authority.folder.path()
+    );
+    let settings = Settings::parse("test.toml", &text).expect("settings that hold");
+    let mut service = Service::start(&settings).expect("it starts");
+    let address = service.addresses().remove(0);
+    assert!(service.is_secure(&address));
+    let config = || Arc::new(authority.client(&BOTH));
+    let connect = || {
+        let Address::Inet(address) = &address else { panic!("it listens on TCP") };
+        let stream = TcpStream::connect(address).expect("it listens");
+        let name = ServerName::try_from("localhost").expect("a name");
+        StreamOwned::new(ClientConnection::new(config(), name).expect("a session"), stream)
+    };
+    let shown = |stream: &Stream| stream.conn.peer_certificates().expect("one")[0].clone();
+    let mut old = connect();
+    assert_eq!(ask(&mut old, &get("/")).1, b"hello");
+    // A private key is no page, wherever it lies.
+    assert!(ask(&mut old, &get("/first.key")).0.starts_with("HTTP/1.1 404 "));
+
+    std::fs::copy(&second.cert, &first.cert).expect("written");
+    let error = service.reload(&settings).expect_err("half a pair").to_string();
+    assert!(error.contains("first.key"), "{error}");
+    let mut same = connect();
+    ask(&mut same, &get("/"));
+    assert_eq!(shown(&same), shown(&old));
+
+    std::fs::copy(&second.key, &first.key).expect("written");
+    assert_eq!(service.reload(&settings).expect("a pair"), Vec::<String>::new());
+    let mut new = connect();
+    ask(&mut new, &get("/"));
+    assert_ne!(shown(&new), shown(&old));
+    assert_eq!(ask(&mut old, &get("/")).1, b"hello", "who is there stays");
+    drop((old, same, new));
+    service.drain();
+    service.join();
 }
