@@ -189,6 +189,8 @@ pub(crate) struct Inflation {
     inflater: Option<Box<Inflater>>,
     /// The latest message.
     message: Vec<u8>,
+    /// What messages have become since somebody has set this to nought.
+    pub(crate) made_bytes: u64,
 }
 
 impl Inflation {
@@ -200,6 +202,7 @@ impl Inflation {
         let mut inflater = self.inflater.take().unwrap_or_default();
         inflater.feed(payload, kind, true, bytes_max, &mut self.message)?;
         self.inflater = Some(inflater);
+        self.made_bytes += self.message.len() as u64;
         Ok(&self.message)
     }
 }

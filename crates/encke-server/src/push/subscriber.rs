@@ -23,7 +23,7 @@ use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Answers, Deed, Heard, Role, SocketState};
 use crate::close::CloseReason;
-use crate::conn::{LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
+use crate::conn::{Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
 use crate::exchange::ExchangeKey;
 use crate::handler::Upgrade;
 use crate::log::Entry;
@@ -33,6 +33,9 @@ use crate::worker::Core;
 
 /// Publishes of a WebSocket that wait for their answer before it is read no further.
 const UNANSWERED_MAX: u32 = 64;
+/// What a WebSocket's messages may become at a time before others have their turn: 64 KiB that were read could become
+/// 64 MiB, which takes 240 ms. A message that is begun is finished, so that this is one more at most: some 10 ms.
+const INFLATED_BYTES_MAX: u64 = 1024 * 1024;
 /// How long a poll whose time is over waits for its channel before it is looked at again.
 const OPENING_NS: u64 = 100_000_000;
 
@@ -513,15 +516,16 @@ impl Core {
                 }
             }
         }
-        let Some(room) = &mut self.room else { return };
-        if !room.stash.is_empty()
-            && let Some(bytes) = room.stash.remove(&token.index)
-        {
-            return self.send_stream(token, bytes);
-        }
-        if id.0 != NONE {
-            room.hub.sent(id);
-            room.pending = true;
+        if let Some(room) = &mut self.room {
+            if !room.stash.is_empty()
+                && let Some(bytes) = room.stash.remove(&token.index)
+            {
+                return self.send_stream(token, bytes);
+            }
+            if id.0 != NONE {
+                room.hub.sent(id);
+                room.pending = true;
+            }
         }
         if self.conns[token.index as usize].has(PAUSED) {
             // What came while something was being sent is dealt with: there is room for more.
@@ -553,6 +557,12 @@ impl Core {
                 return self.set_deadline(token, OPENING_NS);
             }
             return self.answer_poll(token, None);
+        }
+        if phase == Phase::Socket && self.conns[token.index as usize].input.is_some() {
+            let heartbeat_ns = self.heartbeat_ns();
+            self.set_deadline(token, heartbeat_ns);
+            self.resume_input(token);
+            return self.settle(token);
         }
         let retry_ms = self.retry_ms(token);
         let draining = self.draining();
@@ -654,7 +664,11 @@ impl Core {
         let mut codec = std::mem::take(&mut self.codec);
         let mut out = self.buffers.take();
         let mut used = 0;
-        while used < bytes.len() && !self.conns[token.index as usize].has(LAST) {
+        codec.inflation.made_bytes = 0;
+        while used < bytes.len()
+            && !self.conns[token.index as usize].has(LAST)
+            && codec.inflation.made_bytes < INFLATED_BYTES_MAX
+        {
             let (heard, taken) = match traffic.read(&mut bytes[used..], &rules, &mut codec.inflation) {
                 Ok(read) => read,
                 Err(failure) => {
@@ -697,11 +711,24 @@ impl Core {
         self.codec = codec;
         state.rest();
         self.sockets.insert(token.index, state);
+        if used < bytes.len() && !self.conns[token.index as usize].has(LAST) {
+            self.put_off(token, &bytes[used..]);
+        }
         if out.is_empty() {
             self.buffers.give(out);
         } else {
             self.segments.push(Segment::Bytes(out));
         }
+    }
+
+    /// Keeps what a WebSocket has sent until others have had their turn: to the next tick of the wheel, or to the end
+    /// of the send that begins now.
+    fn put_off(&mut self, token: Token, rest: &[u8]) {
+        let mut bytes = self.buffers.take();
+        bytes.extend_from_slice(rest);
+        let head = self.spare_head();
+        self.conns[token.index as usize].input = Some(Box::new(Input { bytes, head, parsing: false }));
+        self.set_deadline(token, 0);
     }
 
     /// What a WebSocket may send us.

@@ -15,6 +15,7 @@ on_every_stand! {
     a_compressed_message_is_published,
     a_compressed_socket_of_a_handler_answers,
     a_bomb_ends_its_connection_alone,
+    many_large_messages_in_few_bytes_are_all_heard,
     what_cannot_be_inflated_ends_the_connection,
     nobody_is_made_to_compress,
 }
@@ -177,6 +178,37 @@ fn a_bomb_ends_its_connection_alone(on: Stand) {
     }
     publish(&rig, "a", "still there");
     assert_eq!(other.text(), "still there");
+}
+
+/// They are inflated a few at a time, while nothing else arrives and, for a handler that is silent, nothing is sent.
+fn many_large_messages_in_few_bytes_are_all_heard(on: Stand) {
+    /// Answers only what is short, with the number of bytes it has heard before.
+    struct Counter(usize);
+    impl Speaks for Counter {
+        fn message(&mut self, message: SocketMessage<'_>, answers: &mut Answers<'_>) {
+            match message {
+                SocketMessage::Binary(bytes) => self.0 += bytes.len(),
+                SocketMessage::Text(_) => answers.send(SocketMessage::Text(&self.0.to_string())),
+            }
+        }
+    }
+    let rig = on.serve(|server| {
+        server.mount("/count", |request: &Request<'_>, _| {
+            match Upgrade::accept(request, 1_000_000, Counter(0)) {
+                Ok(upgrade) => Outcome::Upgrade(upgrade.compressed(request)),
+                Err(reply) => Outcome::Now(reply),
+            }
+        })
+    });
+    let mut socket = offering(&rig, "/count", "");
+    let large = packed(Opcode::Binary, &deflated(&vec![0; 900_000]));
+    let mut input = large.repeat(20);
+    websocket::put_masked(&mut input, Opcode::Text, b"how many?", [0; 4]);
+    assert!(input.len() < 64 * 1024, "one read may bring it all: {} bytes", input.len());
+    for round in 1..=3 {
+        socket.0.send(&input);
+        assert_eq!(socket.text(), (round * 20 * 900_000).to_string());
+    }
 }
 
 fn what_cannot_be_inflated_ends_the_connection(on: Stand) {
