@@ -20,7 +20,7 @@ use crate::push::archive::Archive;
 use crate::push::plan::PushPlan;
 use crate::push::rights::Openness;
 use crate::server::{Door, Options, Running, Server};
-use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings};
+use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
 use crate::site::{Site, SiteSettings};
 use crate::state;
 use crate::tls::Identity;
@@ -321,7 +321,7 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
         LogTarget::Stdout | LogTarget::Off => None,
     };
     let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
-    let keys: Vec<PathBuf> = tls.flat_map(|tls| tls.pairs()).map(|pair| pair.key).collect();
+    let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
     let paths: Vec<&PathBuf> = [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
         .into_iter()
         .flatten()

@@ -191,9 +191,10 @@ impl Tls {
         }
         while out.len() < WINDOW_BYTES && !self.queue.is_empty() {
             // What is large and in memory goes as it is; all else is gathered into a record.
-            let large =
-                |segment: &mut Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
-            if let Some(segment) = self.queue.pop_front_if(large) {
+            let large = |segment: &Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
+            if self.queue.front().is_some_and(large)
+                && let Some(segment) = self.queue.pop_front()
+            {
                 let bytes = segment.memory().unwrap_or_default();
                 let take = bytes.len().min(WINDOW_BYTES);
                 encrypt(&mut self.session, &mut self.partial, &bytes[..take], out)?;

@@ -191,7 +191,7 @@ fn answers_are_the_same_as_in_the_clear(stand: Stand) {
     folder.write("small.txt", b"small");
     // Below, at and above the sizes of records and of what is sealed at a time.
     for size in [16_383, 16_384, 16_385, 65_536, 200_000, 2_397_701] {
-        folder.write(&format!("{size}.bin"), &bytes(size));
+        folder.write(&format!("{size}.bin"), bytes(size));
     }
     let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
     for version in BOTH {
@@ -400,7 +400,7 @@ fn a_subscriber_gets_what_is_published(stand: Stand) {
 fn an_answer_that_is_the_last_one_ends_with_a_farewell(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
-    folder.write("a.bin", &bytes(300_000));
+    folder.write("a.bin", bytes(300_000));
     let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
     for version in BOTH {
         let config = Arc::new(authority.client(&[version]));
@@ -415,7 +415,7 @@ fn an_answer_that_is_the_last_one_ends_with_a_farewell(stand: Stand) {
 fn a_client_that_stops_reading_is_ended(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
-    folder.write("large.bin", &bytes(8_000_000));
+    folder.write("large.bin", bytes(8_000_000));
     let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200);
     let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
     let config = Arc::new(authority.client(&BOTH));

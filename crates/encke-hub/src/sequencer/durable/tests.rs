@@ -1,3 +1,5 @@
+//! Cases of commits: what waits for them, what they carry, and what becomes of it when they fail.
+
 use super::*;
 use crate::rules::{Ack, ChannelRules, Rules};
 use crate::sequencer::{Saved, SavedChannel};
