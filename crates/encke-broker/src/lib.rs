@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod record;
+pub mod sim;
 mod store;
 
 pub use store::{Contents, End, Opener, Store, StoreError};

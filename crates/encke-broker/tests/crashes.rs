@@ -13,111 +13,15 @@
 //! | the lost are not written | no `lost.insert` in `write` | a loss is silent, seed 1 |
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use encke_broker::{Contents, End, Opener, Store};
+use encke_broker::sim::Disk;
+use encke_broker::{Contents, End, Store};
 use encke_hub::{
     Ack, ChannelRules, Commit, Draft, Epoch, Flags, IdempotencyKey, Name, Now, Publishing, Refusal, Rules,
     Sequencer, Ticket,
 };
-use redb::StorageBackend;
-
-/// A disk with a cache that forgets.
-#[derive(Debug, Default)]
-struct Disk {
-    synced: Vec<u8>,
-    cached: Vec<u8>,
-    /// Writes since the last sync, in order.
-    writes: Vec<(usize, Vec<u8>)>,
-    syncs: u64,
-    /// The power goes at this sync.
-    fails_at: Option<u64>,
-    /// There is space for so many bytes.
-    space: Option<usize>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Shared(Arc<Mutex<Disk>>);
-
-impl Shared {
-    fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn opener(&self) -> Opener {
-        let disk = self.clone();
-        Box::new(move || redb::Database::builder().create_with_backend(disk.clone()))
-    }
-
-    /// The power was gone and is back. Of what was not synced, some writes have reached the disk all the same.
-    fn restart(&self, random: &mut Random) {
-        let mut disk = self.disk();
-        let writes = std::mem::take(&mut disk.writes);
-        let mut bytes = std::mem::take(&mut disk.synced);
-        for (at, data) in writes {
-            if random.below(2) == 0 && at + data.len() <= bytes.len() {
-                bytes[at..at + data.len()].copy_from_slice(&data);
-            }
-        }
-        disk.synced = bytes.clone();
-        disk.cached = bytes;
-        disk.fails_at = None;
-    }
-}
-
-fn off() -> io::Error {
-    io::Error::other("the power is gone")
-}
-
-impl StorageBackend for Shared {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.disk().cached.len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let disk = self.disk();
-        let at = offset as usize;
-        let bytes = disk.cached.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        out.copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut disk = self.disk();
-        if disk.space.is_some_and(|space| len as usize > space) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        disk.cached.resize(len as usize, 0);
-        // Sizes are part of the file's entry, which the file system keeps in its journal.
-        disk.synced.resize(len as usize, 0);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut disk = self.disk();
-        disk.syncs += 1;
-        if disk.fails_at.is_some_and(|at| disk.syncs >= at) {
-            return Err(off());
-        }
-        disk.synced = disk.cached.clone();
-        disk.writes.clear();
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut disk = self.disk();
-        if disk.fails_at.is_some_and(|at| disk.syncs >= at) {
-            return Err(off());
-        }
-        let at = offset as usize;
-        let place = disk.cached.get_mut(at..at + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        place.copy_from_slice(data);
-        disk.writes.push((at, data.to_vec()));
-        Ok(())
-    }
-}
 
 /// Xorshift64*: the same seed, the same run.
 struct Random(u64);
@@ -174,12 +78,12 @@ struct Tally {
 /// One life of a server: until its disk fails, or it ends as planned. Says which.
 fn live(
     seed: u64,
-    shared: &Shared,
+    disk: &Disk,
     random: &mut Random,
     known: &mut Known,
     tally: &mut Tally,
 ) -> Result<(), ()> {
-    let opened = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(7));
+    let opened = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7));
     let (mut store, contents) = opened.map_err(drop)?;
     let Contents { saved, ceiling, end } = contents;
     check(seed, &saved, end, known, tally);
@@ -294,18 +198,17 @@ fn what_was_acknowledged_is_there_after_the_power_went_at_any_sync() {
     let mut tally = Tally::default();
     for seed in 1..=400 {
         let mut random = Random(seed * 0x9E37_79B9);
-        let shared = Shared::default();
+        let disk = Disk::default();
         let mut known = Known::default();
         for _ in 0..4 {
             if random.below(4) > 0 {
-                let mut disk = shared.disk();
-                disk.fails_at = Some(disk.syncs + 1 + random.below(40));
+                disk.lose_power_at(1 + random.below(40));
             }
-            match live(seed, &shared, &mut random, &mut known, &mut tally) {
+            match live(seed, &disk, &mut random, &mut known, &mut tally) {
                 Ok(()) => tally.planned += 1,
                 Err(()) => tally.crashes += 1,
             }
-            shared.restart(&mut random);
+            disk.restart(|| random.below(2) == 0);
         }
     }
     println!("{tally:?}");
@@ -323,7 +226,7 @@ fn what_was_acknowledged_is_there_after_the_power_went_at_any_sync() {
 
 #[test]
 fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
-    let shared = Shared::default();
+    let disk = Disk::default();
     let commit = |number: u64, bytes: usize| Commit {
         epoch: Epoch(7),
         ceiling: 1_000,
@@ -347,12 +250,9 @@ fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
             key: None,
         }],
     };
-    let (mut store, _) = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(7)).expect("it opens");
+    let (mut store, _) = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7)).expect("it opens");
     store.commit(&commit(1, 10)).expect("there is space");
-    {
-        let mut disk = shared.disk();
-        disk.space = Some(disk.cached.len());
-    }
+    disk.fill(true);
     let mut refused = 0;
     for number in 2..40 {
         if let Err(error) = store.commit(&commit(number, 200_000)) {
@@ -361,10 +261,10 @@ fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
         }
     }
     assert!(refused > 0);
-    shared.disk().space = None;
+    disk.fill(false);
     store.commit(&commit(50, 200_000)).expect("there is space again");
     drop(store);
-    let (_, contents) = Store::open_by(Path::new("a disk"), shared.opener(), Epoch(8)).expect("it opens");
+    let (_, contents) = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(8)).expect("it opens");
     assert_eq!((contents.end, contents.saved.epoch), (End::Abrupt, Epoch(7)));
     let offsets: Vec<u64> =
         contents.saved.channels[0].messages.iter().map(|stored| stored.message.offset).collect();

@@ -221,7 +221,7 @@ impl World {
     /// Whether nothing is under way: whatever happens next is a timer, or begins outside.
     pub fn is_quiet(&self) -> bool {
         let state = self.0.borrow();
-        let busy = |station: &Station| station.has_work() || station.bell.is_rung();
+        let busy = |station: &Station| !station.gone && (station.has_work() || station.bell.is_rung());
         state.agenda.is_empty() && !state.stations.iter().any(busy)
     }
 
@@ -521,6 +521,7 @@ impl Drop for SimReactor {
         station.done.clear();
         station.awake = false;
         station.alarm_ns = None;
+        station.gone = true;
     }
 }
 
@@ -565,6 +566,8 @@ struct Station {
     awake: bool,
     /// When its wait ends.
     alarm_ns: Option<u64>,
+    /// It was dropped: its jobs may still end and its bell be rung, but nobody is there to hear of it.
+    gone: bool,
     bell: Arc<Bell>,
     /// The bell was heard, and its event is to be told at this moment.
     wake_ns: Option<u64>,
@@ -735,6 +738,7 @@ impl Station {
             done: VecDeque::new(),
             awake: true,
             alarm_ns: None,
+            gone: false,
             bell,
             wake_ns: None,
             sends: 0,
@@ -747,7 +751,7 @@ impl Station {
     }
 
     fn is_due(&self, now_ns: u64) -> bool {
-        self.awake || self.has_work() || self.alarm_ns.is_some_and(|alarm| alarm <= now_ns)
+        !self.gone && (self.awake || self.has_work() || self.alarm_ns.is_some_and(|alarm| alarm <= now_ns))
     }
 
     fn enqueue(&mut self, token: Token) {

@@ -430,7 +430,7 @@ fn run(seed: u64, sum: &mut Sum) {
             log: Access::default(),
         };
         let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
-        let kind = DoorKind { admin: false, proxy_protocol: false };
+        let kind = DoorKind::default();
         worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
         links.push(link);
         workers.push(Some(worker));
