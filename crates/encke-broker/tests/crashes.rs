@@ -76,13 +76,7 @@ struct Tally {
 }
 
 /// One life of a server: until its disk fails, or it ends as planned. Says which.
-fn live(
-    seed: u64,
-    disk: &Disk,
-    random: &mut Random,
-    known: &mut Known,
-    tally: &mut Tally,
-) -> Result<(), ()> {
+fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &mut Tally) -> Result<(), ()> {
     let opened = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7));
     let (mut store, contents) = opened.map_err(drop)?;
     let Contents { saved, ceiling, end } = contents;
