@@ -35,7 +35,7 @@ NONE = "none"
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
-  bench/run.py --write                              everything, into bench/RESULTS.md and bench/results.svg
+  bench/run.py --write                              everything, into bench/RESULTS.md, RESULTS-push.md and results.svg
 """
 
 
@@ -167,7 +167,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
-    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md and bench/results.svg")
+    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg and RESULTS-push.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -279,10 +279,19 @@ def _keep_samples(sections: list[Section]) -> None:
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    report.write_results(BENCH / "RESULTS.md", account, sections)
-    caption = f"{dict(account.facts)['machine']}; {account.date}; one worker on one core, generator on another"
-    plot.write_plot(BENCH / "results.svg", sections, caption)
-    print("Written: bench/RESULTS.md, bench/results.svg")
+    """Requests and channels have a page each, so that one can be measured without the other."""
+    push = [section for section in sections if section.name.startswith("push-")]
+    requests = [section for section in sections if section not in push]
+    written = []
+    if requests:
+        report.write_results(BENCH / "RESULTS.md", account, requests)
+        caption = f"{dict(account.facts)['machine']}; {account.date}; one worker on one core, generator on another"
+        plot.write_plot(BENCH / "results.svg", requests, caption)
+        written += ["RESULTS.md", "results.svg"]
+    if push:
+        report.write_results(BENCH / "RESULTS-push.md", account, push)
+        written.append("RESULTS-push.md")
+    print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 
 def _command() -> str:
