@@ -177,6 +177,7 @@ impl Engine {
             self.fault = Some(fault(error.reason()));
         }
         self.reason.get_or_insert(match () {
+            () if ours && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) => CloseReason::Flood,
             () if ours => CloseReason::Refused,
             () if error.is_go_away() => CloseReason::PeerDone,
             () => CloseReason::PeerAborted,

@@ -163,12 +163,11 @@ impl Core {
         match engine.watch.look(bytes, now_ns) {
             Ok(()) => engine.feed(bytes),
             Err(flood) => {
-                let (rule, reason) = match flood {
-                    Flood::Resets => ("h2_resets", CloseReason::StreamResets),
-                    Flood::Chores => ("h2_chores", CloseReason::FrameFlood),
-                };
-                engine.stop(Reason::ENHANCE_YOUR_CALM, reason);
-                self.metrics.refused(rule);
+                engine.stop(Reason::ENHANCE_YOUR_CALM, CloseReason::Flood);
+                self.metrics.refused(match flood {
+                    Flood::Resets => "h2_resets",
+                    Flood::Chores => "h2_chores",
+                });
             }
         }
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
@@ -547,7 +546,8 @@ impl Core {
         conn.phase = Phase::Idle;
         conn.reason = reason;
         conn.flags |= LAST;
-        if !matches!(reason, CloseReason::PeerDone | CloseReason::PeerAborted) {
+        if matches!(reason, CloseReason::Flood | CloseReason::Refused | CloseReason::HeadTime) {
+            // It may have more on its way, and a reset would destroy its GOAWAY.
             conn.flags |= LINGER;
         }
         if !output.is_empty() {

@@ -75,14 +75,19 @@ impl Core {
     fn shook_hands(&mut self, token: Token) {
         self.handshakes -= 1;
         let conn = &mut self.conns[token.index as usize];
+        let mut http2 = false;
         if let Transport::Tls(tls) = &conn.transport {
             let (version, how) = tls.description();
             self.metrics.shook_hands(version, how);
+            http2 = tls.speaks_http2();
         }
         if conn.phase == Phase::Handshake {
             conn.phase = Phase::Idle;
             if !conn.has(SENDING) {
                 self.set_deadline(token, self.policy.head_time_ns);
+            }
+            if http2 {
+                self.begin_http2(token, &[]);
             }
         }
     }

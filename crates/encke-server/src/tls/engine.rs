@@ -239,6 +239,11 @@ impl Tls {
         (version, how)
     }
 
+    /// Whether both sides have agreed on HTTP/2 (ALPN, RFC 7301).
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.session.alpn_protocol() == Some(b"h2")
+    }
+
     /// What came before the first record, and is not whole yet.
     pub(crate) fn take_partial(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.partial)

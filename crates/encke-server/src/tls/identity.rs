@@ -83,7 +83,7 @@ fn config(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<ServerC
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(Certificates::read(&settings.pairs(), notes)?));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Whoever comes back brings its session along, sealed: nothing is kept here.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;

@@ -85,6 +85,10 @@ impl Tls {
         match self.none {}
     }
 
+    pub(crate) fn speaks_http2(&self) -> bool {
+        match self.none {}
+    }
+
     pub(crate) fn take_partial(&mut self) -> Vec<u8> {
         match self.none {}
     }

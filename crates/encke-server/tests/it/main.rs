@@ -57,6 +57,7 @@ mod deflate;
 mod delays;
 mod drain;
 mod files;
+mod h2;
 mod http1;
 mod limits;
 mod listeners;

@@ -1,0 +1,562 @@
+//! HTTP/2 from outside, frame by frame: what is answered, what is read no faster than it is wanted, and what floods,
+//! delays and silence come to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use encke_server::settings::{AuthSettings, PushSettings};
+use encke_server::{Body, CloseReason, Pulled, Reply};
+
+use crate::rig::handlers::{self, Echo, Held, Valve};
+use crate::rig::{Client, Cut, Folder, Rig, Stand, ms};
+
+on_every_back_end! {
+    a_request_is_answered_on_its_stream,
+    a_request_may_come_in_any_pieces,
+    what_is_no_preface_is_http1,
+    many_streams_are_answered_in_any_order,
+    a_body_comes_back_as_it_was,
+    a_body_is_read_as_fast_as_its_handler_reads,
+    a_file_of_many_windows_arrives_whole,
+    a_stream_of_unknown_length_ends_with_its_stream,
+    a_stream_that_fails_is_reset,
+    a_request_too_large_is_refused_and_the_others_go_on,
+    subscribers_share_a_connection,
+    a_subscriber_that_resets_its_stream_is_gone,
+    a_websocket_is_a_stream,
+    resets_without_end_are_ended,
+    pings_without_end_are_ended,
+    settings_without_end_are_ended,
+    a_head_without_end_is_ended,
+    a_head_that_is_not_finished_in_time_is_ended,
+    a_window_that_stays_shut_costs_its_stream,
+    a_client_that_takes_nothing_is_closed,
+    an_idle_connection_is_told_goodbye,
+    a_drain_lets_open_streams_end,
+    a_client_that_goes_takes_its_streams_along,
+}
+
+fn a_request_is_answered_on_its_stream(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    assert_eq!(client.get("/"), OK.with(b"Hello\n"));
+    client.send(&request(3, HEAD, "/", END_STREAM));
+    assert_eq!(client.answer(3), OK.with(b""));
+    assert_eq!(rig.count("encke_h2_streams_total"), 2);
+}
+
+fn a_request_may_come_in_any_pieces(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let bytes = [begin(), request(1, POST, "/", 0), frame(DATA, END_STREAM, 1, b"body")].concat();
+    for cut in Cut::all(&bytes) {
+        let mut client = H2 { client: rig.client(), got: BTreeMap::new(), goaway: None };
+        client.client.send_cut(&rig, &bytes, cut);
+        assert_eq!(client.answer(1), OK.with(b"body"), "{cut:?}");
+    }
+}
+
+fn what_is_no_preface_is_http1(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut client = rig.client();
+    assert_eq!(client.ask("PRI * HTTP/1.1\r\nHost: h\r\n\r\n").status, 400);
+    let mut client = rig.client();
+    let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
+    client.send_cut(&rig, request.as_bytes(), Cut::At(1));
+    assert_eq!(client.answer().status, 200);
+}
+
+fn many_streams_are_answered_in_any_order(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()));
+    let mut client = H2::connect(&rig);
+    let ids: Vec<u32> = (0..100).map(|number| 2 * number + 1).collect();
+    for id in &ids {
+        client.send(&request(*id, GET, "/", END_STREAM));
+    }
+    let mut exchanges: Vec<_> = ids.iter().map(|_| held.take(&rig)).collect();
+    exchanges.reverse();
+    for exchange in exchanges {
+        let id = exchange.key().stream;
+        exchange.answer(Reply::text(200, id.to_string()));
+    }
+    for id in ids {
+        assert_eq!(client.answer(id), OK.with(id.to_string().as_bytes()));
+    }
+}
+
+fn a_body_comes_back_as_it_was(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = H2::connect(&rig);
+    let body = handlers::pattern(1_000_000);
+    client.send(&request(1, POST, "/", 0));
+    client.send_body(1, body);
+    assert!(client.answer(1) == OK.with(body), "another body came back");
+}
+
+fn a_body_is_read_as_fast_as_its_handler_reads(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, POST, "/", 0));
+    // As much as the first window allows; nobody reads it.
+    let window = handlers::pattern(65_535);
+    for piece in window.chunks(FRAME_BYTES) {
+        client.send(&frame(DATA, 0, 1, piece));
+    }
+    valve.wait(&rig);
+    client.ping();
+    let opened = client.got(1).window;
+    assert!(opened < 2 * FRAME_BYTES as u64, "a window of {opened} bytes for what nobody reads");
+    while valve.flow().bytes < 65_535 {
+        valve.pass(&rig);
+    }
+    client.send(&frame(DATA, END_STREAM, 1, b""));
+    valve.answer(Reply::text(200, "enough"));
+    assert_eq!(client.answer(1), OK.with(b"enough"));
+}
+
+fn a_file_of_many_windows_arrives_whole(stand: Stand) {
+    let content = handlers::pattern(1_000_003);
+    let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
+    let rig = stand.serve_folder(&folder);
+    let mut client = H2::connect(&rig);
+    client
+        .send(&[request(1, GET, "/big.bin", END_STREAM), request(3, GET, "/small.txt", END_STREAM)].concat());
+    assert_eq!(client.answer(3), OK.with(b"small"));
+    assert!(client.answer(1) == OK.with(content), "another content");
+}
+
+fn a_stream_of_unknown_length_ends_with_its_stream(stand: Stand) {
+    let content = handlers::pattern(300_000);
+    let rig = stand.serve(|server| {
+        server.mount("/", move |_: &encke_server::Request<'_>, _| {
+            let pull = handlers::Pattern { bytes: content, pulled: std::sync::Arc::default() };
+            encke_server::Outcome::Now(handlers::streamed(pull))
+        })
+    });
+    let mut client = H2::connect(&rig);
+    assert!(client.get("/") == OK.with(content), "another content");
+}
+
+fn a_stream_that_fails_is_reset(stand: Stand) {
+    struct Failing;
+    impl encke_server::Pull for Failing {
+        fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> Pulled {
+            out.extend_from_slice(b"half");
+            Pulled::Failed
+        }
+    }
+    let rig = stand.serve(|server| {
+        server.mount("/", |_: &encke_server::Request<'_>, _| {
+            encke_server::Outcome::Now(Reply::new(200).body(Body::Stream(Box::new(Failing))))
+        })
+    });
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    assert_eq!(client.answer(1).reset, Some(INTERNAL_ERROR));
+    assert_eq!(rig.count_of("encke_h2_resets_total", "us"), 1);
+    client.send(&request(3, GET, "/", END_STREAM));
+    assert_eq!(client.answer(3).reset, Some(INTERNAL_ERROR), "the connection goes on");
+}
+
+fn a_request_too_large_is_refused_and_the_others_go_on(stand: Stand) {
+    let rig = stand.serve_by(|policy| policy.body_bytes = Some(100), |server| server.mount("/", Echo));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, POST, "/", 0));
+    client.send(&frame(DATA, END_STREAM, 1, &[0; 101]));
+    assert_ne!(client.answer(1).status, Some(OK_STATUS));
+    client.send(&request(3, POST, "/", 0));
+    client.send(&frame(DATA, END_STREAM, 3, &[7; 100]));
+    assert_eq!(client.answer(3), OK.with(&[7; 100]));
+}
+
+fn subscribers_share_a_connection(stand: Stand) {
+    let rig = channels(stand);
+    let mut client = H2::connect(&rig);
+    for (id, query) in [(1, "sse"), (3, "ndjson"), (5, "poll"), (7, "json")] {
+        client.send(&request(id, GET, &format!("/push/news?as={query}"), END_STREAM));
+    }
+    rig.wait(|| rig.count("encke_push_subscribers") == 4, "four subscribers");
+    let said = "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
+    assert_eq!(rig.client().ask(said).status, 201);
+    assert!(client.body_with(1, b"data: hello\n\n"), "an event");
+    assert!(client.body_with(3, b"\"data\":\"hello\""), "a line");
+    assert_eq!(client.answer(5), OK.with(b"hello"));
+    assert!(client.body_with(7, b"\"data\":\"hello\""), "a batch");
+    assert_eq!(rig.client().ask(said).status, 201);
+    client.got(1).body.clear();
+    assert!(client.body_with(1, b"data: hello\n\n"), "the next event");
+}
+
+fn a_subscriber_that_resets_its_stream_is_gone(stand: Stand) {
+    let rig = channels(stand);
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
+    assert!(client.body_with(1, b"retry:"), "the stream has begun");
+    client.send(&frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()));
+    rig.wait(|| rig.count("encke_push_subscribers") == 0, "no subscriber");
+    assert_eq!(rig.count_of("encke_h2_resets_total", "peer"), 1);
+    client.ping();
+}
+
+fn a_websocket_is_a_stream(stand: Stand) {
+    use encke_wire::websocket::{Opcode, put_masked};
+    let rig = channels(stand);
+    let mut client = H2::connect(&rig);
+    let mut block = vec![0x02, 7];
+    block.extend_from_slice(b"CONNECT");
+    block.push(0x86);
+    put_literal(&mut block, b":protocol", b"websocket");
+    block.extend_from_slice(&target("/push/news?as=ws"));
+    put_literal(&mut block, b"sec-websocket-version", b"13");
+    client.send(&frame(HEADERS, END_HEADERS, 1, &block));
+    rig.wait(|| rig.count("encke_push_subscribers") == 1, "a subscriber");
+    let mut message = Vec::new();
+    put_masked(&mut message, Opcode::Text, b"from within", [1, 2, 3, 4]);
+    client.send(&frame(DATA, 0, 1, &message));
+    assert!(client.body_with(1, b"from within"), "what was published comes back as a message");
+    assert_eq!(client.got(1).status, Some(OK_STATUS));
+    let mut close = Vec::new();
+    put_masked(&mut close, Opcode::Close, &1000_u16.to_be_bytes(), [0; 4]);
+    client.send(&frame(DATA, 0, 1, &close));
+    assert!(client.answer(1).body.ends_with(&[0x88, 2, 3, 0xe8]), "a Close with the same code");
+}
+
+fn resets_without_end_are_ended(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Held::default()));
+    let mut good = H2::connect(&rig);
+    let mut client = H2::connect(&rig);
+    let mut id = 1;
+    while id < 20_000 {
+        let pair = [request(id, GET, "/", END_STREAM), frame(RST_STREAM, 0, id, &CANCEL.to_be_bytes())];
+        if client.client.try_send(pair.concat()).is_err() {
+            break;
+        }
+        id += 2;
+    }
+    client.client.rest();
+    drop(client);
+    rig.wait_for_closes(CloseReason::Flood, 1);
+    good.ping();
+}
+
+fn pings_without_end_are_ended(stand: Stand) {
+    flood(stand, &frame(PING, 0, 0, &[0; 8]));
+}
+
+fn settings_without_end_are_ended(stand: Stand) {
+    flood(stand, &frame(SETTINGS, 0, 0, &[]));
+}
+
+fn a_head_without_end_is_ended(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut good = H2::connect(&rig);
+    let mut client = H2::connect(&rig);
+    let mut filler = Vec::new();
+    put_literal(&mut filler, b"x", &[b'y'; 100]);
+    client.send(&frame(HEADERS, END_STREAM, 1, &[0x82, 0x86]));
+    for _ in 0..20_000 {
+        if client.client.try_send(frame(CONTINUATION, 0, 1, &filler)).is_err() {
+            break;
+        }
+    }
+    client.client.rest();
+    drop(client);
+    rig.wait(|| rig.connections() == 1, "the flood has ended");
+    assert_eq!(good.get("/"), OK.with(b"Hello\n"));
+}
+
+fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
+    let held = Held::default();
+    let rig =
+        stand.serve_by(|policy| policy.head_time_ns = ms(100), |server| server.mount("/", held.clone()));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    client.ping();
+    // An open stream does not keep a half head alive.
+    let _exchange = held.take(&rig);
+    client.send(&frame(HEADERS, END_STREAM, 3, &[0x82, 0x86]));
+    assert_eq!(client.until_goaway(), ENHANCE_YOUR_CALM);
+    drop(client);
+    rig.wait_for_closes(CloseReason::HeadTime, 1);
+}
+
+fn a_window_that_stays_shut_costs_its_stream(stand: Stand) {
+    let rig =
+        stand.serve_by(|policy| policy.rate_window_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    client.send(&request(1, GET, "/", END_STREAM));
+    assert_eq!(client.answer(1).reset, Some(ENHANCE_YOUR_CALM));
+    client.ping();
+}
+
+fn a_client_that_takes_nothing_is_closed(stand: Stand) {
+    let folder = Folder::new().with("big.bin", handlers::pattern(8 << 20));
+    let site = crate::rig::site(&folder);
+    let rig = stand.serve_by(|policy| policy.rate_window_ns = ms(200), |server| server.mount("/", site));
+    let mut client = rig.narrow_client();
+    let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
+    client.send([PREFACE.to_vec(), settings, window, request(1, GET, "/big.bin", END_STREAM)].concat());
+    rig.wait_for_closes(CloseReason::WriteRate, 1);
+}
+
+fn an_idle_connection_is_told_goodbye(stand: Stand) {
+    let rig =
+        stand.serve_by(|policy| policy.idle_time_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    assert_eq!(client.get("/"), OK.with(b"Hello\n"));
+    assert_eq!(client.until_goaway(), NO_ERROR);
+    rig.wait_for_closes(CloseReason::IdleTime, 1);
+}
+
+fn a_drain_lets_open_streams_end(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    let exchange = held.take(&rig);
+    rig.running().drain(Duration::ZERO, Duration::from_secs(60));
+    assert_eq!(client.until_goaway(), NO_ERROR);
+    exchange.answer(Reply::text(200, "to the end"));
+    assert_eq!(client.answer(1), OK.with(b"to the end"));
+}
+
+fn a_client_that_goes_takes_its_streams_along(stand: Stand) {
+    let rig = channels(stand);
+    let mut client = H2::connect(&rig);
+    for id in [1, 3, 5] {
+        client.send(&request(id, GET, "/push/news?as=sse", END_STREAM));
+    }
+    rig.wait(|| rig.count("encke_push_subscribers") == 3, "three subscribers");
+    drop(client);
+    rig.wait(|| rig.count("encke_push_subscribers") == 0, "no subscriber");
+    rig.wait(|| rig.connections() == 0, "no connection");
+    assert_eq!(rig.count("encke_h2_streams"), 0);
+}
+
+/// A client sends the same frame on and on: it is ended for that, and another one is served.
+fn flood(stand: Stand, frame: &[u8]) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut good = H2::connect(&rig);
+    let mut client = H2::connect(&rig);
+    let batch = frame.repeat(100);
+    for _ in 0..200 {
+        if client.client.try_send(&batch).is_err() {
+            break;
+        }
+    }
+    client.client.rest();
+    drop(client);
+    rig.wait_for_closes(CloseReason::Flood, 1);
+    assert_eq!(good.get("/"), OK.with(b"Hello\n"));
+}
+
+fn channels(stand: Stand) -> Rig {
+    stand.serve(|server| {
+        server.push(&PushSettings::default(), &AuthSettings::default()).expect("settings that hold")
+    })
+}
+
+/// What has come on a stream.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Got {
+    /// The first byte of its field block: for the usual statuses a number of the static table (RFC 7541, appendix A).
+    status: Option<u8>,
+    body: Vec<u8>,
+    ended: bool,
+    reset: Option<u32>,
+    /// By how much the server has opened the stream's window.
+    window: u64,
+}
+
+impl Got {
+    fn with(&self, body: &[u8]) -> Self {
+        Self { body: body.to_vec(), ..self.clone() }
+    }
+}
+
+const OK_STATUS: u8 = 0x88;
+const OK: Got = Got { status: Some(OK_STATUS), body: Vec::new(), ended: true, reset: None, window: 0 };
+
+/// A client of frames.
+struct H2 {
+    client: Client,
+    got: BTreeMap<u32, Got>,
+    goaway: Option<u32>,
+}
+
+impl H2 {
+    fn connect(rig: &Rig) -> Self {
+        let mut client = rig.client();
+        client.send(begin());
+        Self { client, got: BTreeMap::new(), goaway: None }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.client.send(bytes);
+    }
+
+    /// A GET on the first stream.
+    fn get(&mut self, path: &str) -> Got {
+        self.send(&request(1, GET, path, END_STREAM));
+        self.answer(1)
+    }
+
+    fn got(&mut self, stream: u32) -> &mut Got {
+        self.got.entry(stream).or_default()
+    }
+
+    /// Reads until a stream has ended.
+    fn answer(&mut self, stream: u32) -> Got {
+        while !self.got(stream).ended && self.got(stream).reset.is_none() {
+            self.read_one();
+        }
+        let got = self.got(stream).clone();
+        Got { window: 0, ..got }
+    }
+
+    /// Reads until something has come on a stream; false if the stream has ended without.
+    fn body_with(&mut self, stream: u32, text: &[u8]) -> bool {
+        loop {
+            let got = self.got(stream);
+            if got.body.windows(text.len()).any(|part| part == text) {
+                return true;
+            }
+            if got.ended || got.reset.is_some() {
+                return false;
+            }
+            self.read_one();
+        }
+    }
+
+    /// Sends a body as fast as windows allow. 64 KiB less one go at first, of a stream and of all.
+    fn send_body(&mut self, stream: u32, body: &[u8]) {
+        let mut sent = 0;
+        loop {
+            let stream_room = 65_535 + self.got(stream).window - sent as u64;
+            let all_room = 65_535 + self.got(0).window - sent as u64;
+            let room = stream_room.min(all_room).min(FRAME_BYTES as u64) as usize;
+            let piece = &body[sent..body.len().min(sent + room)];
+            if piece.is_empty() {
+                self.read_one();
+                continue;
+            }
+            sent += piece.len();
+            let last = sent == body.len();
+            self.send(&frame(DATA, if last { END_STREAM } else { 0 }, stream, piece));
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// Sends a PING and waits for its answer: everything before it was looked at.
+    fn ping(&mut self) {
+        self.send(&frame(PING, 0, 0, b"are you?"));
+        while self.read_one() != (PING, ACK) {}
+    }
+
+    fn until_goaway(&mut self) -> u32 {
+        while self.goaway.is_none() {
+            self.read_one();
+        }
+        self.goaway.expect("waited for")
+    }
+
+    /// Reads a frame, and opens windows for what it brought. Returns its type and flags.
+    fn read_one(&mut self) -> (u8, u8) {
+        let header = self.client.read_exact(9);
+        let len = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+        let (kind, flags) = (header[3], header[4]);
+        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+        let payload = self.client.read_exact(len);
+        let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four bytes"));
+        let got = self.got.entry(stream).or_default();
+        match kind {
+            HEADERS => {
+                got.status = payload.first().copied();
+                got.ended |= flags & END_STREAM != 0;
+            }
+            DATA => {
+                got.body.extend_from_slice(&payload);
+                got.ended |= flags & END_STREAM != 0;
+                if len > 0 {
+                    let more = (len as u32).to_be_bytes();
+                    let ended = got.ended;
+                    let mut updates = frame(WINDOW_UPDATE, 0, 0, &more);
+                    if !ended {
+                        updates.extend(frame(WINDOW_UPDATE, 0, stream, &more));
+                    }
+                    self.send(&updates);
+                }
+            }
+            RST_STREAM => got.reset = Some(code(0)),
+            WINDOW_UPDATE => got.window += u64::from(code(0)),
+            GOAWAY => self.goaway = Some(code(4)),
+            SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
+            PING if flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &payload)),
+            _ => {}
+        }
+        (kind, flags)
+    }
+}
+
+fn begin() -> Vec<u8> {
+    [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
+}
+
+/// A request's HEADERS. The fields are literals that no table remembers (RFC 7541 §6.2.2).
+fn request(stream: u32, method: &[u8], path: &str, flags: u8) -> Vec<u8> {
+    let block = [method, &[0x86], &target(path)].concat();
+    frame(HEADERS, END_HEADERS | flags, stream, &block)
+}
+
+/// `:path` and `:authority`.
+fn target(path: &str) -> Vec<u8> {
+    let mut block = vec![0x04, path.len() as u8];
+    block.extend_from_slice(path.as_bytes());
+    block.extend_from_slice(b"\x01\x09localhost");
+    block
+}
+
+fn put_literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    block.push(0);
+    for text in [name, value] {
+        block.push(text.len() as u8);
+        block.extend_from_slice(text);
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_BYTES: usize = 16_384;
+/// Of the static table, and a literal with the name of entry 2.
+const GET: &[u8] = &[0x82];
+const POST: &[u8] = &[0x83];
+const HEAD: &[u8] = b"\x02\x04HEAD";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const CANCEL: u32 = 8;
+const ENHANCE_YOUR_CALM: u32 = 11;
