@@ -144,6 +144,7 @@ impl Board {
         if let Some(push) = &*lock(&self.push) {
             families.extend(push.admission.families(now_ns));
             families.extend(PushFigures::of(&self.metrics, now_ns).families());
+            families.extend(push.archive.iter().flat_map(|archive| archive.families()));
         }
         families
     }

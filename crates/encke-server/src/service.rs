@@ -197,6 +197,14 @@ impl Service {
         if self.settings.server.admin != settings.server.admin {
             notes.push("server.admin has changed, but takes effect at the next start only".into());
         }
+        let stores = self.running.push_plan().is_none_or(|push| push.archive.is_some());
+        if !stores && settings.push.channel.iter().any(|channel| channel.durable) {
+            notes.push(
+                "durable channels take effect at the next start only: this server was started without \
+                 server.state_dir; until then their messages are only in memory"
+                    .into(),
+            );
+        }
         let doors = doors(settings, &mut notes)?;
         let connections = connections(settings, doors.len());
         let log = self.log.prepare(&settings.log)?;

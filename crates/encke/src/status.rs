@@ -159,11 +159,39 @@ fn told(status: &Value, before: Option<&Value>) -> String {
         let (mean, most) = (part("unsent_bytes"), part("unsent_bytes_max"));
         line("messages", format!("waited {age} at most; unsent {mean} B, at most {most} B"));
     }
+    if let Some(store) = store(status) {
+        line("store", store);
+    }
     if let Some(bytes) = number("resident_bytes") {
         line("memory", format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)));
     }
     line("descriptors", or_unknown(number("descriptors")));
     lines
+}
+
+/// What became of commits of durable channels, if there were any.
+fn store(status: &Value) -> Option<String> {
+    let families = status["families"].as_array()?;
+    let commits = families.iter().find(|family| family["name"] == "encke_push_commits_total")?;
+    let count = |outcome: &str| {
+        let samples = commits["samples"].as_array().into_iter().flatten();
+        samples
+            .filter(|one| one["labels"]["outcome"] == outcome)
+            .find_map(|one| one["value"].as_u64())
+            .unwrap_or(0)
+    };
+    let (stored, full, failed) = (count("stored"), count("full"), count("failed"));
+    if stored + full + failed == 0 {
+        return None;
+    }
+    let p99 = family(status, "encke_push_commit_seconds").and_then(|lasted| lasted["p99_ns"].as_u64());
+    let lasted = p99.map_or_else(|| "–".into(), duration);
+    let refused = if full + failed == 0 {
+        String::new()
+    } else {
+        format!(", {full} that found it full, {failed} that failed")
+    };
+    Some(format!("{stored} commits{refused}; p99 {lasted}"))
 }
 
 /// The value of a family's first sample.
@@ -217,7 +245,15 @@ mod tests {
                 "subscribers": 18_000, "queue_age_ns": 1_200_000, "unsent_bytes": 0, "unsent_bytes_max": 71,
                 "subscriber_user_bytes": 144, "subscriber_kernel_bytes": 768,
             },
-            "families": [{"name": "encke_http_request_seconds", "samples": [{"labels": {}, "value": latency}]}],
+            "families": [
+                {"name": "encke_http_request_seconds", "samples": [{"labels": {}, "value": latency}]},
+                {"name": "encke_push_commits_total", "samples": [
+                    {"labels": {"outcome": "stored"}, "value": 7},
+                    {"labels": {"outcome": "full"}, "value": 2},
+                    {"labels": {"outcome": "failed"}, "value": 0},
+                ]},
+                {"name": "encke_push_commit_seconds", "samples": [{"labels": {}, "value": {"p99_ns": 4_000_000}}]},
+            ],
         });
         let lines = told(&status, Some(&json!({"requests": 20})));
         for part in [
@@ -227,6 +263,7 @@ mod tests {
             "3 of 100",
             "50, 30 since the last look",
             "p50 900 ns, p99 2.5 ms, max 3.0 s",
+            "store        7 commits, 2 that found it full, 0 that failed; p99 4.0 ms\n",
             "18000, 144 B each here and 768 B in the kernel's buffers",
             "waited 1.2 ms at most; unsent 0 B, at most 71 B",
             "6.0 MiB",

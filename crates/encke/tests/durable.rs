@@ -308,6 +308,30 @@ fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
 }
 
 #[test]
+fn the_store_is_measured() {
+    let place = Place::new("durable-figures");
+    let server = place.start();
+    publish(&server.site, "disk/a", "one");
+    publish(&server.site, "disk/a", "two");
+    let (address, token) = server.admin.split_once("/api/v1/status").expect("a token in the URL");
+    let figures = ask(address.trim_start_matches("http://"), "GET", &format!("/metrics{token}"), "").body;
+    let value = |name: &str| -> f64 {
+        let line = figures.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name}: {figures}")).parse().expect("a number")
+    };
+    let stored = value("encke_push_commits_total{outcome=\"stored\"}");
+    assert!(stored >= 2.0, "{stored}");
+    assert_eq!(value("encke_push_commits_total{outcome=\"failed\"}"), 0.0);
+    assert_eq!(value("encke_push_commit_seconds_count"), stored);
+    assert_eq!(
+        value("encke_push_store_bytes"),
+        std::fs::metadata(place.folder.path("state/push.redb")).expect("it is there").len() as f64
+    );
+    let output = encke().args(["status", &server.admin]).output().expect("it starts");
+    assert!(text(&output.stdout).contains("store        "), "{}", text(&output.stdout));
+}
+
+#[test]
 fn a_folder_of_state_that_cannot_be_used_is_an_error_that_names_it() {
     let place = Place::new("durable-errors");
     let server = place.start();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use encke_io::Address;
 use encke_server::Service;
-use encke_server::settings::Settings;
+use encke_server::settings::{ChannelSettings, Settings};
 
 use crate::rig::{Client, Folder, Stand, any_port, wait_for};
 
@@ -17,6 +17,7 @@ on_every_stand! {
     a_reload_changes_limits_and_sites,
     a_reload_adds_and_removes_listeners_and_leaves_the_others_alone,
     a_reload_that_cannot_be_done_changes_nothing,
+    a_reload_says_that_durable_channels_need_a_start,
     nobody_under_load_notices_a_reload,
 }
 
@@ -102,6 +103,29 @@ fn a_reload_adds_and_removes_listeners_and_leaves_the_others_alone(stand: Stand)
     // And back again.
     service.reload(&settings(stand, &[kept, removed], &folder, "")).expect("the port is free again");
     assert_eq!(Client::connect(&at(removed)).get("/file").text(), "content");
+}
+
+fn a_reload_says_that_durable_channels_need_a_start(stand: Stand) {
+    let folder = Folder::new();
+    let memory = settings(stand, &[free_port()], &folder, "");
+    let mut durable = memory.clone();
+    durable.server.state_dir = Some(folder.path().join("state"));
+    durable.push.channel = vec![ChannelSettings { durable: true, ..ChannelSettings::default() }];
+    let said = |notes: &[String]| {
+        notes.iter().any(|note| note.starts_with("durable channels take effect at the next"))
+    };
+
+    let mut service = Service::start(&memory).expect("a free port");
+    let notes = service.reload(&durable).expect("good settings");
+    assert!(said(&notes), "{notes:?}");
+    service.drain();
+    service.join();
+
+    let mut service = Service::start(&durable).expect("the port is free again");
+    let notes = service.reload(&durable).expect("good settings");
+    assert!(!said(&notes), "{notes:?}");
+    service.drain();
+    service.join();
 }
 
 fn a_reload_that_cannot_be_done_changes_nothing(stand: Stand) {
