@@ -223,6 +223,11 @@ impl Channel {
         Some(node)
     }
 
+    /// When the pass began, on the monotonic clock in ns.
+    pub(crate) fn begun_ns(&self) -> u64 {
+        self.begun.mono_ns
+    }
+
     /// Ends a pass that has visited all; says whether another begins at once.
     pub(crate) fn pass_ends(&mut self) -> bool {
         self.cursor = 0;

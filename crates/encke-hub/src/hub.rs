@@ -68,10 +68,21 @@ pub struct Hub {
     parting: Vec<(Name, Arc<str>)>,
     /// Members that polled, and when they are gone.
     lingering: VecDeque<(u64, Name, Arc<str>)>,
+    /// Passes that ended in the last slice.
+    ended: Vec<Pass>,
     encodings: Encodings,
     /// Channels that keep encodings.
     warm: Vec<u32>,
     scratch: Scratch,
+}
+
+/// A pass that has ended: what was told to a channel went to all of its subscribers that could take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// The class of the channel, as its rules say.
+    pub class: u16,
+    /// When the first of it was told to this core, on the monotonic clock in ns.
+    pub since_ns: u64,
 }
 
 /// Memory that is used again from delivery to delivery.
@@ -183,6 +194,7 @@ impl Hub {
             idle: VecDeque::new(),
             parting: Vec::new(),
             lingering: VecDeque::new(),
+            ended: Vec::new(),
             encodings: Encodings::default(),
             warm: Vec::new(),
             scratch: Scratch::default(),
@@ -390,6 +402,7 @@ impl Hub {
         out: &mut Vec<Delivery>,
     ) -> bool {
         self.now = now;
+        self.ended.clear();
         self.times();
         self.let_go();
         let end = out.len() + most;
@@ -415,6 +428,11 @@ impl Hub {
         }
         self.tidy();
         !self.line.is_empty() || !self.dirty.is_empty()
+    }
+
+    /// The passes that have ended in the last slice.
+    pub fn ended(&self) -> &[Pass] {
+        &self.ended
     }
 
     /// When [`slice`](Self::slice) is to be called though nothing has happened, on the monotonic clock in ns.
@@ -523,6 +541,9 @@ impl Hub {
             *visits -= 1;
             let channel = &mut self.channels[at];
             let Some(node) = channel.visit() else {
+                if !channel.nodes.is_empty() {
+                    self.ended.push(Pass { class: channel.rules.class, since_ns: channel.begun_ns() });
+                }
                 let repeats = channel.pass_ends();
                 self.press(at);
                 if repeats {

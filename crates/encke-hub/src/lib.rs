@@ -43,7 +43,7 @@ mod subscriber;
 mod values;
 
 pub use encoding::{Encoder, Form, Gap, GapReason, Run};
-pub use hub::{Delivery, Hub, Lag, Refused, Subscribe, What};
+pub use hub::{Delivery, Hub, Lag, Pass, Refused, Subscribe, What};
 pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
 pub use pattern::{Pattern, PatternError};

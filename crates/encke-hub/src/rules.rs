@@ -52,6 +52,8 @@ pub struct ChannelRules {
     pub durable: bool,
     /// When a message of a durable channel is acknowledged and delivered.
     pub ack: Ack,
+    /// Which class of channels it is of, for whoever measures. The hub only carries it.
+    pub class: u16,
 }
 
 /// When a message of a durable channel is acknowledged and delivered.
@@ -131,6 +133,7 @@ impl Default for ChannelRules {
             presence: false,
             durable: false,
             ack: Ack::Stored,
+            class: 0,
         }
     }
 }

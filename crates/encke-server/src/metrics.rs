@@ -53,7 +53,7 @@ pub(crate) struct Metrics {
     pub(crate) published: Counter,
     pub(crate) deliveries: Counter,
     /// From a message's acceptance to the last send of its fan-out on this worker.
-    pub(crate) fanout: Histogram,
+    fanouts: Mutex<BTreeMap<String, Arc<Histogram>>>,
     /// For how long the message has waited that waits longest for a subscriber who could take it, in µs: the most.
     pub(crate) queue_age_us: LastSecond,
     /// Of the last second in which there was a turn.
@@ -150,6 +150,12 @@ impl Metrics {
 
     pub(crate) fn handshake_failed(&self, reason: &'static str) {
         *lock(&self.handshake_failures).entry(reason).or_default() += 1;
+    }
+
+    /// Where to record fan-outs, by class: what was recorded under a name goes on under it.
+    pub(crate) fn fanouts(&self, classes: &[String]) -> Vec<Arc<Histogram>> {
+        let mut known = lock(&self.fanouts);
+        classes.iter().map(|class| Arc::clone(known.entry(class.clone()).or_default())).collect()
     }
 
     pub(crate) fn closed(&self, reason: CloseReason) {
@@ -287,10 +293,19 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         turned_away = turned_away.with(&labels, count);
     }
     let mut latency = Distribution::new();
-    let mut fanout = Distribution::new();
+    let mut by_class: BTreeMap<String, Distribution> = BTreeMap::new();
     for worker in workers {
         worker.latency.add_to(&mut latency);
-        worker.fanout.add_to(&mut fanout);
+        for (class, histogram) in lock(&worker.fanouts).iter() {
+            histogram.add_to(by_class.entry(class.clone()).or_default());
+        }
+    }
+    let mut fanouts = Family::histogram(
+        "encke_push_fanout_seconds",
+        "From a message's acceptance to the last send of it to a subscriber that could take it, by class of channels.",
+    );
+    for (class, distribution) in by_class {
+        fanouts = fanouts.labelled("class", class, distribution);
     }
 
     vec![
@@ -349,11 +364,7 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             .value(sum(&|worker| worker.published.value())),
         Family::counter("encke_push_deliveries_total", "Sends of messages to subscribers; one may carry several messages.")
             .value(sum(&|worker| worker.deliveries.value())),
-        Family::histogram(
-            "encke_push_fanout_seconds",
-            "From a message's acceptance to the last send of it to a subscriber that could take it.",
-        )
-        .value(fanout),
+        fanouts,
     ]
 }
 

@@ -261,7 +261,9 @@ impl<R: Reactor> Worker<R> {
         };
         core.mount(plan);
         if let Some(push) = &plan.push {
-            let room = Room::new(now, Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
+            let mut room =
+                Room::new(now, Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
+            room.fanouts = core.metrics.fanouts(&push.classes);
             core.room = Some(Box::new(room));
         }
         let mut worker = Self { reactor, core };
@@ -426,6 +428,7 @@ impl<R: Reactor> Worker<R> {
                 self.core.mount(&plan);
                 if let (Some(room), Some(push)) = (&mut self.core.room, &plan.push) {
                     room.obey(Arc::clone(push));
+                    room.fanouts = self.core.metrics.fanouts(&push.classes);
                     self.core.renew_rights(push);
                 }
             }
@@ -484,10 +487,11 @@ impl<R: Reactor> Worker<R> {
             let more = self.core.push_slice(SLICE_DELIVERIES);
             self.submit();
             let now = self.reactor.now();
+            self.core.record_fanouts(now);
             if more {
                 self.core.note_queue_age(now);
             } else {
-                self.core.end_fanout(now);
+                self.core.end_fanout();
             }
             if !more || now.mono_ns >= end_ns {
                 break;
@@ -608,12 +612,17 @@ impl Core {
         }
     }
 
-    /// All that push had to send is sent.
-    fn end_fanout(&mut self, now: Now) {
-        let Some(room) = &mut self.room else { return };
-        if let Some(lasted_ns) = room.end_fanout(now) {
-            self.metrics.fanout.record(lasted_ns);
+    /// What went out in the last slice was on its way for so long.
+    fn record_fanouts(&self, now: Now) {
+        if let Some(room) = &self.room {
+            room.record_fanouts(now);
         }
+    }
+
+    /// All that push had to send is sent.
+    fn end_fanout(&mut self) {
+        let Some(room) = &mut self.room else { return };
+        room.end_fanout();
         self.metrics.published.add(std::mem::take(&mut room.published));
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct PushPlan {
     /// Where channels are, with a slash at both ends.
     pub(crate) prefix: String,
     pub(crate) rules: Arc<Rules>,
+    /// Names of the classes of channels, by number.
+    pub(crate) classes: Vec<String>,
     pub(crate) rights: Rights,
     /// Names this run's stream of messages; stays the same over reloads.
     pub(crate) epoch: Epoch,
@@ -48,6 +50,7 @@ impl PushPlan {
         Ok(Self {
             prefix: push.prefix.clone(),
             rules: Arc::new(rules),
+            classes: push.classes(),
             rights: Rights::new(auth, &push.origins, openness).map_err(io::Error::other)?,
             epoch: archive::new_epoch()?,
             archive: None,

@@ -16,6 +16,7 @@ use encke_hub::{
     Sequencer, Since, Ticket,
 };
 use encke_io::{Done, Job, Now};
+use encke_stats::Histogram;
 
 use super::envelope;
 use super::form::{Kind, Press};
@@ -143,6 +144,8 @@ pub(crate) struct Room {
     links: Arc<[Arc<Link>]>,
     /// What was to be sent to the first worker before it was known.
     early: Vec<Letter>,
+    /// How long fan-outs took, by class of channels.
+    pub(crate) fanouts: Vec<Arc<Histogram>>,
     /// By place of the connection.
     pub(crate) extras: HashMap<u32, Extra>,
     /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
@@ -243,6 +246,7 @@ impl Room {
             central,
             links: Arc::new([]),
             early: Vec::new(),
+            fanouts: Vec::new(),
             extras: HashMap::new(),
             stash: HashMap::new(),
             resumed: HashSet::new(),
@@ -463,17 +467,24 @@ impl Room {
         }
     }
 
-    /// The last send of what was on its way is done; how long it took, in ns.
-    pub(crate) fn end_fanout(&mut self, now: Now) -> Option<u64> {
-        if self.hub_pending {
-            return None;
+    /// Records the fan-outs that have ended in the last slice.
+    pub(crate) fn record_fanouts(&self, now: Now) {
+        for pass in self.hub.ended() {
+            if let Some(histogram) = self.fanouts.get(usize::from(pass.class)) {
+                histogram.record(now.mono_ns.saturating_sub(pass.since_ns));
+            }
         }
-        let since = self.fanout_since.take()?;
+    }
+
+    /// The last send of what was on its way is done.
+    pub(crate) fn end_fanout(&mut self) {
+        if self.hub_pending || self.fanout_since.take().is_none() {
+            return;
+        }
         if let Some(central) = &self.central {
             let waits = |held: &Held| matches!(held, Held::Told { traced: Some(_), .. });
             self.pending |= central.held.iter().any(waits);
         }
-        Some(now.mono_ns.saturating_sub(since))
     }
 
     /// A slice is over; whether the hub has `more`. Decides whether another turn is wanted at once.

@@ -152,6 +152,12 @@ const ANONYMOUS_RATE: NonZeroU32 = NonZeroU32::new(10).expect("above 0");
 const MEMORY_AUTO_MAX: u64 = 256 * 1024 * 1024;
 
 impl PushSettings {
+    /// Names of the classes of channels: that of channels for which there are no rules of their own, then the patterns.
+    pub(crate) fn classes(&self) -> Vec<String> {
+        let patterns = self.channel.iter().map(|channel| channel.pattern.clone());
+        std::iter::once("other".to_owned()).chain(patterns).collect()
+    }
+
     /// What a hub obeys.
     ///
     /// # Errors
@@ -187,6 +193,7 @@ impl PushSettings {
                     },
                     presence: channel.presence,
                     durable: channel.durable,
+                    class: u16::try_from(place + 1).unwrap_or(0),
                     ack: match channel.ack {
                         Ack::Stored => encke_hub::Ack::Stored,
                         Ack::Memory => encke_hub::Ack::Memory,

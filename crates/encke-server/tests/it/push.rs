@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use encke_server::settings::{AuthSettings, PushSettings};
+use encke_server::settings::{AuthSettings, ChannelSettings, PushSettings};
+use encke_stats::Value;
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse;
 use encke_wire::websocket::{self, Opcode};
@@ -36,6 +37,7 @@ on_every_stand! {
     a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end,
     a_socket_of_payloads_that_missed_something_is_closed,
     a_socket_whose_handler_panics_is_told_and_the_others_go_on,
+    fan_outs_are_timed_by_the_class_of_their_channel,
 }
 
 pub(super) fn stand(stand: Stand) -> Rig {
@@ -820,4 +822,28 @@ fn a_right_that_is_taken_away_ends_the_stream(on: Stand) {
         .expect("settings that hold");
     somebody.client.rest();
     rig.wait_for_closes(encke_server::CloseReason::TokenExpired, 2);
+}
+
+fn fan_outs_are_timed_by_the_class_of_their_channel(stand: Stand) {
+    let news = ChannelSettings { pattern: "news/*".into(), ..ChannelSettings::default() };
+    let rig = with(stand, PushSettings { channel: vec![news], ..PushSettings::default() });
+    let timed = |class: &str| -> u64 {
+        let families = rig.running().families();
+        let family = families.iter().find(|family| family.name == "encke_push_fanout_seconds");
+        let samples = &family.expect("it is among them").samples;
+        let of = |value: &Value| match value {
+            Value::Distribution(distribution) => distribution.count(),
+            other => panic!("no distribution: {other:?}"),
+        };
+        let mine = samples.iter().filter(|sample| sample.labels.iter().any(|(_, value)| *value == class));
+        mine.map(|sample| of(&sample.value)).sum()
+    };
+    let _news = Stream::open(&rig, "/push/news/a", "");
+    let _other = Stream::open(&rig, "/push/b", "");
+    let (news, other) = (timed("news/*"), timed("other"));
+    assert_eq!(publish(&rig, "news/a", "x").status, 201);
+    rig.wait(|| timed("news/*") > news, "its fan-out");
+    assert_eq!(timed("other"), other);
+    assert_eq!(publish(&rig, "b", "x").status, 201);
+    rig.wait(|| timed("other") > other, "its fan-out");
 }
