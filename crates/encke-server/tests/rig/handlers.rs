@@ -130,16 +130,23 @@ impl Valve {
         rig.wait(|| self.flow().exchange.is_some(), "a request is at the valve");
     }
 
-    /// Lets one piece through; does not wait for it.
+    /// Lets one piece through, if the request is still there: its end may come right behind the last piece. Does not
+    /// wait for it.
     pub fn open_once(&self) {
-        self.flow().exchange.as_ref().expect("a request is there").read_more();
+        if let Some(exchange) = &self.flow().exchange {
+            exchange.read_more();
+        }
     }
 
     /// Lets one piece through, or the end, and waits for it.
     pub fn pass(&self, rig: &Rig) {
         let before = self.flow().pieces;
         self.open_once();
-        rig.wait(|| self.flow().pieces > before, "a piece of a body has gone through");
+        let passed = || {
+            let flow = self.flow();
+            flow.pieces > before || flow.whole
+        };
+        rig.wait(passed, "a piece of a body has gone through");
     }
 
     /// Answers without reading further.
