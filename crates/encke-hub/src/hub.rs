@@ -482,6 +482,15 @@ impl Hub {
         Some(self.at(offset))
     }
 
+    /// Whether a subscriber has all that there is for it. Else a slice to come serves it, or its channels are not known
+    /// here yet.
+    pub fn waits(&self, id: SubscriberId) -> bool {
+        let SubscriberId(id) = id;
+        let Some(subscriber) = self.subscribers.get(id) else { return true };
+        let unknown = subscriber.rest.as_ref().is_some_and(|rest| rest.since.is_some());
+        !unknown && self.all_open(id) && !self.is_behind(id).0
+    }
+
     /// What a subscriber at rest would come back with: whoever subscribes so goes on where it stands. `None` while
     /// something is on its way to it, or it was not told that it has started.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {

@@ -114,6 +114,13 @@ struct Core {
     head_due: bool,
 }
 
+impl Core {
+    /// Marks are never late: everything before the first of them was told.
+    fn told_to(&self, newest: u64) -> u64 {
+        self.marks.peek().map_or(newest, |Reverse((offset, ..))| offset - 1)
+    }
+}
+
 /// What became of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
@@ -560,6 +567,11 @@ impl Sequencer {
         core.head_due && core.wants > 0 && core.fed_to < self.newest
     }
 
+    /// Up to which offset a core was told everything that it wants.
+    pub fn told_to(&self, core: usize) -> u64 {
+        self.cores[core].told_to(self.newest)
+    }
+
     /// Appends what a core is told next, at most `most` items; says whether more is left.
     pub fn take_feed(&mut self, core: usize, most: usize, into: &mut Vec<Feed>) -> bool {
         let end = into.len() + most;
@@ -583,9 +595,7 @@ impl Sequencer {
     /// What there is of a channel, for a core that wants it. It may have changed its mind.
     fn open(&mut self, number: usize, at: u32) -> Option<Feed> {
         let core = &mut self.cores[number];
-        // Marks are never late: everything before the first of them was told.
-        let told = core.marks.peek().map_or(self.newest, |Reverse((offset, ..))| offset - 1);
-        core.fed_to = core.fed_to.max(told);
+        core.fed_to = core.fed_to.max(core.told_to(self.newest));
         let head = core.fed_to;
         let channel = self.channels.get_mut(at)?;
         let reader = &mut channel.readers[number];

@@ -243,6 +243,25 @@ fn a_core_is_told_everything_it_wants_in_the_order_of_all() {
 }
 
 #[test]
+fn how_far_a_core_was_told_is_known() {
+    let mut sequencer = sequencer(|_| {});
+    sequencer.want(1, &name("a"));
+    sequencer.want(1, &name("b"));
+    fed(&mut sequencer, 1, 10);
+    for channel in ["a", "b", "c", "a"] {
+        publish(&mut sequencer, at(0), channel);
+    }
+    let mut told = vec![sequencer.told_to(1)];
+    while sequencer.has_feed(1) && told.len() < 10 {
+        fed(&mut sequencer, 1, 1);
+        told.push(sequencer.told_to(1));
+    }
+    // It does not want the third.
+    assert_eq!(told, [0, 1, 3, 4]);
+    assert_eq!(sequencer.told_to(0), 4, "it wants nothing");
+}
+
+#[test]
 fn a_core_that_stays_away_is_told_what_it_has_lost_at_its_place() {
     let mut sequencer = sequencer(|rules| rules.default.messages = 2);
     for channel in ["a", "b"] {

@@ -173,8 +173,8 @@ pub(crate) struct Room {
 /// The sequencer and what it owes.
 struct Central {
     sequencer: Sequencer,
-    /// A batch is on its way to this core.
-    outstanding: Vec<bool>,
+    /// A batch is on its way to this core, and up to where it was told before.
+    outstanding: Vec<Option<u64>>,
     lagging: Vec<bool>,
     /// Cores that have ended.
     gone: Vec<bool>,
@@ -204,19 +204,19 @@ enum Whose {
     Remover { exchange: Exchange },
 }
 
-/// An answer that waits for the fan-out.
-enum Held {
-    /// `traced`: since when, if the answer is to say how long it took.
-    Told {
-        exchange: Exchange,
-        told: Told,
-        traced: Option<u64>,
-    },
-    Heard {
-        core: usize,
-        token: encke_io::Token,
-        answer: Vec<u8>,
-    },
+/// An answer that waits for the hubs: whoever asks on any core for what a publisher was told of is to get it.
+struct Held {
+    /// The newest offset that it tells of.
+    to: u64,
+    /// Since when, if the answer is to say how long the fan-out took.
+    traced: Option<u64>,
+    owed: Owed,
+}
+
+/// … and whose it is.
+enum Owed {
+    Publisher { exchange: Exchange, told: Told },
+    Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
 }
 
 impl Room {
@@ -229,7 +229,7 @@ impl Room {
             };
             Box::new(Central {
                 sequencer,
-                outstanding: vec![false; cores],
+                outstanding: vec![None; cores],
                 lagging: vec![false; cores],
                 gone: vec![false; cores],
                 orders: HashMap::new(),
@@ -340,7 +340,7 @@ impl Room {
             }
             Letter::Taken { core, lagging } => {
                 if let Some(central) = &mut self.central {
-                    central.outstanding[core] = false;
+                    central.outstanding[core] = None;
                     central.lagging[core] = lagging;
                 }
             }
@@ -401,13 +401,14 @@ impl Room {
             self.hub.feed(moment, feed);
         }
         for (core, link) in self.links.iter().enumerate() {
-            if core == self.core || central.outstanding[core] || central.gone[core] {
+            if core == self.core || central.outstanding[core].is_some() || central.gone[core] {
                 continue;
             }
             let mut feeds = Vec::new();
+            let before = central.sequencer.told_to(core);
             central.sequencer.take_feed(core, FEED_BATCH, &mut feeds);
             if !feeds.is_empty() {
-                central.outstanding[core] = true;
+                central.outstanding[core] = Some(before);
                 link.send(Message::Push(Letter::Feed(feeds)));
             }
         }
@@ -482,8 +483,7 @@ impl Room {
             return;
         }
         if let Some(central) = &self.central {
-            let waits = |held: &Held| matches!(held, Held::Told { traced: Some(_), .. });
-            self.pending |= central.held.iter().any(waits);
+            self.pending |= central.held.iter().any(|held| held.traced.is_some());
         }
     }
 
@@ -499,30 +499,34 @@ impl Room {
         match &mut self.central {
             Some(central) => {
                 central.lagging[self.core] = lagging;
-                let owing = !central.held.is_empty() && !central.lagging.iter().any(|lagging| *lagging);
+                let owing = central.owes_now(self.fanout_since.is_some());
                 self.pending = owing || central.sequencer.has_feed(self.core);
             }
             None => self.pending = lagging != self.lagging,
         }
     }
 
-    /// Answers publishers, if everybody keeps up; those who want to know how long it took, once that is known.
+    /// Answers publishers whose messages every hub has, if everybody keeps up; those who want to know how long it took,
+    /// once that is known.
     fn release(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
         let mut own = Vec::new();
-        let Some(central) = &mut self.central else { return own };
-        if central.lagging.iter().any(|lagging| *lagging) {
+        let fanning = self.fanout_since.is_some();
+        let Some(central) = self.central.as_mut().filter(|central| central.owes_now(fanning)) else {
             return own;
-        }
+        };
+        let reached = central.reached();
         for held in std::mem::take(&mut central.held) {
-            match held {
-                Held::Told { traced: Some(_), .. } if self.fanout_since.is_some() => {
-                    central.held.push_back(held);
+            if !held.is_due(reached, fanning) {
+                central.held.push_back(held);
+                continue;
+            }
+            match held.owed {
+                Owed::Publisher { exchange, told } => {
+                    let fanout_ns = held.traced.map(|since| now.mono_ns.saturating_sub(since));
+                    exchange.answer(told.reply(fanout_ns));
                 }
-                Held::Told { exchange, told, traced } => {
-                    exchange.answer(told.reply(traced.map(|since| now.mono_ns.saturating_sub(since))));
-                }
-                Held::Heard { core, token, answer } if core == self.core => own.push((token, answer)),
-                Held::Heard { core, token, answer } => {
+                Owed::Speaker { core, token, answer } if core == self.core => own.push((token, answer)),
+                Owed::Speaker { core, token, answer } => {
                     if let Some(link) = self.links.get(core) {
                         link.send(Message::Push(Letter::Heard { token, answer }));
                     }
@@ -610,15 +614,30 @@ impl Central {
         0
     }
 
-    /// Everything is known: the answer waits for the fan-out alone. Returns how many messages were published.
+    /// Whether somebody can be answered, while messages are `fanning` out here or not.
+    fn owes_now(&self, fanning: bool) -> bool {
+        let reached = self.reached();
+        let keeping_up = !self.lagging.iter().any(|lagging| *lagging);
+        keeping_up && self.held.iter().any(|held| held.is_due(reached, fanning))
+    }
+
+    /// Up to where every core that is still there has what it wants.
+    fn reached(&self) -> u64 {
+        let cores = self.outstanding.iter().zip(&self.gone).enumerate().filter(|(_, (_, gone))| !**gone);
+        let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.told_to(core)));
+        reached.min().unwrap_or(u64::MAX)
+    }
+
+    /// Everything is known: the answer waits for the hubs alone. Returns how many messages were published.
     fn hold(&mut self, now: Now, order: Order) -> u64 {
         let results = order.results.into_iter().flatten();
+        let to = results.clone().flatten().map(|published| published.position.offset).max().unwrap_or(0);
         match order.whose {
             Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
                 Ok(told) => {
                     let published = told.published;
                     let traced = trace.then_some(now.mono_ns);
-                    self.held.push_back(Held::Told { exchange, told, traced });
+                    self.held.push_back(Held { to, traced, owed: Owed::Publisher { exchange, told } });
                     published
                 }
                 Err(reply) => {
@@ -647,7 +666,8 @@ impl Central {
                 if !tell {
                     answer.clear();
                 }
-                self.held.push_back(Held::Heard { core, token, answer });
+                let owed = Owed::Speaker { core, token, answer };
+                self.held.push_back(Held { to, traced: None, owed });
                 new
             }
             Whose::Remover { exchange } => {
@@ -661,6 +681,12 @@ impl Central {
                 0
             }
         }
+    }
+}
+
+impl Held {
+    fn is_due(&self, reached: u64, fanning: bool) -> bool {
+        self.to <= reached && !(fanning && self.traced.is_some())
     }
 }
 

@@ -36,8 +36,8 @@ const UNANSWERED_MAX: u32 = 64;
 /// What a WebSocket's messages may become at a time before others have their turn: 64 KiB that were read could become
 /// 64 MiB, which takes 240 ms. A message that is begun is finished, so that this is one more at most: some 10 ms.
 const INFLATED_BYTES_MAX: u64 = 1024 * 1024;
-/// How long a poll whose time is over waits for its channel before it is looked at again.
-const OPENING_NS: u64 = 100_000_000;
+/// How long a poll whose time is over waits for its channel, or for what there is in it, before it is looked at again.
+const SERVING_NS: u64 = 100_000_000;
 
 /// How a connection listens.
 struct Place {
@@ -552,9 +552,9 @@ impl Core {
         let conn = &self.conns[token.index as usize];
         let (phase, id, form) = (conn.phase, SubscriberId(conn.record), conn.form);
         if phase == Phase::Polling {
-            if self.room.as_mut().is_some_and(|room| room.hub.position_of(id).is_none()) {
-                // Its channel is still on its way from the first worker: it is answered when that is here.
-                return self.set_deadline(token, OPENING_NS);
+            if self.room.as_ref().is_some_and(|room| !room.hub.waits(id)) {
+                // Its channel is still on its way from the first worker, or a slice is about to answer it.
+                return self.set_deadline(token, SERVING_NS);
             }
             return self.answer_poll(token, None);
         }

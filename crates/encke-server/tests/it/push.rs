@@ -13,6 +13,7 @@ use crate::rig::{Answer, Client, Rig, Stand};
 on_every_stand! {
     a_message_reaches_every_kind_of_subscriber,
     a_stream_goes_on_where_it_was_cut,
+    what_a_publisher_was_told_of_is_there_for_everybody,
     what_is_no_longer_kept_is_told_as_a_gap,
     an_id_of_another_life_is_a_gap,
     several_channels_come_on_one_stream_in_one_order,
@@ -307,6 +308,21 @@ fn a_stream_goes_on_where_it_was_cut(on: Stand) {
     assert_eq!((answer.text(), answer.field("Encke-More")), ("one", Some("2")));
     let answer = poll.ask(ask(answer.field("ETag").expect("it has one")));
     assert_eq!((answer.text(), answer.field("Encke-More")), ("two", Some("1")));
+}
+
+fn what_a_publisher_was_told_of_is_there_for_everybody(on: Stand) {
+    let rig = stand(on);
+    // Whichever worker they have got.
+    let listeners: Vec<Stream> = (0..8).map(|_| Stream::open(&rig, "/push/a", "")).collect();
+    let mut askers: Vec<Client> = (0..8).map(|_| rig.client()).collect();
+    for number in 0..100 {
+        assert_eq!(publish(&rig, "a", &number.to_string()).status, 201);
+        for asker in &mut askers {
+            let answer = asker.get("/push/a?since=last:1&wait=0");
+            assert_eq!((answer.status, answer.text()), (200, &*number.to_string()));
+        }
+    }
+    drop(listeners);
 }
 
 fn what_is_no_longer_kept_is_told_as_a_gap(on: Stand) {
