@@ -4,8 +4,9 @@
 //! A seed makes a world: a sequencer, one to four hubs, queues between them that deliver when they like and in pieces,
 //! publishers, subscribers of all kinds that come, are slow, are cut and come back. Beside it stands a model that
 //! knows nothing of rings, passes and floors: a list of all messages of each channel, how many of them the sequencer
-//! has let go of (asked of it after each step), and what each client must still get. `ORDERS_SEED=n` runs one world,
-//! `ORDERS_SEEDS=n` so many.
+//! has let go of (asked of it after each step), and what each client must still get. Every second world has a store,
+//! whose commits take their time, fail, fail and are there nevertheless, and are all that is left after a kill.
+//! `ORDERS_SEED=n` runs one world, `ORDERS_SEEDS=n` so many.
 //!
 //! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
 //!
@@ -18,23 +19,32 @@
 //! | a loss told ahead of its place moves the head | `Hub::feed`, `Feed::Lost` | 40 |
 //! | shared bytes fit also those who stand before them | `Encoded::fits` without `after` | 63 |
 //! | of two gaps at once, the last one is told | `Hub::start` | 65 |
+//! | what a failed commit has left is not taken back | `committed` without `durable.void.extend` | 2 |
+//! | the offsets of a failed commit are given again | `take_commit`, `base` without `reserved_to` | 4 |
+//! | the store's losses of forgotten channels are forgotten | `Durable::forget` without `forgotten_to` | 180 |
+//! | a commit's first message is told to nobody | `committed`, `new.iter().skip(1)` | 2 |
 //!
-//! The fifth and the last were no plants at first: this test found them in the first draft of the hub.
+//! The fifth and the seventh were no plants at first: this test found them in the first draft of the hub.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name, Now, Once,
-    Overrun, Position, Published, Request, Rules, Run, Sequencer, Since, Subscribe, SubscriberId, What,
+    ChannelRules, Commit, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name, Now,
+    Once, Overrun, Position, Published, Publishing, Refusal, Request, Rules, Run, Saved, SavedChannel,
+    Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
 
 const SEEDS: u64 = 1_000;
 const STEPS: usize = 260;
-const CHANNELS: usize = 9;
+const CHANNELS: usize = 11;
 const CLIENTS: usize = 20;
+/// How far offsets may go until a store hears of it.
+const CEILING: u64 = 1 << 32;
 /// The channel with presence.
 const LOUD: usize = 7;
+/// Those from here on are durable where there is a store.
+const DURABLE: usize = 9;
 
 #[test]
 fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
@@ -91,10 +101,18 @@ struct Tally {
     new_epochs: u64,
     members_told: u64,
     heads: u64,
+    staged: u64,
+    commits: u64,
+    failed_commits: u64,
+    failed_commits_that_are_there: u64,
+    restarts_of_a_store: u64,
+    kills: u64,
+    kept_over_a_kill: u64,
+    refused_and_there: u64,
 }
 
 impl Tally {
-    fn faults(&self) -> [(&'static str, u64); 27] {
+    fn faults(&self) -> [(&'static str, u64); 35] {
         [
             ("a publish", self.published),
             ("a delivery", self.delivered),
@@ -123,6 +141,14 @@ impl Tally {
             ("a new epoch", self.new_epochs),
             ("a member", self.members_told),
             ("a head", self.heads),
+            ("a publish that waits for its commit", self.staged),
+            ("a commit", self.commits),
+            ("a commit that fails", self.failed_commits),
+            ("a commit that fails and is there", self.failed_commits_that_are_there),
+            ("a planned restart with a store", self.restarts_of_a_store),
+            ("a kill", self.kills),
+            ("a message that is kept over a kill", self.kept_over_a_kill),
+            ("a message that was refused and is there after a kill", self.refused_and_there),
         ]
     }
 
@@ -155,6 +181,14 @@ impl Tally {
             (&mut self.new_epochs, other.new_epochs),
             (&mut self.members_told, other.members_told),
             (&mut self.heads, other.heads),
+            (&mut self.staged, other.staged),
+            (&mut self.commits, other.commits),
+            (&mut self.failed_commits, other.failed_commits),
+            (&mut self.failed_commits_that_are_there, other.failed_commits_that_are_there),
+            (&mut self.restarts_of_a_store, other.restarts_of_a_store),
+            (&mut self.kills, other.kills),
+            (&mut self.kept_over_a_kill, other.kept_over_a_kill),
+            (&mut self.refused_and_there, other.refused_and_there),
         ] {
             *sum += one;
         }
@@ -171,8 +205,15 @@ struct World {
     epoch: Epoch,
     cores: Vec<Core>,
     model: Vec<Model>,
-    /// The highest offset that a channel had lost when it was forgotten.
-    forgotten_to: u64,
+    /// The highest offset that a channel had lost when it was forgotten: one in memory, a durable one.
+    forgotten_to: [u64; 2],
+    /// Every offset that was ever given in this epoch.
+    given: HashSet<u64>,
+    disk: Option<Disk>,
+    /// A commit on its way.
+    flight: Option<Arc<Commit>>,
+    /// Channel and content of what waits for a commit.
+    waiting: HashMap<Ticket, (usize, u64)>,
     clients: Vec<Client>,
     keys: u64,
     tally: Tally,
@@ -185,6 +226,72 @@ struct Core {
     requests: VecDeque<Request>,
     /// Which channels it has been told of, and what it was told they lost.
     known: Vec<Option<u64>>,
+}
+
+/// A store, as far as the sequencer can tell: what its commits have left.
+#[derive(Default)]
+struct Disk {
+    messages: BTreeMap<(Name, u64), Stored>,
+    lost: BTreeMap<Name, u64>,
+    forgotten_to: u64,
+    ceiling: u64,
+    durability: Box<str>,
+}
+
+impl Disk {
+    fn apply(&mut self, commit: &Commit) {
+        assert!(!commit.early, "nothing is acknowledged early here");
+        (self.ceiling, self.forgotten_to) = (commit.ceiling, commit.forgotten_to);
+        self.durability.clone_from(&commit.durability);
+        for place in &commit.void {
+            self.messages.remove(place);
+        }
+        for (name, to) in &commit.lost {
+            self.messages.retain(|(other, offset), _| other != name || offset > to);
+            self.lost.insert(name.clone(), *to);
+        }
+        for name in &commit.forgotten {
+            self.lost.remove(name);
+        }
+        for stored in &commit.messages {
+            let place = (stored.message.channel.clone(), stored.message.offset);
+            assert!(!self.messages.contains_key(&place), "an offset is given once");
+            self.messages.insert(place, stored.clone());
+        }
+    }
+
+    /// What is there after an end without warning.
+    fn saved(&self, epoch: Epoch) -> Saved {
+        let mut channels: Vec<SavedChannel> = Vec::new();
+        for ((name, _), stored) in &self.messages {
+            if channels.last().is_none_or(|last| last.name != *name) {
+                let lost_to = self.lost.get(name).copied().unwrap_or(self.forgotten_to);
+                channels.push(SavedChannel {
+                    name: name.clone(),
+                    lost_to,
+                    durable: true,
+                    messages: Vec::new(),
+                });
+            }
+            let last = channels.last_mut().expect("pushed above");
+            last.messages.push(stored.clone());
+        }
+        for (name, lost_to) in &self.lost {
+            if channels.iter().all(|channel| channel.name != *name) {
+                let (name, lost_to) = (name.clone(), *lost_to);
+                channels.push(SavedChannel { name, lost_to, durable: true, messages: Vec::new() });
+            }
+        }
+        channels.sort_by_key(|channel| channel.messages.last().map(|stored| stored.message.offset));
+        Saved {
+            epoch,
+            newest: self.ceiling,
+            forgotten_to: self.ceiling,
+            durable_forgotten_to: self.forgotten_to,
+            durability: self.durability.clone(),
+            channels,
+        }
+    }
 }
 
 /// All messages of a channel, ever.
@@ -264,20 +371,34 @@ struct Read {
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let texts = ["a/1", "a/2", "s/1", "s/2", "l/1", "b/1", "t/1", "p/1", "x"];
+        let texts = ["a/1", "a/2", "s/1", "s/2", "l/1", "b/1", "t/1", "p/1", "x", "d/1", "d/2"];
         let names: Vec<Name> =
             texts.iter().map(|text| Name::parse(text.as_bytes()).expect("a name")).collect();
-        let rules = Arc::new(some_rules(&mut random));
+        let mut disk = seed.is_multiple_of(2).then(Disk::default);
+        let rules = Arc::new(some_rules(&mut random, disk.is_some()));
         let cores = [1, 1, 2, 2, 3, 4][random.below(6) as usize];
         let epoch = Epoch(random.next());
+        let now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
+        let sequencer = match &mut disk {
+            Some(disk) => {
+                let saved = disk.saved(epoch);
+                disk.ceiling = CEILING;
+                Sequencer::restore(now, saved, CEILING, Arc::clone(&rules), cores)
+            }
+            None => Sequencer::new(epoch, Arc::clone(&rules), cores),
+        };
         Self {
             seed,
-            now: Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 },
-            sequencer: Sequencer::new(epoch, Arc::clone(&rules), cores),
+            now,
+            sequencer,
+            disk,
+            flight: None,
+            waiting: HashMap::new(),
             epoch,
             cores: (0..cores).map(|core| Core::new(core, epoch, &rules)).collect(),
             model: (0..CHANNELS).map(|_| Model::default()).collect(),
-            forgotten_to: 0,
+            forgotten_to: [0; 2],
+            given: HashSet::new(),
             clients: Vec::new(),
             keys: 0,
             tally: Tally::default(),
@@ -303,9 +424,13 @@ impl World {
             98 => self.reloads(),
             _ => match self.random.below(4) {
                 0 => self.restarts(),
+                1 if self.disk.is_some() => self.is_killed(),
                 1 => self.loses_its_epoch(),
                 _ => self.publishes(),
             },
+        }
+        if self.disk.is_some() && self.random.below(4) == 0 {
+            self.commits();
         }
     }
 
@@ -324,11 +449,19 @@ impl World {
                 flags: Flags::default(),
                 key: None,
             };
-            let published = self.sequencer.publish(self.now, draft).expect("it is within limits");
-            let Published { position, .. } = published.done().expect("no store is waited for");
-            assert_eq!(position.epoch, self.epoch);
-            self.tally.published += 1;
-            self.records(channel, position.offset, hash);
+            match self.sequencer.publish(self.now, draft).expect("it is within limits") {
+                Publishing::Done(Published { position, .. }) => {
+                    assert!(self.disk.is_none() || channel < DURABLE, "it waits for its commit");
+                    assert_eq!(position.epoch, self.epoch);
+                    self.tally.published += 1;
+                    self.records(channel, position.offset, hash);
+                }
+                Publishing::Waits(ticket) => {
+                    assert!(self.disk.is_some() && channel >= DURABLE, "no store is waited for");
+                    self.tally.staged += 1;
+                    self.waiting.insert(ticket, (channel, hash));
+                }
+            }
             let before: Vec<usize> = self.model.iter().map(|model| model.evicted).collect();
             self.looks();
             for (other, before) in before.into_iter().enumerate() {
@@ -345,7 +478,76 @@ impl World {
         }
     }
 
+    /// A commit begins, or ends as it likes.
+    fn commits(&mut self) {
+        let Some(commit) = self.flight.take() else {
+            self.flight = self.takes_commit(self.now);
+            return;
+        };
+        match self.random.below(8) {
+            0 => {
+                self.tally.failed_commits += 1;
+                self.hears_of_commit(&commit, Err(Refusal::NotStored));
+            }
+            1 => {
+                self.tally.failed_commits_that_are_there += 1;
+                self.disk.as_mut().expect("it commits").apply(&commit);
+                self.hears_of_commit(&commit, Err(Refusal::NoSpace));
+            }
+            _ => {
+                self.tally.commits += 1;
+                self.disk.as_mut().expect("it commits").apply(&commit);
+                self.hears_of_commit(&commit, Ok(()));
+                self.nothing_refused_is_stored();
+            }
+        }
+    }
+
+    /// A commit that is done takes back what those before it have left though they failed.
+    fn nothing_refused_is_stored(&self) {
+        for (name, offset) in self.disk.iter().flat_map(|disk| disk.messages.keys()) {
+            let channel = self.names.iter().position(|one| one == name).expect("a known name");
+            let known = self.model[channel].records.iter().any(|record| record.offset == *offset);
+            assert!(known, "seed {}: {offset} in {name} was refused, and is stored", self.seed);
+        }
+    }
+
+    fn takes_commit(&mut self, moment: Now) -> Option<Arc<Commit>> {
+        let commit = self.sequencer.take_commit(moment)?;
+        for Stored { message, .. } in &commit.messages {
+            let new = self.given.insert(message.offset);
+            assert!(new, "seed {}: {} is given twice", self.seed, message.offset);
+        }
+        Some(commit)
+    }
+
+    fn hears_of_commit(&mut self, commit: &Commit, outcome: Result<(), Refusal>) {
+        for (ticket, result) in self.sequencer.committed(self.now, outcome) {
+            let (channel, hash) = self.waiting.remove(&ticket).expect("somebody waits for it");
+            assert_eq!(result.map(drop), outcome, "seed {}", self.seed);
+            if let Ok(Published { position, .. }) = result {
+                let offset = position.offset;
+                let stored = commit.messages.iter().find(|stored| stored.message.offset == offset);
+                // Its time is that of its commit's beginning.
+                let unix_ms = stored.expect("it was in the commit").message.unix_ms;
+                self.model[channel].records.push(Record { offset, unix_ms, hash });
+            }
+        }
+        self.looks();
+    }
+
+    /// Everything is stored that is due at a moment.
+    fn stores_all(&mut self, moment: Now) {
+        loop {
+            let taken = self.flight.take().or_else(|| self.takes_commit(moment));
+            let Some(commit) = taken else { return };
+            self.disk.as_mut().expect("it commits").apply(&commit);
+            self.hears_of_commit(&commit, Ok(()));
+        }
+    }
+
     fn records(&mut self, channel: usize, offset: u64, hash: u64) {
+        assert!(self.given.insert(offset), "seed {}: {offset} is given twice", self.seed);
         let record = Record { offset, unix_ms: self.now.unix_ms, hash };
         self.model[channel].records.push(record);
     }
@@ -365,20 +567,22 @@ impl World {
         }
         assert_eq!(memory, self.sequencer.memory());
         // A publish makes its channel before it takes memory from others.
+        let kind = |channel: usize| usize::from(self.disk.is_some() && channel >= DURABLE);
         for (channel, model) in self.model.iter_mut().enumerate() {
             if !model.exists && self.sequencer.info(&self.names[channel]).is_some() {
                 model.exists = true;
-                model.born_lost = self.forgotten_to;
+                model.born_lost = self.forgotten_to[kind(channel)];
             }
         }
         for (channel, model) in self.model.iter_mut().enumerate() {
             if model.exists && self.sequencer.info(&self.names[channel]).is_none() {
                 model.exists = false;
-                self.forgotten_to = self.forgotten_to.max(model.lost_to()).max(model.born_lost);
+                let forgotten_to = &mut self.forgotten_to[kind(channel)];
+                *forgotten_to = (*forgotten_to).max(model.lost_to()).max(model.born_lost);
                 self.tally.forgotten += 1;
             }
         }
-        assert_eq!(self.forgotten_to, self.sequencer.forgotten_to(), "seed {}", self.seed);
+        assert_eq!(self.forgotten_to[0], self.sequencer.forgotten_to(), "seed {}", self.seed);
     }
 
     fn carries_feed(&mut self) {
@@ -677,7 +881,7 @@ impl World {
     }
 
     fn reloads(&mut self) {
-        self.rules = Arc::new(some_rules(&mut self.random));
+        self.rules = Arc::new(some_rules(&mut self.random, self.disk.is_some()));
         self.sequencer.reload(Arc::clone(&self.rules));
         for core in &mut self.cores {
             core.hub.reload(Arc::clone(&self.rules));
@@ -686,20 +890,82 @@ impl World {
         self.tally.reloads += 1;
     }
 
+    /// A planned end: whoever waits for the store is told before it.
     fn restarts(&mut self) {
+        // Also what is not worth a commit of its own.
+        self.stores_all(Now { mono_ns: u64::MAX, ..self.now });
+        self.nothing_refused_is_stored();
+        assert!(self.waiting.is_empty(), "seed {}: nobody waits any more", self.seed);
         let saved = self.sequencer.save();
+        let ceiling = self.disk.as_mut().map_or(u64::MAX, |disk| {
+            disk.ceiling = saved.newest + CEILING;
+            disk.ceiling
+        });
         self.sequencer =
-            Sequencer::restore(self.now, saved, u64::MAX, Arc::clone(&self.rules), self.cores.len());
+            Sequencer::restore(self.now, saved, ceiling, Arc::clone(&self.rules), self.cores.len());
         self.begins_anew();
         self.looks();
         self.tally.restarts += 1;
+        self.tally.restarts_of_a_store += u64::from(self.disk.is_some());
+    }
+
+    /// An end without warning: what was stored is there, and nothing else.
+    fn is_killed(&mut self) {
+        let disk = self.disk.as_mut().expect("only with a store");
+        if let Some(commit) = self.flight.take()
+            && self.random.below(2) == 0
+        {
+            disk.apply(&commit);
+        }
+        let saved = disk.saved(self.epoch);
+        assert!(saved.newest >= self.sequencer.newest().offset, "seed {}: an offset comes again", self.seed);
+        disk.ceiling = saved.newest + CEILING;
+        self.forgotten_to = [saved.forgotten_to, saved.durable_forgotten_to];
+        if saved.durability.is_empty() {
+            // It does not know yet which channels are durable.
+            self.forgotten_to[1] = saved.forgotten_to.max(saved.durable_forgotten_to);
+        }
+        for (channel, model) in self.model.iter_mut().enumerate() {
+            let found = saved.channels.iter().find(|found| found.name == self.names[channel]);
+            let stored: &[Stored] = found.map_or(&[], |found| &found.messages);
+            if channel >= DURABLE {
+                for record in &model.records[model.evicted..] {
+                    let there = stored.iter().any(|stored| stored.message.offset == record.offset);
+                    assert!(there, "seed {}: what was acknowledged is gone: {}", self.seed, record.offset);
+                }
+            }
+            for Stored { message, .. } in stored {
+                if model.records.iter().all(|record| record.offset != message.offset) {
+                    // Nobody was told that it is published, and it is.
+                    let (offset, unix_ms, hash) = (message.offset, message.unix_ms, hash(&message.data));
+                    model.records.push(Record { offset, unix_ms, hash });
+                    self.tally.refused_and_there += 1;
+                }
+            }
+            model.records.sort_by_key(|record| record.offset);
+            // What it had let go of and the store had not is there again.
+            model.evicted = model.records.len() - stored.len();
+            let kept = model.records[model.evicted..].iter().map(|record| record.offset);
+            assert!(kept.eq(stored.iter().map(|stored| stored.message.offset)), "seed {}", self.seed);
+            model.exists = found.is_some();
+            model.born_lost = found.map_or(0, |found| found.lost_to);
+            self.tally.kept_over_a_kill += stored.len() as u64;
+        }
+        self.waiting.clear();
+        let ceiling = disk.ceiling;
+        self.sequencer =
+            Sequencer::restore(self.now, saved, ceiling, Arc::clone(&self.rules), self.cores.len());
+        self.begins_anew();
+        self.looks();
+        self.tally.kills += 1;
     }
 
     fn loses_its_epoch(&mut self) {
         self.epoch = Epoch(self.random.next());
         self.sequencer = Sequencer::new(self.epoch, Arc::clone(&self.rules), self.cores.len());
         self.model = (0..CHANNELS).map(|_| Model::default()).collect();
-        self.forgotten_to = 0;
+        self.forgotten_to = [0; 2];
+        self.given.clear();
         self.begins_anew();
         self.tally.new_epochs += 1;
     }
@@ -727,6 +993,7 @@ impl World {
             turns += 1;
             assert!(turns < 1_000, "seed {}: it never comes to rest", self.seed);
             let mut rests = true;
+            self.stores_all(self.now);
             for number in 0..self.cores.len() {
                 self.takes_requests(number);
                 while !self.cores[number].requests.is_empty() {
@@ -754,6 +1021,7 @@ impl World {
                 break;
             }
         }
+        assert!(self.waiting.is_empty(), "seed {}: a publish was never answered", self.seed);
         for at in 0..self.clients.len() {
             let client = &self.clients[at];
             if client.id.is_none() {
@@ -1017,7 +1285,7 @@ impl Core {
     }
 }
 
-fn some_rules(random: &mut Random) -> Rules {
+fn some_rules(random: &mut Random, durable: bool) -> Rules {
     let mut rules = Rules::default();
     rules.memory_bytes = 1_500 + random.below(6_000);
     rules.default = ChannelRules { messages: 4, age_ms: 20_000, ..ChannelRules::default() };
@@ -1028,6 +1296,7 @@ fn some_rules(random: &mut Random) -> Rules {
     set("l/1", ChannelRules { policy: Overrun::Latest, messages: 1 + random.below(3) as usize, ..base });
     set("b/1", ChannelRules { messages: 50, bytes: 200 + random.below(500), ..base });
     set("t/1", ChannelRules { messages: 50, age_ms: random.below(200), ..base });
+    set("d/*", ChannelRules { durable, messages: 2 + random.below(5) as usize, ..base });
     set("p/1", ChannelRules { presence: random.below(4) > 0, ..base });
     rules
 }
@@ -1062,7 +1331,9 @@ impl Encoder for Plain<'_> {
                 "b/1" => 5,
                 "t/1" => 6,
                 "p/1" => 7,
-                _ => 8,
+                "x" => 8,
+                "d/1" => 9,
+                _ => 10,
             });
         }
     }
