@@ -142,6 +142,13 @@ pub(crate) struct Publish {
     /// Print the answers as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Which server is asked, and in whose name.
+#[derive(Args, Debug)]
+pub(crate) struct Reach {
     /// The server [env: ENCKE_URL] [default: http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", env = "ENCKE_URL", hide_env = true)]
     #[arg(default_value = SERVER_DEFAULT, hide_default_value = true)]
@@ -149,6 +156,12 @@ pub(crate) struct Publish {
     /// A token [env: ENCKE_TOKEN]
     #[arg(long, env = "ENCKE_TOKEN", hide_env = true)]
     pub(crate) token: Option<String>,
+    /// Whom to believe by https [default: the system's roots]; --insecure: anybody
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Believe anybody behind https. Told above, so that the help fits its screen.
+    #[arg(long, hide = true)]
+    pub(crate) insecure: bool,
 }
 
 /// Where `encke serve` listens if it is told nothing else.
@@ -180,13 +193,8 @@ pub(crate) struct Subscribe {
     /// The bytes of the messages and nothing else
     #[arg(long)]
     pub(crate) raw: bool,
-    /// The server [env: ENCKE_URL] [default: http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL", env = "ENCKE_URL", hide_env = true)]
-    #[arg(default_value = SERVER_DEFAULT, hide_default_value = true)]
-    pub(crate) server: String,
-    /// A token [env: ENCKE_TOKEN]
-    #[arg(long, env = "ENCKE_TOKEN", hide_env = true)]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 /// Make a token: who may do what on channels.

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::arguments::Publish;
 use crate::client::refusal::{self, Attempt};
-use crate::client::{self, Answer, Channels, Connection, Request, Server, Trouble};
+use crate::client::{self, Answer, Belief, Channels, Connection, Request, Server, Trouble};
 use crate::{Done, Failure, note, print};
 
 /// A server that is slowed down by its subscribers confirms late; after this, it will not.
@@ -38,7 +38,8 @@ const POSTPONED_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &Publish) -> Done {
     let source = Source::of(arguments)?;
-    let channels = Channels::of([arguments.channel.as_str()], &arguments.server).map_err(Failure::Usage)?;
+    let channels =
+        Channels::of([arguments.channel.as_str()], &arguments.reach.server).map_err(Failure::Usage)?;
     client::end_at_interrupt()?;
     let mut publisher = Publisher::new(arguments, channels);
     match source {
@@ -164,14 +165,17 @@ struct Publisher<'a> {
     arguments: &'a Publish,
     channels: Channels,
     authorization: Option<String>,
+    belief: Belief,
     /// Kept between messages.
     connection: Option<Connection>,
 }
 
 impl<'a> Publisher<'a> {
     fn new(arguments: &'a Publish, channels: Channels) -> Self {
-        let authorization = arguments.token.as_ref().map(|token| format!("Bearer {token}"));
-        Self { arguments, channels, authorization, connection: None }
+        let reach = &arguments.reach;
+        let authorization = reach.token.as_ref().map(|token| format!("Bearer {token}"));
+        let belief = Belief::new(reach.cacert.clone(), reach.insecure);
+        Self { arguments, channels, authorization, belief, connection: None }
     }
 
     /// Publishes each line, in order.
@@ -215,7 +219,7 @@ impl<'a> Publisher<'a> {
         let mut postponed = 0;
         loop {
             let server = &self.channels.server;
-            let answer = ask(server, &mut self.connection, &request)
+            let answer = ask(server, &self.belief, &mut self.connection, &request)
                 .map_err(|trouble| refusal::trouble(server, &trouble))?;
             match (answer.head.status(), answer.head.retry_after()) {
                 (200..=202, _) => return self.tell(&answer),
@@ -244,7 +248,12 @@ impl<'a> Publisher<'a> {
 }
 
 /// Asks over the connection that is kept, or over a new one.
-fn ask(server: &Server, kept: &mut Option<Connection>, request: &Request<'_>) -> Result<Answer, Trouble> {
+fn ask(
+    server: &Server,
+    belief: &Belief,
+    kept: &mut Option<Connection>,
+    request: &Request<'_>,
+) -> Result<Answer, Trouble> {
     if let Some(mut connection) = kept.take() {
         match connection.ask(request, PATIENCE) {
             // The server closes connections that rest, and may have done so just now. If it has published all the
@@ -256,7 +265,7 @@ fn ask(server: &Server, kept: &mut Option<Connection>, request: &Request<'_>) ->
             }
         }
     }
-    let mut connection = Connection::to(server)?;
+    let mut connection = Connection::to(server, belief)?;
     let answer = connection.ask(request, PATIENCE)?;
     *kept = Some(connection).filter(Connection::reusable);
     Ok(answer)

@@ -9,7 +9,7 @@ use encke_wire::method::Method;
 use serde_json::Value;
 
 use crate::arguments::Status;
-use crate::client::{self, Connection, Location, Request, Server};
+use crate::client::{self, Belief, Connection, Location, Request, Server};
 use crate::{Done, Failure, print};
 
 /// An answer of a listener on this machine takes milliseconds; one that takes longer will not come.
@@ -92,7 +92,8 @@ impl Admin {
         let field = authorization.as_deref().map(|value| ("Authorization", value));
         let request =
             Request { method: Method::Get, target: "/api/v1/status", fields: field.as_slice(), body: b"" };
-        let mut connection = Connection::to(&self.server).map_err(|trouble| failed(&trouble))?;
+        let mut connection =
+            Connection::to(&self.server, &Belief::new(None, false)).map_err(|trouble| failed(&trouble))?;
         let answer = connection.ask(&request, PATIENCE).map_err(|trouble| failed(&trouble))?;
         match answer.head.status() {
             200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
@@ -223,13 +224,14 @@ mod tests {
             ("localhost:8081", "localhost:8081", None),
             ("[::1]:8081", "[::1]:8081", None),
             ("http://127.0.0.1:8081", "127.0.0.1:8081", None),
+            ("https://example.com/", "example.com:443", None),
             ("http://127.0.0.1:8081/?token=abc", "127.0.0.1:8081", Some("abc")),
             ("http://127.0.0.1:8081/api/v1/status?x=1&token=abc", "127.0.0.1:8081", Some("abc")),
         ] {
             let admin = Admin::parse(text).unwrap_or_else(|failure| panic!("{failure}"));
             assert_eq!((admin.server.to_string().as_str(), admin.token.as_deref()), (host, token), "{text}");
         }
-        for text in ["", "https://h:1/", "localhost", "a b:1", "http:///x"] {
+        for text in ["", "localhost", "a b:1", "http:///x"] {
             assert!(matches!(Admin::parse(text), Err(Failure::Usage(_))), "{text}");
         }
     }

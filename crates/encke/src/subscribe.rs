@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::Subscribe;
 use crate::client::refusal::{self, Attempt};
-use crate::client::{self, Answer, Channels, Connection, Moment, Request, Trouble};
+use crate::client::{self, Answer, Belief, Channels, Connection, Moment, Request, Trouble};
 use crate::{Done, Failure, note, put};
 
 /// Within this a stream begins, or it will not.
@@ -51,7 +51,7 @@ const EVENT_BYTES_MAX: usize = 64 << 20;
 
 pub(crate) fn run(arguments: &Subscribe) -> Done {
     let names = arguments.channels.iter().map(String::as_str);
-    let channels = Channels::of(names, &arguments.server).map_err(Failure::Usage)?;
+    let channels = Channels::of(names, &arguments.reach.server).map_err(Failure::Usage)?;
     client::end_at_interrupt()?;
     Subscription::new(arguments, channels).run()
 }
@@ -103,6 +103,7 @@ struct Subscription<'a> {
     arguments: &'a Subscribe,
     channels: Channels,
     authorization: Option<String>,
+    belief: Belief,
     printer: Printer,
     /// Everything up to here has been printed.
     position: Option<String>,
@@ -120,10 +121,12 @@ impl<'a> Subscription<'a> {
             (_, true) => Style::Bytes,
             _ => Style::Lines,
         };
+        let reach = &arguments.reach;
         let mut new = Self {
             arguments,
             channels,
-            authorization: arguments.token.as_ref().map(|token| format!("Bearer {token}")),
+            authorization: reach.token.as_ref().map(|token| format!("Bearer {token}")),
+            belief: Belief::new(reach.cacert.clone(), reach.insecure),
             printer: Printer { style, terminal: io::stdout().is_terminal() },
             position: None,
             count: 0,
@@ -186,7 +189,7 @@ impl<'a> Subscription<'a> {
         .collect();
         let request = Request { method: Method::Get, target: &target, fields: &fields, body: b"" };
         let until = client::moment_in(PATIENCE).min(self.give_up);
-        let mut connection = Connection::to(server).map_err(for_now)?;
+        let mut connection = Connection::to(server, &self.belief).map_err(for_now)?;
         let head = connection.begin(&request, until).map_err(for_now)?;
         match head.status() {
             200 if head.is_type("text/event-stream") => Ok(connection),

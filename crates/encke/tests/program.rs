@@ -55,7 +55,7 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["serve", "--backlog", "0"], "0 is not in 1"),
         (&["serve", "one", "two"], "unexpected argument 'two'"),
         (&["status", "--watch", "--json"], "cannot be used with"),
-        (&["status", "https://localhost"], "is no admin listener"),
+        (&["status", "ftp://localhost"], "is no admin listener"),
         (&["completions", "tcsh"], "bash"),
         (&["man", "sevre"], "there are serve, demo, pub"),
         (&["check"], "which file?"),

@@ -185,7 +185,7 @@ fn certified(pair: &CertSettings, notes: &mut Vec<String>) -> io::Result<(Certif
 /// A certificate that ends sooner is told of: 14 days.
 const EXPIRES_SOON_S: i64 = 14 * 24 * 60 * 60;
 
-fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+pub(super) fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     certificates.map_err(|error| pem(path, "certificate", &error))
 }
@@ -199,6 +199,6 @@ fn pem(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> io::Er
     }
 }
 
-fn named(path: &Path, what: &str) -> io::Error {
+pub(super) fn named(path: &Path, what: &str) -> io::Error {
     io::Error::other(format!("tls: {}: {what}", path.display()))
 }

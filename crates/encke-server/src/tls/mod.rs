@@ -5,19 +5,28 @@
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► handshake ─► Transport::Tls: receive, seal
 //! ```
+//! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`].
 
+#[cfg(feature = "tls")]
+mod client;
 mod conn;
 #[cfg(feature = "tls")]
 mod engine;
 #[cfg(feature = "tls")]
 mod identity;
+#[cfg(feature = "tls")]
+mod records;
 #[cfg(not(feature = "tls"))]
 mod without;
 
+use std::fmt;
+
+#[cfg(feature = "tls")]
+pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use identity::Identity;
 #[cfg(not(feature = "tls"))]
-pub use without::Identity;
+pub use without::{ClientSession, Identity, Trust};
 
 #[cfg(feature = "tls")]
 pub(crate) use engine::{Scratch, Tls};
@@ -61,3 +70,44 @@ impl TlsFault {
         }
     }
 }
+
+/// Why a client goes no further.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// The certificate comes from no authority that is believed.
+    Authority,
+    /// The certificate is for others: for whom.
+    Name(Vec<String>),
+    /// The certificate was valid until then, if that is known.
+    Expired(Option<String>),
+    /// The certificate will be valid.
+    TooEarly,
+    /// The certificate or its proof does not hold for another reason.
+    Certificate(String),
+    /// Whatever answers there does not speak TLS.
+    NotTls,
+    /// The server has refused us: its alert.
+    Refused(String),
+    /// The server breaks the rules, or has nothing in common with us.
+    Protocol(String),
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authority => f.write_str("its certificate is signed by no authority that is believed here"),
+            Self::Name(names) if names.is_empty() => f.write_str("its certificate is for no name"),
+            Self::Name(names) => write!(f, "its certificate is for others: {}", names.join(", ")),
+            Self::Expired(None) => f.write_str("its certificate has expired"),
+            Self::Expired(Some(at)) => write!(f, "its certificate has expired ({at})"),
+            Self::TooEarly => f.write_str("its certificate is not valid yet; is the clock right?"),
+            Self::Certificate(why) => write!(f, "its certificate does not hold: {why}"),
+            Self::NotTls => f.write_str("what answers there does not speak TLS"),
+            Self::Refused(alert) => write!(f, "it refuses us by the TLS alert {alert}"),
+            Self::Protocol(why) => write!(f, "TLS with it does not go on: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Distrust {}

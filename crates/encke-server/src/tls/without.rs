@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::path::Path;
 
 use encke_io::{Fault, Segment};
 
-use super::{Opened, TlsFault};
+use super::{Distrust, Opened, TlsFault};
 use crate::settings::TlsSettings;
 
 /// Who a listener says it is: nobody, in this build.
@@ -95,5 +96,89 @@ impl Tls {
 
     pub(crate) fn keep_partial(&mut self, _: Vec<u8>) {
         match self.none {}
+    }
+}
+
+/// Whom a client would believe.
+#[derive(Clone)]
+pub struct Trust(Infallible);
+
+impl Trust {
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_system() -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this build is without TLS (cargo feature `tls`)"))
+    }
+
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_file(_: &Path) -> io::Result<Self> {
+        Self::of_system()
+    }
+
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_anybody() -> io::Result<Self> {
+        Self::of_system()
+    }
+
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn session(&self, _: &str) -> Result<ClientSession, Distrust> {
+        match self.0 {}
+    }
+}
+
+/// A client's side of TLS: there is none.
+pub struct ClientSession(Infallible);
+
+impl ClientSession {
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn open(&mut self, _: &mut [u8], _: &mut Vec<u8>) -> Result<(), Distrust> {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn output(&mut self, _: &mut Vec<u8>) {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn seal(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Distrust> {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn finish(&mut self, _: &mut Vec<u8>) {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_established(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_ended(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_resumed(&self) -> bool {
+        match self.0 {}
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             (&["http://h:1/push/a", "http://h:1/push/b"], "8080", "h:1", "/push/a,b"),
             (&["http://h:1/push/a", "b"], "h:1", "h:1", "/push/a,b"),
             (&["http://h:1/live/a", "b"], "h:1/live", "h:1", "/live/a,b"),
+            (&["https://h/push/a", "https://h:443/push/b"], "8080", "h:443", "/push/a,b"),
             (&["h:1/anything/at/all?x=1"], "8080", "h:1", "/anything/at/all?x=1"),
         ] {
             assert_eq!(of(names, server), Ok((at.into(), target.into())), "{names:?} at {server}");
@@ -138,7 +139,7 @@ mod tests {
             (&["unix:/s"], "names no channel"),
             (&["http://h:1/push/a", "http://h:2/push/b"], "one server"),
             (&["http://h:1/push/a", "http://h:1/live/b"], "share a stream"),
-            (&["https://h/push/a"], "comes with TLS"),
+            (&["https://h:1/push/a", "http://h:1/push/b"], "one server"),
         ] {
             let error = of(names, "8080").expect_err("refused");
             assert!(error.contains(said), "{names:?}: {error}");

@@ -15,20 +15,25 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use encke_server::Distrust;
 use encke_wire::http1::{
     self, BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
 };
 use encke_wire::method::Method;
 
 use super::location::Server;
-use super::{Moment, now};
+use super::secure::{Belief, Secure};
+use super::{Moment, moment_in, now};
 
 /// A connection that takes longer than this will not come: a packet that was lost is sent again after 1 s and
 /// after 3 s.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
+/// A TLS handshake that takes longer than this will not end.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
 /// Bytes taken from the socket at once.
-const READ_BYTES: usize = 16 * 1024;
+pub(super) const READ_BYTES: usize = 16 * 1024;
 
 /// Bytes of an answer that is held whole: a status has some 10 KiB, an answer to a message 100 B.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -86,6 +91,10 @@ pub(crate) enum Trouble {
     Unknown(io::Error),
     /// No connection.
     Unreachable(io::Error),
+    /// There is nobody to believe.
+    NoBelief(io::Error),
+    /// No connection by TLS.
+    Distrusted(Distrust),
     /// The connection ended before the answer did: by an error, or in order.
     Lost(Option<io::Error>),
     /// Nothing came until the moment that was named.
@@ -99,26 +108,19 @@ pub(crate) enum Trouble {
 }
 
 impl Connection {
-    /// Connects to a server.
+    /// Connects to a server; `belief` is asked where it speaks TLS.
     ///
     /// # Errors
-    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`].
-    pub(crate) fn to(server: &Server) -> Result<Self, Trouble> {
+    /// [`Trouble::Unknown`] or [`Trouble::Unreachable`]; by TLS also [`Trouble::NoBelief`], [`Trouble::Distrusted`], or
+    /// it ends or falls silent in the handshake.
+    pub(crate) fn to(server: &Server, belief: &Belief) -> Result<Self, Trouble> {
         let stream = match server {
             Server::Unix(path) => Stream::Unix(UnixStream::connect(path).map_err(Trouble::Unreachable)?),
-            Server::Inet(host, port) => {
-                let addresses = (host.as_str(), *port).to_socket_addrs().map_err(Trouble::Unknown)?;
-                let mut stream = Err(Trouble::Unknown(io::ErrorKind::NotFound.into()));
-                for address in addresses {
-                    stream = TcpStream::connect_timeout(&address, CONNECT_TIME).map_err(Trouble::Unreachable);
-                    if stream.is_ok() {
-                        break;
-                    }
-                }
-                let stream = stream?;
-                // Head and body leave in one write; nothing is gained by waiting for more.
-                let _only_slower = stream.set_nodelay(true);
-                Stream::Tcp(stream)
+            Server::Inet(host, port) => Stream::Tcp(connected(host, *port)?),
+            Server::Secure(host, port) => {
+                let socket = connected(host, *port)?;
+                let secure = Secure::with(host, socket, belief, moment_in(HANDSHAKE_TIME))?;
+                Stream::Secure(Box::new(secure))
             }
         };
         Ok(Self {
@@ -289,9 +291,7 @@ impl Connection {
             let waited = left(until).and_then(|left| {
                 let read =
                     self.stream.wait_at_most(left).and_then(|()| self.stream.read(&mut self.input[before..]));
-                read.map_err(
-                    |error| if timed_out(&error) { Trouble::Silent } else { Trouble::Lost(Some(error)) },
-                )
+                read.map_err(Trouble::of)
             });
             match waited {
                 Err(Trouble::Lost(Some(error))) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -327,7 +327,33 @@ impl Head {
     }
 }
 
+/// A connection to the first of a name's addresses that takes it.
+fn connected(host: &str, port: u16) -> Result<TcpStream, Trouble> {
+    let addresses = (host, port).to_socket_addrs().map_err(Trouble::Unknown)?;
+    let mut stream = Err(Trouble::Unknown(io::ErrorKind::NotFound.into()));
+    for address in addresses {
+        stream = TcpStream::connect_timeout(&address, CONNECT_TIME).map_err(Trouble::Unreachable);
+        if stream.is_ok() {
+            break;
+        }
+    }
+    let stream = stream?;
+    // Head and body leave in one write; nothing is gained by waiting for more.
+    let _only_slower = stream.set_nodelay(true);
+    Ok(stream)
+}
+
 impl Trouble {
+    /// What an error of a socket, or of the TLS upon it, means.
+    pub(super) fn of(error: io::Error) -> Self {
+        match error.downcast::<Distrust>() {
+            Ok(distrust) => Self::Distrusted(distrust),
+            Err(error) if timed_out(&error) => Self::Silent,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Self::Lost(None),
+            Err(error) => Self::Lost(Some(error)),
+        }
+    }
+
     /// Whether the server had closed a connection that it found idle: then what was asked may be asked again.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
@@ -347,6 +373,16 @@ impl fmt::Display for Trouble {
                 }
                 _ => write!(f, "no connection: {error}"),
             },
+            Self::NoBelief(error) => {
+                write!(f, "{error}; --cacert FILE names an authority, $SSL_CERT_FILE a list of them")
+            }
+            Self::Distrusted(distrust @ Distrust::Authority) => {
+                write!(f, "{distrust}; --cacert FILE names its authority, --insecure believes anybody")
+            }
+            Self::Distrusted(distrust @ Distrust::NotTls) => {
+                write!(f, "{distrust}; is it http:// without s?")
+            }
+            Self::Distrusted(distrust) => distrust.fmt(f),
             Self::Lost(Some(error)) => write!(f, "the connection broke: {error}"),
             Self::Lost(None) => f.write_str("the server closed the connection before it had answered"),
             Self::Silent => f.write_str("the server has stopped answering"),
@@ -366,7 +402,7 @@ impl fmt::Display for Trouble {
 }
 
 /// Time until a moment.
-fn left(until: Moment) -> Result<Duration, Trouble> {
+pub(super) fn left(until: Moment) -> Result<Duration, Trouble> {
     match until.saturating_sub(now()) {
         0 => Err(Trouble::Silent),
         // Sockets count in microseconds, and 0 would mean for ever.
@@ -378,19 +414,22 @@ fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A socket of either family.
+/// A socket of any kind.
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Secure(Box<Secure>),
 }
 
 impl Stream {
     /// Limits the wait of each read and write that follows.
     fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        let tcp = |stream: &TcpStream| {
+            stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
+        };
         match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
-            }
+            Self::Tcp(stream) => tcp(stream),
+            Self::Secure(stream) => tcp(stream.socket()),
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time)))
             }
@@ -403,6 +442,7 @@ impl Read for Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
+            Self::Secure(stream) => stream.read(buffer),
         }
     }
 }
@@ -412,6 +452,7 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
+            Self::Secure(stream) => stream.write(bytes),
         }
     }
 
@@ -452,6 +493,10 @@ mod tests {
         (Server::Inet("127.0.0.1".into(), address.port()), asked)
     }
 
+    fn belief() -> Belief {
+        Belief::new(None, false)
+    }
+
     const PATIENCE: Duration = Duration::from_secs(30);
     const GET: Request<'_> =
         Request { method: Method::Get, target: "/x?y", fields: &[("A", "b")], body: b"" };
@@ -469,7 +514,7 @@ mod tests {
             cuts.push(answer.iter().map(|byte| vec![*byte]).collect());
             for pieces in cuts {
                 let (server, asked) = server(vec![pieces]);
-                let mut connection = Connection::to(&server).expect("it listens");
+                let mut connection = Connection::to(&server, &belief()).expect("it listens");
                 let got = connection.ask(&GET, PATIENCE).unwrap_or_else(|trouble| panic!("{trouble}"));
                 assert_eq!(String::from_utf8_lossy(&got.body), body);
                 assert_eq!(got.head.field("x-y"), Some("z"));
@@ -487,7 +532,7 @@ mod tests {
         let short = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1".to_vec();
         let last = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n2".to_vec();
         let (server, asked) = server(vec![vec![short.clone()], vec![short], vec![last]]);
-        let mut connection = Connection::to(&server).expect("it listens");
+        let mut connection = Connection::to(&server, &belief()).expect("it listens");
         for (body, reusable) in [(b"1", true), (b"1", true), (b"2", false)] {
             let answer = connection.ask(&GET, PATIENCE).unwrap_or_else(|trouble| panic!("{trouble}"));
             assert_eq!((&answer.body[..], connection.reusable()), (&body[..], reusable));
@@ -506,7 +551,7 @@ mod tests {
             (b"SSH-2.0-OpenSSH_9.2\r\n", "is it a web server?"),
         ] {
             let (server, _asked) = server(vec![vec![answer.to_vec()]]);
-            let mut connection = Connection::to(&server).expect("it listens");
+            let mut connection = Connection::to(&server, &belief()).expect("it listens");
             let trouble = connection.ask(&GET, PATIENCE).err().expect("no answer").to_string();
             assert!(trouble.contains(said), "{}: {trouble}", String::from_utf8_lossy(answer));
         }
@@ -516,17 +561,18 @@ mod tests {
     fn what_nobody_answers_and_what_cannot_be_sent_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = Server::Inet("127.0.0.1".into(), listener.local_addr().expect("bound").port());
-        let mut connection = Connection::to(&server).expect("it listens");
+        let mut connection = Connection::to(&server, &belief()).expect("it listens");
         let silent = connection.ask(&GET, Duration::from_millis(1)).err().expect("nobody answers");
         assert!(matches!(silent, Trouble::Silent), "{silent}");
         let fields = &[("Encke-Event", "a\r\nb")];
         let field = connection.ask(&Request { fields, ..GET }, PATIENCE).err().expect("not sent");
         assert!(field.to_string().contains("Encke-Event"), "{field}");
         drop((listener, connection));
-        let refused = Connection::to(&server).err().expect("nobody listens");
+        let refused = Connection::to(&server, &belief()).err().expect("nobody listens");
         assert!(refused.to_string().contains("is the server running?"), "{refused}");
-        let missing =
-            Connection::to(&Server::Unix("/nonexistent/socket".into())).err().expect("no such file");
+        let missing = Connection::to(&Server::Unix("/nonexistent/socket".into()), &belief())
+            .err()
+            .expect("no such file");
         assert!(missing.to_string().contains("is the server running?"), "{missing}");
     }
 }

@@ -1,4 +1,5 @@
-//! Where a server is, as people write it: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`, `unix:PATH`.
+//! Where a server is, as people write it: `8080`, `HOST:PORT`, `http://HOST:PORT/PATH?QUERY`,
+//! `https://…`, `unix:PATH`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,12 +19,15 @@ pub(crate) struct Location {
 pub(crate) enum Server {
     /// Host name or address, without the brackets of IPv6, and port.
     Inet(String, u16),
+    /// The same, by TLS.
+    Secure(String, u16),
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
-/// What `http://HOST/` means (RFC 9110 §4.2.1).
+/// What `http://HOST/` and `https://HOST/` mean (RFC 9110 §4.2).
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 impl Location {
     /// Reads what was typed.
@@ -35,20 +39,18 @@ impl Location {
             let server = Server::Unix(path.into());
             return Ok(Self { server, path: String::new(), query: None });
         }
-        if text.starts_with("https:") {
-            return Err(format!(
-                "`{text}`: https is not spoken yet, it comes with TLS; name the server's plain http address"
-            ));
-        }
         let wrong = || {
-            format!("`{text}` is no address of a server; expected http://HOST:PORT/, HOST:PORT or unix:PATH")
+            format!(
+                "`{text}` is no address of a server; expected http://HOST:PORT/, https://HOST/, HOST:PORT or unix:PATH"
+            )
         };
         // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
         }
-        let written = text.strip_prefix("http://");
-        let rest = written.unwrap_or(text);
+        let secure = text.strip_prefix("https://");
+        let plain = text.strip_prefix("http://");
+        let rest = secure.or(plain).unwrap_or(text);
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (path, query) = match behind.split_once('?') {
@@ -58,49 +60,50 @@ impl Location {
         if authority.contains('@') {
             return Err(format!("`{text}` names a user; a token is given by --token or $ENCKE_TOKEN"));
         }
-        let server = Server::parse(authority, written.is_some()).ok_or_else(wrong)?;
+        let port_default = secure.map(|_| HTTPS_PORT).or(plain.map(|_| HTTP_PORT));
+        let (host, port) = host_and_port(authority, port_default).ok_or_else(wrong)?;
+        let server = if secure.is_some() { Server::Secure(host, port) } else { Server::Inet(host, port) };
         Ok(Self { server, path: path.to_owned(), query })
     }
 }
 
-impl Server {
-    /// `HOST:PORT`, `:PORT`, `PORT`; behind `http://` also `HOST`.
-    fn parse(authority: &str, port_may_be_missing: bool) -> Option<Self> {
-        let port = |digits: &str| {
-            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            plain.then(|| digits.parse::<u16>().ok()).flatten()
-        };
-        if let Some(number) = port(authority) {
-            return Some(Self::Inet("127.0.0.1".into(), number));
-        }
-        let (host, number) = match authority.strip_prefix('[') {
-            Some(inner) => {
-                let (address, behind) = inner.split_once(']')?;
-                address.parse::<std::net::Ipv6Addr>().ok()?;
-                (address, if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
-            }
-            None => match authority.rsplit_once(':') {
-                Some(("", digits)) => ("127.0.0.1", Some(digits)),
-                Some((host, digits)) => (host, Some(digits)),
-                None => (authority, None),
-            },
-        };
-        let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        if host.is_empty() || (!authority.starts_with('[') && !host.bytes().all(name)) {
-            return None;
-        }
-        let number = match number {
-            Some(digits) => port(digits)?,
-            None if port_may_be_missing => HTTP_PORT,
-            None => return None,
-        };
-        Some(Self::Inet(host.to_owned(), number))
+/// `HOST:PORT`, `:PORT`, `PORT`; where there is a default, also `HOST`.
+fn host_and_port(authority: &str, port_default: Option<u16>) -> Option<(String, u16)> {
+    let port = |digits: &str| {
+        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| digits.parse::<u16>().ok()).flatten()
+    };
+    if let Some(number) = port(authority) {
+        return Some(("127.0.0.1".into(), number));
     }
+    let (host, number) = match authority.strip_prefix('[') {
+        Some(inner) => {
+            let (address, behind) = inner.split_once(']')?;
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            (address, if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) })
+        }
+        None => match authority.rsplit_once(':') {
+            Some(("", digits)) => ("127.0.0.1", Some(digits)),
+            Some((host, digits)) => (host, Some(digits)),
+            None => (authority, None),
+        },
+    };
+    let name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if host.is_empty() || (!authority.starts_with('[') && !host.bytes().all(name)) {
+        return None;
+    }
+    let number = match number {
+        Some(digits) => port(digits)?,
+        None => port_default?,
+    };
+    Some((host.to_owned(), number))
+}
 
+impl Server {
     /// The value of `Host`. A Unix socket has no name; the one that stands for this machine opens what is open to it.
     pub(crate) fn authority(&self) -> String {
         match self {
-            Self::Inet(..) => self.to_string(),
+            Self::Inet(..) | Self::Secure(..) => self.to_string(),
             Self::Unix(_) => "localhost".into(),
         }
     }
@@ -109,8 +112,10 @@ impl Server {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Inet(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Inet(host, port) => write!(f, "{host}:{port}"),
+            Self::Inet(host, port) | Self::Secure(host, port) if host.contains(':') => {
+                write!(f, "[{host}]:{port}")
+            }
+            Self::Inet(host, port) | Self::Secure(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -129,6 +134,8 @@ mod tests {
             ("[::1]:8080", "[::1]:8080", "", None),
             ("http://example.com", "example.com:80", "", None),
             ("http://[::1]/", "[::1]:80", "/", None),
+            ("https://example.com/push/news", "example.com:443", "/push/news", None),
+            ("https://[::1]:8443", "[::1]:8443", "", None),
             ("http://h:1/push/a,b?since=all&x=/?#top", "h:1", "/push/a,b", Some("since=all&x=/?")),
             ("h:1?token=x", "h:1", "", Some("token=x")),
             ("h:1/push/news", "h:1", "/push/news", None),
@@ -139,6 +146,8 @@ mod tests {
             assert_eq!((found.path.as_str(), found.query.as_deref()), (path, query), "{text}");
         }
         assert_eq!(Server::Unix("/s".into()).authority(), "localhost");
+        let secure = Location::parse("https://h/").expect("a server").server;
+        assert_eq!(secure, Server::Secure("h".into(), 443));
     }
 
     #[test]
@@ -157,7 +166,7 @@ mod tests {
             ("http://[zz]:1/", "is no address"),
             ("ftp://h:1/", "is no address"),
             ("unix:", "is no address"),
-            ("https://h/", "comes with TLS"),
+            ("https:h:1/", "is no address"),
             ("http://user@h/", "--token"),
         ] {
             let error = Location::parse(text).expect_err(text);

@@ -1,7 +1,7 @@
 //! A client of Encke's own servers, for the sub-commands that talk to one that runs: HTTP/1.1, blocking, one
 //! connection, one request at a time.
 //!
-//! It is no browser: it follows no redirects, keeps no cookies and no cache, and speaks plain `http` only.
+//! It is no browser: it follows no redirects, keeps no cookies and no cache, and speaks `http` and `https`.
 //!
 //! ```text
 //!  what was typed ─► Location ─► Server ─ connect ─► Connection ─ ask ───► Answer, whole
@@ -15,6 +15,7 @@ mod channels;
 mod connection;
 mod location;
 pub(crate) mod refusal;
+mod secure;
 
 use std::sync::mpsc;
 use std::thread;
@@ -26,6 +27,7 @@ use encke_io::host::{self, Signal, Signals};
 pub(crate) use channels::Channels;
 pub(crate) use connection::{Answer, Connection, Request, Trouble};
 pub(crate) use location::{Location, Server};
+pub(crate) use secure::Belief;
 
 use crate::{Failure, INTERRUPTED};
 

@@ -110,7 +110,9 @@ impl Running {
             let line = greeting.lines().find_map(|line| line.strip_prefix(&start));
             line.unwrap_or_default().trim().to_owned()
         };
-        let site = told("site").trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let site = told("site");
+        let (_, site) = site.split_once("://").unwrap_or_default();
+        let site = site.trim_end_matches('/').to_owned();
         let admin = told("admin");
         Self { child, site, admin, greeting, errors: Some(errors), output }
     }

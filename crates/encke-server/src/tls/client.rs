@@ -1,0 +1,400 @@
+//! TLS from the other end: whom a client believes ([`Trust`]), and a connection of it ([`ClientSession`]).
+//!
+//! It is here, and not with the clients, because whoever serves asks others, too, and so that rustls enters at one
+//! crate. It knows no socket: those who have one bring the bytes.
+//!
+//! ```text
+//!  Trust ─ session("example.com") ─► ClientSession   output: its hello
+//!                                     open ◄── what has arrived; output: what TLS has to say to that
+//!                                       … until is_established: then seal and open carry plaintext
+//!                                     finish ─► farewell
+//! ```
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, RootCertStore,
+    SignatureScheme, version,
+};
+use x509_parser::time::ASN1Time;
+
+use super::records::Records;
+use super::{Distrust, identity};
+
+/// Whom a client believes to be who they say they are. Cheap to clone; sessions made by one resume each other.
+#[derive(Clone)]
+pub struct Trust {
+    config: Arc<ClientConfig>,
+}
+
+/// A client's side of TLS on one connection, HTTP/1.1 within.
+pub struct ClientSession {
+    records: Records<UnbufferedClientConnection>,
+}
+
+impl Trust {
+    /// Believes whom the system believes, or `$SSL_CERT_FILE` and `$SSL_CERT_DIR` name.
+    ///
+    /// # Errors
+    /// The system knows no authority at all.
+    pub fn of_system() -> io::Result<Self> {
+        let known = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        // Systems carry a few that are too old or too odd to be read.
+        let (taken, _odd) = roots.add_parsable_certificates(known.certs);
+        if taken == 0 {
+            let why = known.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+            return Err(io::Error::other(format!("the system knows no authority{why}")));
+        }
+        Self::of_roots(roots)
+    }
+
+    /// Believes the authorities in a file (PEM), and nobody else.
+    ///
+    /// # Errors
+    /// The file cannot be read, or there is no authority in it.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for authority in identity::chain(path)? {
+            let added = roots.add(authority);
+            added.map_err(|error| identity::named(path, &format!("no authority: {error}")))?;
+        }
+        Self::of_roots(roots)
+    }
+
+    /// Believes everybody, so that nobody knows whom it talks to: for trying things out.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn of_anybody() -> io::Result<Self> {
+        Self::by(Arc::new(Anybody(provider())))
+    }
+
+    fn of_roots(roots: RootCertStore) -> io::Result<Self> {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        Self::by(verifier.build().map_err(io::Error::other)?)
+    }
+
+    fn by(verifier: Arc<dyn ServerCertVerifier>) -> io::Result<Self> {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .map_err(io::Error::other)?;
+        // Its "danger" is that of `Anybody`, which has to be asked for by name.
+        let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// A session with the server of that name or address (IPv6 without brackets); its hello is its first output.
+    ///
+    /// # Errors
+    /// No certificate can be for such a name.
+    pub fn session(&self, host: &str) -> Result<ClientSession, Distrust> {
+        let wrong = |error: &dyn fmt::Display| Distrust::Protocol(format!("`{host}`: {error}"));
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| wrong(&error))?;
+        let session =
+            UnbufferedClientConnection::new(Arc::clone(&self.config), name).map_err(|error| wrong(&error))?;
+        let mut new = ClientSession { records: Records::new(session) };
+        new.open(&mut [], &mut Vec::new())?;
+        Ok(new)
+    }
+}
+
+impl ClientSession {
+    /// Opens what has arrived, in place: plaintext is appended to `plain`. There may be output, also after an error: an
+    /// alert.
+    ///
+    /// # Errors
+    /// It cannot go on.
+    pub fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), Distrust> {
+        self.records.open(arrived, plain).map(drop).map_err(Distrust::of)
+    }
+
+    /// Moves what TLS itself has to say to the end of `out`; it goes before anything that is sealed later.
+    pub fn output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut std::mem::take(&mut self.records.control));
+    }
+
+    /// Appends plaintext as records.
+    ///
+    /// # Errors
+    /// There was no handshake, or the session is broken.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Distrust> {
+        self.output(out);
+        self.records.seal(plain, out).map_err(Distrust::of)
+    }
+
+    /// Says, behind everything else, that nothing more comes.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.output(out);
+        self.records.say_goodbye(out);
+    }
+
+    /// Whether the handshake is over, and plaintext may be sealed.
+    pub const fn is_established(&self) -> bool {
+        self.records.is_established()
+    }
+
+    /// Whether the server has said that nothing more comes. A connection that ends without it may have been cut by
+    /// somebody else.
+    pub const fn is_ended(&self) -> bool {
+        self.records.is_ended()
+    }
+
+    /// Whether the server knew us from a session before.
+    pub fn is_resumed(&self) -> bool {
+        self.records.session.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+}
+
+impl Distrust {
+    fn of(error: Error) -> Self {
+        match error {
+            Error::InvalidCertificate(certificate) => match certificate {
+                // An authority that was made anew often has the old one's name: then it is the signature that is wrong.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Authority,
+                CertificateError::NotValidForName => Self::Name(Vec::new()),
+                CertificateError::NotValidForNameContext { presented, .. } => Self::Name(presented),
+                CertificateError::Expired => Self::Expired(None),
+                CertificateError::ExpiredContext { not_after, .. } => Self::Expired(moment(not_after)),
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::TooEarly,
+                other => Self::Certificate(other.to_string()),
+            },
+            Error::InvalidMessage(_) => Self::NotTls,
+            Error::AlertReceived(alert) => Self::Refused(format!("{alert:?}")),
+            other => Self::Protocol(other.to_string()),
+        }
+    }
+}
+
+fn moment(at: UnixTime) -> Option<String> {
+    let at = ASN1Time::from_timestamp(i64::try_from(at.as_secs()).ok()?).ok()?;
+    Some(at.to_string())
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Takes every certificate for true. Signatures are checked all the same: whoever answers has the certificate's key.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::time::{Duration, SystemTime};
+
+    use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+
+    /// An authority made on the spot.
+    struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+    impl Authority {
+        fn new() -> Self {
+            let mut params = CertificateParams::new(Vec::new()).expect("no names");
+            params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().expect("randomness");
+            Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+        }
+
+        fn trust(&self) -> Trust {
+            let mut roots = RootCertStore::empty();
+            roots.add(self.0.der().clone()).expect("an authority");
+            Trust::of_roots(roots).expect("a verifier")
+        }
+
+        /// What a server obeys that has a certificate for `localhost`, valid from and to so many seconds from now.
+        fn config(&self, from_s: i64, to_s: i64) -> ServerConfig {
+            let moment = |offset_s: i64| {
+                let now = SystemTime::now();
+                let offset = Duration::from_secs(offset_s.unsigned_abs());
+                (if offset_s < 0 { now - offset } else { now + offset }).into()
+            };
+            let mut params = CertificateParams::new(vec!["localhost".into()]).expect("names");
+            params.not_before = moment(from_s);
+            params.not_after = moment(to_s);
+            let key = KeyPair::generate().expect("randomness");
+            let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+            let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+            ServerConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+                .expect("versions")
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.der().clone()], key)
+                .expect("a pair")
+        }
+
+        fn server(&self, from_s: i64, to_s: i64) -> ServerConnection {
+            ServerConnection::new(Arc::new(self.config(from_s, to_s))).expect("a connection")
+        }
+    }
+
+    /// What the server has to say now.
+    fn said(server: &mut ServerConnection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).expect("memory");
+        }
+        bytes
+    }
+
+    /// Carries bytes to and fro, the server's in pieces of at most `piece`, until nobody has anything to say.
+    fn talk(
+        client: &mut ClientSession,
+        server: &mut ServerConnection,
+        piece: usize,
+        plain: &mut Vec<u8>,
+    ) -> Result<(), Distrust> {
+        loop {
+            let mut out = Vec::new();
+            client.output(&mut out);
+            let mut arriving = &out[..];
+            while !arriving.is_empty() {
+                server.read_tls(&mut arriving).expect("memory");
+                // What it makes of an alert is its own affair.
+                let _ended = server.process_new_packets();
+            }
+            let answer = said(server);
+            if answer.is_empty() {
+                return Ok(());
+            }
+            for piece in answer.chunks(piece) {
+                client.open(&mut piece.to_vec(), plain)?;
+            }
+        }
+    }
+
+    const DAY_S: i64 = 24 * 60 * 60;
+
+    #[test]
+    fn plaintext_goes_both_ways_however_it_is_cut() {
+        let authority = Authority::new();
+        for piece in [usize::MAX, 1, 7, 1_000] {
+            let mut server = authority.server(-DAY_S, DAY_S);
+            let mut client = authority.trust().session("localhost").expect("a name");
+            let mut plain = Vec::new();
+            talk(&mut client, &mut server, piece, &mut plain).expect("they agree");
+            assert!(client.is_established() && !client.is_resumed(), "in pieces of {piece}");
+            let mut sealed = Vec::new();
+            client.seal(&[7; 40_000], &mut sealed).expect("established");
+            let mut received = Vec::new();
+            let mut arriving = &sealed[..];
+            while !arriving.is_empty() {
+                server.read_tls(&mut arriving).expect("memory");
+                server.process_new_packets().expect("records");
+                let mut some = [0; 20_000];
+                while let Ok(read @ 1..) = server.reader().read(&mut some) {
+                    received.extend_from_slice(&some[..read]);
+                }
+            }
+            assert_eq!(received, [7; 40_000], "in pieces of {piece}");
+            server.writer().write_all(b"hello").expect("memory");
+            server.send_close_notify();
+            talk(&mut client, &mut server, piece, &mut plain).expect("they agree");
+            assert_eq!((&plain[..], client.is_ended()), (&b"hello"[..], true), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_resumed_by_those_who_share_a_trust() {
+        let authority = Authority::new();
+        let config = Arc::new(authority.config(-DAY_S, DAY_S));
+        let trust = authority.trust();
+        for (trust, resumed) in [(trust.clone(), false), (trust, true), (authority.trust(), false)] {
+            let mut server = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+            let mut client = trust.session("localhost").expect("a name");
+            talk(&mut client, &mut server, usize::MAX, &mut Vec::new()).expect("they agree");
+            assert_eq!(client.is_resumed(), resumed);
+        }
+    }
+
+    #[test]
+    fn who_is_not_believed_is_told_apart() {
+        let authority = Authority::new();
+        let (own, other) = (authority.trust(), Authority::new().trust());
+        for (trust, host, valid, expected) in [
+            (&own, "localhost", (-DAY_S, DAY_S), Ok(())),
+            (&other, "localhost", (-DAY_S, DAY_S), Err("signed by no authority")),
+            (&own, "127.0.0.1", (-DAY_S, DAY_S), Err("for others: ")),
+            (&own, "example.com", (-DAY_S, DAY_S), Err("for others: ")),
+            (&own, "localhost", (-2 * DAY_S, -DAY_S), Err("has expired (")),
+            (&own, "localhost", (DAY_S, 2 * DAY_S), Err("not valid yet")),
+            (&Trust::of_anybody().expect("set up"), "example.com", (-2 * DAY_S, -DAY_S), Ok(())),
+        ] {
+            let mut client = trust.session(host).expect("a name");
+            let mut server = authority.server(valid.0, valid.1);
+            let outcome = talk(&mut client, &mut server, usize::MAX, &mut Vec::new());
+            match (outcome, expected) {
+                (Ok(()), Ok(())) => assert!(client.is_established(), "{host}"),
+                (Err(distrust), Err(said)) => {
+                    let text = distrust.to_string();
+                    assert!(text.contains(said), "{host}: {text}");
+                    let mut alert = Vec::new();
+                    client.output(&mut alert);
+                    assert!(!alert.is_empty(), "{host}: the server is told");
+                }
+                (outcome, _) => panic!("{host}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_tls_is_told_as_that() {
+        let trust = Authority::new().trust();
+        for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
+            let mut client = trust.session("localhost").expect("a name");
+            let outcome = client.open(&mut answer.to_vec(), &mut Vec::new());
+            assert_eq!(outcome, Err(Distrust::NotTls), "{}", String::from_utf8_lossy(answer));
+        }
+        for host in ["", "a b", "..", "[::1]"] {
+            assert!(matches!(trust.session(host), Err(Distrust::Protocol(_))), "{host}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Records of TLS, of either side (RFC 8446, RFC 5246): what arrives becomes plaintext, plaintext becomes records.
+//!
+//! ```text
+//!  arrived ─► open ─┬─ plaintext, appended for the caller
+//!                   ├─ half a record ─► `partial`, only while there is one
+//!                   └─ what TLS itself has to say ─► `control`, which leaves before anything else
+//!  plaintext ─► seal ─► records, appended for the caller
+//! ```
+//! What is sent when, and how much at once, is for those above to say: [`super::engine`] for a server's connections,
+//! [`super::client`] for a client's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustls::Error;
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
+};
+
+use super::Opened;
+
+/// Plaintext in a record, at most (RFC 8446 §5.1).
+pub(super) const RECORD_BYTES: usize = 16 * 1024;
+
+/// What a record has besides its plaintext, at most: header 5, content type 1 or nonce 8, tag 16, and room to spare for
+/// a change of keys.
+const RECORD_EXTRA: usize = 256;
+
+/// One side's session: both are driven alike, and have no type in common.
+pub(super) trait Session {
+    /// What tells the sides apart.
+    type Side;
+
+    /// Goes on with what has arrived.
+    fn step<'session, 'bytes>(
+        &'session mut self,
+        arrived: &'bytes mut [u8],
+    ) -> UnbufferedStatus<'session, 'bytes, Self::Side>;
+}
+
+impl Session for UnbufferedServerConnection {
+    type Side = rustls::server::ServerConnectionData;
+
+    fn step<'session, 'bytes>(
+        &'session mut self,
+        arrived: &'bytes mut [u8],
+    ) -> UnbufferedStatus<'session, 'bytes, Self::Side> {
+        self.process_tls_records(arrived)
+    }
+}
+
+impl Session for UnbufferedClientConnection {
+    type Side = rustls::client::ClientConnectionData;
+
+    fn step<'session, 'bytes>(
+        &'session mut self,
+        arrived: &'bytes mut [u8],
+    ) -> UnbufferedStatus<'session, 'bytes, Self::Side> {
+        self.process_tls_records(arrived)
+    }
+}
+
+/// A session, and what it keeps between two calls.
+pub(super) struct Records<S> {
+    pub(super) session: S,
+    /// The beginning of a record of which the rest has not arrived.
+    pub(super) partial: Vec<u8>,
+    /// Records of TLS itself, to be sent before anything else.
+    pub(super) control: Vec<u8>,
+    established: bool,
+    /// The peer has said that it sends nothing more.
+    ended: bool,
+    /// After a fault the session is asked nothing more.
+    broken: bool,
+}
+
+impl<S: Session> Records<S> {
+    pub(super) const fn new(session: S) -> Self {
+        Self {
+            session,
+            partial: Vec::new(),
+            control: Vec::new(),
+            established: false,
+            ended: false,
+            broken: false,
+        }
+    }
+
+    /// Whether the handshake is over.
+    pub(super) const fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// Whether the peer has said that it sends nothing more.
+    pub(super) const fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether plaintext may be sealed.
+    pub(super) const fn may_speak(&self) -> bool {
+        self.established && !self.broken
+    }
+
+    /// Opens what has arrived: plaintext is appended to `plain`.
+    ///
+    /// # Errors
+    /// What the session says; an alert for the peer may be in `control` then.
+    pub(super) fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, Error> {
+        if self.broken {
+            return Ok(Opened::default());
+        }
+        let (established, ended) = (self.established, self.ended);
+        let mut kept = std::mem::take(&mut self.partial);
+        let incoming = if kept.is_empty() {
+            arrived
+        } else {
+            kept.extend_from_slice(arrived);
+            &mut kept[..]
+        };
+        // Others' code reads a stranger's bytes here: should it fail in a way that nobody foresaw, that ends this
+        // connection, and not the thousands beside it. The hook has printed the panic.
+        let opened = catch_unwind(AssertUnwindSafe(|| self.open_records(incoming, plain)));
+        let (used, outcome) = opened.unwrap_or_else(|_| (0, Err(Error::General("it panicked".into()))));
+        self.broken = outcome.is_err();
+        outcome?;
+        if used < incoming.len() && !self.ended {
+            self.partial = incoming[used..].to_vec();
+        }
+        Ok(Opened { established: self.established && !established, ended: self.ended && !ended })
+    }
+
+    /// How many bytes are dealt with.
+    fn open_records(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>) -> (usize, Result<(), Error>) {
+        let mut at = 0;
+        loop {
+            let UnbufferedStatus { discard, state } = self.session.step(&mut bytes[at..]);
+            let mut more = true;
+            match state {
+                Err(error) => {
+                    self.take_alert(&mut bytes[at + discard..]);
+                    return (at, Err(error));
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        match record {
+                            Ok(record) => plain.extend_from_slice(record.payload),
+                            Err(error) => return (at, Err(error)),
+                        }
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append(&mut self.control, |room| data.encode(room));
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => self.ended = true,
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    self.established = true;
+                    more = false;
+                }
+                // Early data is not taken, and its state does not come up.
+                Ok(_) => more = false,
+            }
+            at += discard;
+            if !more {
+                return (at, Ok(()));
+            }
+        }
+    }
+
+    /// Puts the alert that tells the peer what is wrong behind what is to be sent: the one thing that a session still has
+    /// to say after an error. `rest` is what was not dealt with, in which it may have marks.
+    fn take_alert(&mut self, rest: &mut [u8]) {
+        if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut data)), .. } =
+            self.session.step(rest)
+        {
+            append(&mut self.control, |room| data.encode(room));
+        }
+    }
+
+    /// Appends plaintext as records.
+    ///
+    /// # Errors
+    /// The session takes no plaintext: there was no handshake, or its keys are worn out.
+    pub(super) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        loop {
+            // The session may have marks in what has arrived and is not dealt with, and would look for them in vain in
+            // an empty slice.
+            match self.session.step(&mut self.partial).state? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    let records = plain.len().div_ceil(RECORD_BYTES);
+                    let (start, room) = (out.len(), plain.len() + records * RECORD_EXTRA);
+                    out.resize(start + room, 0);
+                    let written = match traffic.encrypt(plain, &mut out[start..]) {
+                        Err(EncryptError::InsufficientSize(InsufficientSizeError { required_size })) => {
+                            out.resize(start + required_size, 0);
+                            traffic.encrypt(plain, &mut out[start..])
+                        }
+                        other => other,
+                    };
+                    out.truncate(start + *written.as_ref().unwrap_or(&0));
+                    return written.map(drop).map_err(|_| Error::EncryptError);
+                }
+                // A key update or a ticket comes first.
+                ConnectionState::EncodeTlsData(mut data) => append(out, |room| data.encode(room)),
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => {}
+                _ => return Err(Error::HandshakeNotComplete),
+            }
+        }
+    }
+
+    /// Appends close_notify (RFC 8446 §6.1): what came before is all there is.
+    pub(super) fn say_goodbye(&mut self, out: &mut Vec<u8>) {
+        if let UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(mut traffic)), .. } =
+            self.session.step(&mut self.partial)
+        {
+            append(out, |room| traffic.queue_close_notify(room));
+        }
+    }
+}
+
+/// Why something was not written.
+trait Wants {
+    /// Bytes, if room is all that is missing.
+    fn required(&self) -> Option<usize>;
+}
+
+impl Wants for EncodeError {
+    fn required(&self) -> Option<usize> {
+        match self {
+            Self::InsufficientSize(error) => Some(error.required_size),
+            Self::AlreadyEncoded => None,
+        }
+    }
+}
+
+impl Wants for EncryptError {
+    fn required(&self) -> Option<usize> {
+        match self {
+            Self::InsufficientSize(error) => Some(error.required_size),
+            Self::EncryptExhausted => None,
+        }
+    }
+}
+
+/// Appends what `write` writes, which says how much room it needs.
+fn append<E: Wants>(out: &mut Vec<u8>, mut write: impl FnMut(&mut [u8]) -> Result<usize, E>) {
+    let start = out.len();
+    let mut room = 0;
+    loop {
+        out.resize(start + room, 0);
+        match write(&mut out[start..]) {
+            Ok(written) => return out.truncate(start + written),
+            Err(error) => match error.required() {
+                Some(required) if required > room => room = required,
+                _ => return out.truncate(start),
+            },
+        }
+    }
+}
