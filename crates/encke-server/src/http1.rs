@@ -19,12 +19,14 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, UNMEASURED,
+    ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
+    UNMEASURED,
 };
 use crate::conns::is_stream;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
+use crate::https;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
@@ -251,8 +253,9 @@ impl Core {
         let asker = Asker::Peer(conn.peer, conn.has(SECURE), &policy);
         let request = Request { head, bytes, asker, now: self.now };
         let intake = Intake::new(head.framing());
+        let sent_on = conn.has(TO_HTTPS);
         self.metrics.requests.increment();
-        if let Some(reply) = self.preliminary(&request) {
+        if let Some(reply) = self.preliminary(&request, sent_on) {
             self.answer_in_call(token, &request, asked, intake, reply, None);
             return;
         }
@@ -321,8 +324,8 @@ impl Core {
         }
     }
 
-    /// What is answered without asking a handler.
-    fn preliminary(&self, request: &Request<'_>) -> Option<Reply> {
+    /// What is answered without asking a handler. `to_https`: its listener sends requests on.
+    fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
         let too_large = match (request.framing(), self.policy.body_bytes) {
             (Framing::Length(length), Some(most)) => length > most,
             _ => false,
@@ -337,6 +340,9 @@ impl Core {
             Method::Trace => Some(Reply::error(405).with("Allow", METHODS)),
             Method::Options if request.form() == Form::Asterisk => {
                 Some(Reply::new(204).with("Allow", METHODS))
+            }
+            _ if to_https && https::is_missing(request) => {
+                Some(https::redirect(request, self.policy.https_port))
             }
             _ => None,
         }
@@ -474,7 +480,7 @@ impl Core {
             (false, false) => b"",
         };
         if let Some(prepared) = prepared {
-            return (None, self.put_prepared(&prepared, persistence, asked.head_only));
+            return (None, self.put_prepared(&prepared, fields.lines(), persistence, asked.head_only));
         }
 
         let out = self.out.tail(&mut self.buffers);
@@ -516,20 +522,22 @@ impl Core {
         (None, len.unwrap_or(0))
     }
 
-    /// The warm path: one copy of a block, with the date written over.
+    /// The warm path: one copy of a block, with the date written over. `more` are field lines of this answer alone.
     #[inline]
     fn put_prepared(
         &mut self,
         prepared: &crate::reply::Prepared,
+        more: &[u8],
         persistence: &[u8],
         head_only: bool,
     ) -> u64 {
         let out = self.out.tail(&mut self.buffers);
         let start = out.len();
-        if persistence.is_empty() && !head_only {
+        if more.is_empty() && persistence.is_empty() && !head_only {
             out.extend_from_slice(&prepared.block);
         } else {
             out.extend_from_slice(&prepared.block[..prepared.fields_end]);
+            out.extend_from_slice(more);
             out.extend_from_slice(persistence);
             let end = if head_only { prepared.content_at } else { prepared.block.len() };
             out.extend_from_slice(&prepared.block[prepared.fields_end..end]);

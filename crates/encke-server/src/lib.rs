@@ -23,6 +23,7 @@ mod exchange;
 mod h2;
 mod handler;
 mod http1;
+mod https;
 mod log;
 mod metrics;
 #[cfg(test)]

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use encke_hub::{Epoch, Form, Name, Once, Position, Since, Subscribe, SubscriberId};
 use encke_io::{Peer, Token};
 
-use crate::conn::{ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING};
+use crate::conn::{
+    ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
+};
 use crate::push::form::{self, Kind};
 use crate::push::room::hub_now;
 use crate::worker::Core;
@@ -45,8 +47,8 @@ const SUBSCRIBER_BYTES: usize = 64;
 
 /// The present form.
 const VERSION: u8 = 1;
-/// What of a connection's flags lasts between requests.
-const LASTING: u8 = ADMIN | SECURE | COUNTED;
+/// What of a connection's flags lasts between requests: all of it in the lower byte.
+const LASTING: u16 = ADMIN | SECURE | COUNTED | TO_HTTPS;
 
 impl Conn {
     /// The record of a connection at rest; none if anything goes on with it.
@@ -58,7 +60,7 @@ impl Conn {
     fn lasting(&self) -> [u8; PARKED_BYTES] {
         let mut record = [0; PARKED_BYTES];
         record[0] = VERSION;
-        record[1] = self.flags & LASTING;
+        record[1] = (self.flags & LASTING) as u8;
         match self.peer.unpack() {
             Peer::Local => record[20] = 1,
             Peer::Inet(address) => {
@@ -86,8 +88,8 @@ impl Conn {
             Peer::Inet(SocketAddr::new(IpAddr::V6(Ipv6Addr::from(octets)), port))
         };
         let mut conn = Self::new(generation, peer, Phase::Idle);
-        debug_assert_eq!(size_of::<PackedPeer>(), 20);
-        conn.flags = flags & LASTING;
+        debug_assert_eq!(size_of::<PackedPeer>(), 19);
+        conn.flags = u16::from(flags) & LASTING;
         conn.requests = u32::from_le_bytes(field(24..28).try_into().expect("four bytes"));
         Some(conn)
     }

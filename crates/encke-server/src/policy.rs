@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use encke_wire::forwarded::Dialect;
 use encke_wire::http1::HeadLimits;
 
+use crate::https;
+
 /// Limits of connections and requests. Times are nanoseconds, rates bytes a second.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -36,6 +38,8 @@ pub struct Policy {
     pub connections: usize,
     /// Connections of one client address; `None`: any.
     pub connections_per_address: Option<u32>,
+    /// Where `https` is, for requests that are sent on to it.
+    pub https_port: u16,
     /// Peers whose word about the client's address is taken.
     pub trusted_proxies: Vec<Network>,
     /// Which field those peers write.
@@ -98,6 +102,7 @@ impl Default for Policy {
             requests_per_connection: None,
             connections: 1_000,
             connections_per_address: None,
+            https_port: https::PORT,
             trusted_proxies: Vec::new(),
             dialect: Dialect::XForwardedFor,
         }

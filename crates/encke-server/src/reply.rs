@@ -18,7 +18,7 @@ pub struct Reply {
     pub fields: Fields,
     /// Its content.
     pub body: Body,
-    /// A ready-made answer, in place of all three.
+    /// A ready-made answer, in place of status and content; the fields go behind its own.
     pub(crate) prepared: Option<Arc<Prepared>>,
     pub(crate) close: bool,
 }

@@ -74,6 +74,8 @@ pub struct Door {
     pub optional: bool,
     /// Connections speak TLS, as this one.
     pub tls: Option<Arc<Identity>>,
+    /// Requests that came in the clear are sent on to `https`, at [`Policy::https_port`].
+    pub to_https: bool,
 }
 
 impl From<SocketAddr> for Door {
@@ -84,6 +86,7 @@ impl From<SocketAddr> for Door {
             mode: None,
             optional: false,
             tls: None,
+            to_https: false,
         }
     }
 }
@@ -576,7 +579,12 @@ impl encke_io::Run for Taken<'_> {
 
 /// Binds a door for every worker. `None`: it is optional, and this machine does not have the address.
 fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Option<Address>> {
-    let kind = DoorKind { proxy_protocol: door.proxy_protocol, tls: door.tls.clone(), ..DoorKind::default() };
+    let kind = DoorKind {
+        admin: false,
+        proxy_protocol: door.proxy_protocol,
+        to_https: door.to_https,
+        tls: door.tls.clone(),
+    };
     let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
     let options = ListenOptions { backlog, shared: false, mode: door.mode };
     // Asked alone first: sharing a port would also share it with another server of this user, without a word.

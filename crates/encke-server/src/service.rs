@@ -231,6 +231,9 @@ impl Service {
                 "tls at {address} has come or gone, which takes effect at the next start only"
             ));
         }
+        for key in self.settings.listeners_waiting_for_start(settings) {
+            notes.push(format!("{key} has changed, but takes effect at the next start only"));
+        }
         self.running.reload_with(settings.policy(connections), Some(vec![("/".into(), site)]), push);
         self.connections = connections;
         self.settings = settings.clone();
@@ -283,6 +286,7 @@ fn doors(settings: &Settings, notes: &mut Vec<String>) -> io::Result<Vec<Door>> 
                 mode: listen.mode.map(|mode| mode.0),
                 optional: listen.address.is_pair(),
                 tls: tls.clone(),
+                to_https: listen.redirect.is_some(),
             });
         }
     }

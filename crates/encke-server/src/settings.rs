@@ -38,7 +38,7 @@ mod written;
 
 pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
-pub use listen::{ADMIN_DEFAULT, Admin, FileMode, Listen, ListenAddress, Metrics};
+pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
 pub(crate) use push::ADMISSION;
 pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
@@ -47,6 +47,7 @@ pub use reference::{markdown, schema};
 pub use secret::Secret;
 pub use tls::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 
+use crate::https;
 use crate::policy::{Network, Policy};
 
 /// Everything that a settings file may say. The default is what a server without a file obeys.
@@ -348,6 +349,13 @@ impl Settings {
             if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
                 wrong(&path, error.into());
             }
+            if one.redirect.is_some() && one.tls.is_some() {
+                wrong(&path, format!("{address} speaks https: there is nothing to redirect"));
+            }
+            let other = |earlier: &&Listen| earlier.redirect.is_some() && earlier.redirect != one.redirect;
+            if one.redirect.is_some() && listen[..place].iter().any(|earlier| other(&earlier)) {
+                wrong(&path, "all listeners that redirect do so to one port".into());
+            }
             if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
                 wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
             }
@@ -405,6 +413,20 @@ impl Settings {
         .collect()
     }
 
+    /// Of listeners that stay: what differs in `whole`, but which a running server cannot change.
+    pub(crate) fn listeners_waiting_for_start(&self, whole: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        for new in &whole.server.listen {
+            let Some(old) = self.server.listen.iter().find(|old| old.address == new.address) else {
+                continue;
+            };
+            if old.redirect.is_some() != new.redirect.is_some() {
+                found.push(format!("redirect at {}", new.address));
+            }
+        }
+        found
+    }
+
     /// What workers obey, once it is known how many connections the process may have.
     pub fn policy(&self, connections: usize) -> Policy {
         let limits = &self.limits;
@@ -427,6 +449,12 @@ impl Settings {
             requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
             connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),
+            https_port: self
+                .server
+                .listen
+                .iter()
+                .find_map(|listen| listen.redirect)
+                .map_or(https::PORT, |port| port.0),
             trusted_proxies: self.server.trusted_proxies.clone(),
             dialect: match self.server.forwarded_field {
                 ForwardedField::XForwardedFor => Dialect::XForwardedFor,

@@ -26,7 +26,7 @@ use encke_wire::http1::Head;
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE};
+use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, is_stream};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
@@ -87,6 +87,8 @@ pub(crate) struct DoorKind {
     pub(crate) admin: bool,
     /// Connections begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
+    /// Requests are sent on to `https`.
+    pub(crate) to_https: bool,
     /// Connections speak TLS, behind the PROXY header if there is one.
     pub(crate) tls: Option<Arc<Identity>>,
 }
@@ -714,6 +716,9 @@ impl Core {
         conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
         if admin {
             conn.flags |= ADMIN;
+        }
+        if kind.to_https {
+            conn.flags |= TO_HTTPS;
         }
         if let Some(identity) = &kind.tls {
             let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);

@@ -34,7 +34,7 @@ use h2::{Reason, RecvStream};
 use http::request::Parts;
 
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING};
+use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::conns::{among_streams, is_stream, stream_place};
 use crate::worker::Core;
 
@@ -306,7 +306,7 @@ impl Core {
         self.http2.streams.insert(stream);
         let below = &mut self.conns[carrier.index as usize];
         below.requests = below.requests.wrapping_add(1);
-        let (requests, flags) = (below.requests, below.flags & (ADMIN | SECURE));
+        let (requests, flags) = (below.requests, below.flags & (ADMIN | SECURE | TO_HTTPS));
         let conn = Conn { flags, ..Conn::new(token.generation, below.peer.unpack(), Phase::Idle) };
         self.conns.put(token.index, conn);
         self.metrics.h2_streams.add(1);

@@ -15,6 +15,7 @@ use serde::ser::{Serialize, Serializer};
 use super::secret::Secret;
 use super::tls::TlsSettings;
 use super::written::{Written, written};
+use crate::https;
 
 /// One listener, or the pair for both families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
@@ -33,12 +34,15 @@ pub struct Listen {
     /// Certificate and key: connections speak TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
+    /// `"https"`: whoever asks here is sent on to `https` on the same host, or with `"https:8443"` to that port.
+    #[serde(default)]
+    pub redirect: Option<HttpsPort>,
 }
 
 impl Listen {
     /// A listener with nothing but an address.
     pub const fn at(address: ListenAddress) -> Self {
-        Self { address, proxy_protocol: false, mode: None, tls: None }
+        Self { address, proxy_protocol: false, mode: None, tls: None, redirect: None }
     }
 }
 
@@ -185,6 +189,42 @@ impl Written for FileMode {
     const EXAMPLES: &'static [&'static str] = &["0660"];
 }
 
+/// Where `https` is, as in `https` and `https:8443`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HttpsPort(pub u16);
+
+impl FromStr for HttpsPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = match text.strip_prefix("https") {
+            Some("") => Some(https::PORT),
+            Some(rest) => rest
+                .strip_prefix(':')
+                .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|port| port.parse().ok()),
+            None => None,
+        };
+        let port = port.filter(|port| *port != 0);
+        port.map(Self).ok_or_else(|| format!("`{text}` is nowhere to be sent on to; {}", Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for HttpsPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            https::PORT => f.write_str("https"),
+            port => write!(f, "https:{port}"),
+        }
+    }
+}
+
+impl Written for HttpsPort {
+    const NAME: &'static str = "HttpsPort";
+    const EXPECTED: &'static str = "expected https, or https:PORT";
+    const EXAMPLES: &'static [&'static str] = &["https", "https:8443"];
+}
+
 /// The listener for people who run the server.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -241,7 +281,7 @@ pub enum Metrics {
     Open,
 }
 
-written! { ListenAddress, FileMode }
+written! { ListenAddress, FileMode, HttpsPort }
 
 /// A value that may stand as text alone or as a table: [`Listen`], [`Admin`].
 pub(crate) struct TextOrTable<T>(pub(crate) T);
@@ -423,6 +463,19 @@ mod tests {
             found.iter().all(|address| matches!(address, Address::Inet(inet) if inet.ip().is_loopback()))
         );
         assert!(!found.is_empty());
+    }
+
+    #[test]
+    fn https_has_its_port_unless_another_is_named() {
+        for (text, port) in [("https", 443), ("https:8443", 8443)] {
+            assert_eq!(text.parse(), Ok(HttpsPort(port)));
+            assert_eq!(HttpsPort(port).to_string(), text);
+        }
+        for text in ["", "http", "https:", "https:0", "https:+1", "https:65536", "https://example.org", "443"]
+        {
+            let error = text.parse::<HttpsPort>().expect_err(text);
+            assert!(error.contains("https:PORT"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -92,6 +92,23 @@ fn listen_is_one_or_many() {
 }
 
 #[test]
+fn a_listener_redirects_to_one_port_and_only_in_the_clear() {
+    let listen = |text: &str| Settings::parse("t", &format!("[server]\nlisten = [{text}]"));
+    let port = |text: &str| listen(text).expect("settings").policy(1).https_port;
+    assert_eq!(port("8080"), 443);
+    assert_eq!(port("{ address = 8080, redirect = \"https\" }"), 443);
+    assert_eq!(port("8081, { address = 8080, redirect = \"https:8443\" }"), 8443);
+    for (text, said) in [
+        ("{ address = 1, redirect = \"http\" }", "https:PORT"),
+        ("{ address = 1, redirect = \"https\" }, { address = 2, redirect = \"https:3\" }", "to one port"),
+        ("{ address = 1, redirect = \"https\", tls = { cert = \"c\", key = \"k\" } }", "nothing to redirect"),
+    ] {
+        let problems = listen(text).expect_err(text).to_string();
+        assert!(problems.contains(said), "{text}: {problems}");
+    }
+}
+
+#[test]
 fn admin_is_an_address_a_table_or_off() {
     let admin = |text: &str| parse(&format!("[server]\nadmin = {text}")).server.admin;
     assert_eq!(admin("\"off\""), OrOff::Off);

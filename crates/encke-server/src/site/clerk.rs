@@ -173,28 +173,14 @@ impl Drop for Clerk {
 
 impl Handler for Clerk {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let now = request.now();
-        if self.linked_roots && now.mono_ns >= self.roots_due_ns {
-            self.check_roots(now);
-        }
         let Some(site) = self.shared.hosts.only().or_else(|| self.shared.hosts.site(request.authority()))
         else {
             return Outcome::Now(Fault::new(421).reply(request));
         };
-        if request.method().reads() && !request.is_conditional() {
-            let name = self.shelf.name(site, request.path());
-            if let Some(resource) = self.shelf.find(&name, now.mono_ns)
-                && let Resource::Page(page) = &**resource
-            {
-                let (whole, wanted) = page.whole(|| self.tastes.of(request));
-                let reply = Reply::prepared(Arc::clone(whole));
-                if let Some(coding) = wanted {
-                    self.compress(request, site, request.path(), coding);
-                }
-                return Outcome::Now(reply);
-            }
+        match self.serve(request, site, exchange) {
+            Outcome::Now(reply) => Outcome::Now(self.lasting(request, site, reply)),
+            other => other,
         }
-        self.consider(request, site, exchange)
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
@@ -230,6 +216,41 @@ impl Handler for Clerk {
 }
 
 impl Clerk {
+    /// The warm path, where there is one.
+    #[inline]
+    fn serve(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
+        let now = request.now();
+        if self.linked_roots && now.mono_ns >= self.roots_due_ns {
+            self.check_roots(now);
+        }
+        if request.method().reads() && !request.is_conditional() {
+            let name = self.shelf.name(site, request.path());
+            if let Some(resource) = self.shelf.find(&name, now.mono_ns)
+                && let Resource::Page(page) = &**resource
+            {
+                let (whole, wanted) = page.whole(|| self.tastes.of(request));
+                let reply = Reply::prepared(Arc::clone(whole));
+                if let Some(coding) = wanted {
+                    self.compress(request, site, request.path(), coding);
+                }
+                return Outcome::Now(reply);
+            }
+        }
+        self.consider(request, site, exchange)
+    }
+
+    /// An answer, with the site's word that only TLS is to be used, if that is how the request came (RFC 6797 §7.2). What is
+    /// kept on the shelf is the same for all, so this is added to each.
+    #[inline]
+    fn lasting(&self, request: &Request<'_>, site: u16, mut reply: Reply) -> Reply {
+        if let Some(hsts) = self.grounds[usize::from(site)].rules.hsts()
+            && request.origin().secure
+        {
+            reply.fields.extend(hsts);
+        }
+        reply
+    }
+
     /// Everything but the warm path.
     #[cold]
     fn consider(&mut self, request: &Request<'_>, site: u16, exchange: Exchange) -> Outcome {
@@ -463,8 +484,9 @@ impl Clerk {
                 Ok(resource) => Rc::clone(resource),
                 Err(status) => Rc::new(Resource::Else(Else::Absent(*status), Fields::new())),
             };
+            let site = goal.site;
             match self.pursue(&request.view(), goal, Some(here)) {
-                Turn::Reply(reply) => exchange.answer(reply),
+                Turn::Reply(reply) => exchange.answer(self.lasting(&request.view(), site, reply)),
                 Turn::Wait(task, goal) => self.wait(task, Waiter { exchange, request, goal }),
             }
         }
@@ -486,7 +508,7 @@ impl Clerk {
         decode_path(raw, &mut path).expect("it was decoded before it was listed");
         let fields = self.grounds[usize::from(*site)].rules.policy(&path).fields;
         for Waiter { exchange, request, .. } in wait.waiters {
-            exchange.answer(match &content {
+            let reply = match &content {
                 Ok(content) => {
                     let mut reply = Reply::new(200)
                         .with("Content-Type", view.content_type())
@@ -497,7 +519,8 @@ impl Clerk {
                     reply.body(Body::Shared(Arc::clone(content)))
                 }
                 Err(status) => Fault { status: *status, fields: fields.clone() }.reply(&request.view()),
-            });
+            };
+            exchange.answer(self.lasting(&request.view(), *site, reply));
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Rules {
     pub(super) revalidate_ns: u64,
     cache: Vec<(Pattern, String)>,
     headers: Vec<(Pattern, Vec<(String, String)>)>,
+    /// Strict-Transport-Security, for those who came by TLS.
+    hsts: Option<Fields>,
     redirects: Vec<(Pattern, Template, u16)>,
     paths: Vec<(Pattern, Special)>,
     /// Statuses and the paths of their pages.
@@ -142,10 +144,16 @@ impl Rules {
             revalidate_ns: settings.open_files.revalidate.nanoseconds(),
             cache: settings.cache.iter().map(cache).collect::<Result<_, Wrong>>()?,
             headers: settings.headers.iter().map(header_rule).collect::<Result<_, _>>()?,
+            hsts: settings.hsts.as_deref().map(strict_transport).transpose()?,
             redirects: settings.redirects.iter().map(redirect).collect::<Result<_, _>>()?,
             paths: settings.paths.iter().map(path_rule).collect::<Result<_, _>>()?,
             errors: settings.errors.iter().map(error_page).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Strict-Transport-Security, for an answer over TLS.
+    pub(super) const fn hsts(&self) -> Option<&Fields> {
+        self.hsts.as_ref()
     }
 
     /// What the rules say about a decoded path.
@@ -263,6 +271,43 @@ impl Place {
         let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
         Ok(Self { prefix: alias.path.clone(), folder, file: Some(name.to_owned()) })
     }
+}
+
+/// The field for a value of `hsts` (RFC 6797 §6.1): the directives that browsers know, each once.
+fn strict_transport(value: &str) -> Result<Fields, Wrong> {
+    let wrong = |text: &str| {
+        let what = format!("{text}; expected max-age=SECONDS, and maybe ; includeSubDomains ; preload");
+        Err(("hsts", what))
+    };
+    check_value("hsts", "Strict-Transport-Security", value)?;
+    let mut seen: Vec<String> = Vec::new();
+    for directive in value.split(';').map(str::trim) {
+        let (name, argument) = match directive.split_once('=') {
+            Some((name, argument)) => (name.trim_end(), Some(argument.trim_start())),
+            None => (directive, None),
+        };
+        let name = name.to_ascii_lowercase();
+        let known = match (name.as_str(), argument) {
+            ("max-age", Some(seconds)) => {
+                !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit())
+            }
+            ("includesubdomains" | "preload", None) => true,
+            _ => false,
+        };
+        if !known {
+            return wrong(&format!("`{directive}` is nothing that browsers know"));
+        }
+        if seen.contains(&name) {
+            return wrong(&format!("`{name}` stands there twice"));
+        }
+        seen.push(name);
+    }
+    if !seen.iter().any(|name| name == "max-age") {
+        return wrong("max-age is missing");
+    }
+    let mut fields = Fields::new();
+    fields.push("Strict-Transport-Security", value.as_bytes()).expect("checked above");
+    Ok(fields)
 }
 
 /// The target of a redirect: text, with captures in between.
@@ -485,6 +530,13 @@ mod tests {
             ("aliases = [{ path = \"/x\", to = \"./no-such-thing\" }]", "cannot be read"),
             ("aliases = [{ path = \"/x/\", to = \"Cargo.toml\" }]", "is a file"),
             ("paths = [{ pattern = \"/x\", status = 200 }]", "no status to refuse with"),
+            ("hsts = \"\"", "max-age=SECONDS"),
+            ("hsts = \"includeSubDomains\"", "max-age is missing"),
+            ("hsts = \"max-age\"", "nothing that browsers know"),
+            ("hsts = \"max-age=1d\"", "nothing that browsers know"),
+            ("hsts = \"max-age=1; max-age=2\"", "twice"),
+            ("hsts = \"max-age=1; includeSubdomain\"", "nothing that browsers know"),
+            ("hsts = \"max-age=1\\n; preload\"", "control character"),
         ] {
             let error = rules(text).expect_err(text);
             assert!(error.contains(says), "{text}: {error}");

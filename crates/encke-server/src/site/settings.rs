@@ -37,6 +37,11 @@ pub struct SiteSettings {
     pub cache: Vec<CacheRule>,
     /// Fields added to answers, by path; of several rules for one field, the last one counts.
     pub headers: Vec<HeaderRule>,
+    /// Has browsers come by `https` alone: the value of Strict-Transport-Security (RFC 6797), such as
+    /// `max-age=31536000; includeSubDomains`. It is sent over TLS only. Who has seen it does not come by `http` again for
+    /// so long: begin with `max-age=300`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hsts: Option<String>,
     /// Paths that have moved; the first rule that matches counts.
     pub redirects: Vec<Redirect>,
     /// Paths whose files lie elsewhere; the longest path that matches counts.
@@ -63,6 +68,7 @@ impl Default for SiteSettings {
             symlinks: Symlinks::Beneath,
             cache: Vec::new(),
             headers: Vec::new(),
+            hsts: None,
             redirects: Vec::new(),
             aliases: Vec::new(),
             paths: Vec::new(),
@@ -257,6 +263,7 @@ mod tests {
             errors = { 404 = "/404.html" }
             cache = [{ pattern = "/assets/**", cache_control = "public, max-age=31536000, immutable" }]
             headers = [{ pattern = "/**", set = { "X-Frame-Options" = "DENY" } }]
+            hsts = "max-age=300"
             redirects = [{ from = "/old/*", to = "/new/$1", status = 308 }, { from = "/x", to = "/y" }]
             aliases = [{ path = "/docs/", to = "../docs" }]
             paths = [{ pattern = "/internal/**", status = 404 }]

@@ -28,6 +28,7 @@ fn several_listeners_serve_alike(stand: Stand) {
         mode: None,
         optional: false,
         tls: None,
+        to_https: false,
     };
     let server = Server::new(stand.options(|_| {}))
         .listen(any_port())
@@ -51,6 +52,7 @@ fn unix_door(folder: &Folder, mode: Option<u32>) -> Door {
         mode,
         optional: false,
         tls: None,
+        to_https: false,
     }
 }
 

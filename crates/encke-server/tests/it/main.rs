@@ -59,6 +59,7 @@ mod drain;
 mod files;
 mod h2;
 mod http1;
+mod https;
 mod limits;
 mod listeners;
 mod peers;

@@ -201,8 +201,14 @@ fn the_other_field_is_not_looked_at(stand: Stand) {
 fn a_proxy_at_a_unix_socket_is_believed(stand: Stand) {
     let folder = Folder::new();
     let address = encke_io::Address::Unix(folder.path().join("socket"));
-    let door =
-        Door { address: address.clone(), proxy_protocol: false, mode: None, optional: false, tls: None };
+    let door = Door {
+        address: address.clone(),
+        proxy_protocol: false,
+        mode: None,
+        optional: false,
+        tls: None,
+        to_https: false,
+    };
     let limit = |policy: &mut Policy| {
         policy.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
     };
