@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, machine, plot, promises, push, report, servers, timed
+from encke_bench import counts, crowds, durable, machine, plot, promises, push, report, servers, timed
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -82,6 +82,7 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("push-cycle", "push: the cycle of report 001", push.cycle_seconds, push.cycle, (LIBURING,),
                 quick=False),
+    Measurement("push-durable", "push: durable messages", durable.seconds_of, durable.measure, (), quick=False),
 )
 
 

@@ -4,7 +4,8 @@
            ├─► counts    instructions and system calls a request, an idle server
            ├─► crowds    memory of idle connections, 64 active among 18,000
            ├─► promises  no failed request, no answer held back
-           └─► push      what a message costs a receiver, what a subscriber costs
+           ├─► push      what a message costs a receiver, what a subscriber costs
+           └─► durable   what it costs to be told that a message is stored
                   │
                   ├── servers     who serves, and what
                   ├── generators  wrk, ab, h2load, and a child that holds connections
