@@ -17,7 +17,7 @@ help:
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; testssl.sh'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
@@ -27,7 +27,7 @@ build:
 	$(CARGO) build --release --locked
 
 test:
-	.ci/need python3 cc curl ab wrk h2load strace node npm chromium nginx haproxy apache2
+	.ci/need python3 cc curl go openssl ab wrk h2load strace node npm chromium nginx haproxy apache2
 	$(CARGO) test --workspace --locked
 	cd bench && python3 -m unittest -q
 	cd client && npm ci --silent --no-audit --no-fund && npm test
@@ -65,6 +65,8 @@ soak: build
 	.ci/need python3
 	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
+	.ci/need openssl testssl
+	tests/testssl --encke $(TARGET)/release/encke
 
 dist:
 	.ci/need python3 cc musl-gcc curl readelf

@@ -8,9 +8,10 @@
  */
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -42,9 +43,11 @@ presence = true
 anonymous = ["subscribe", "publish", "presence"]
 `;
 
-/** One program for all tests of a file: to start it is the slowest thing here. */
-let launched;
-after(async () => (await launched)?.close());
+/** One program for all tests of a file that start it alike: to start it is the slowest thing here. */
+const launched = new Map();
+after(async () => {
+  for (const browser of launched.values()) await (await browser).close();
+});
 
 /** What a test began, ended in the opposite order. */
 export class Stack {
@@ -76,9 +79,41 @@ export class Stack {
     return this.ended(server, () => server.kill());
   }
 
+  /** Encke serving the chat by TLS, and a browser that takes its certificate for good. */
+  async secure() {
+    const folder = await this.folder();
+    const [key, cert, file] = ['key.pem', 'cert.pem', 'encke.toml'].map((name) => join(folder, name));
+    execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert], { stdio: 'ignore' });
+    const listen = `[server]\nlisten = [{ address = "127.0.0.1:0", tls = { cert = "${cert}", key = "${key}" } }]\n`;
+    await writeFile(file, listen + SETTINGS);
+    const words = ['serve', CHAT, '-c', file, '--admin', '127.0.0.1:0', '-w', '2'];
+    let port;
+    let admin;
+    const server = await program(ENCKE, words, (line) => {
+      port ??= /^ {2}site +https:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1];
+      admin ??= /^ {2}admin +(http:.*)api\/v1\/status(.*)/.exec(line)?.slice(1);
+      return admin && port;
+    });
+    this.ended(server, () => server.kill());
+    const spki = new X509Certificate(await readFile(cert)).publicKey.export({ type: 'spki', format: 'der' });
+    const trusted = createHash('sha256').update(spki).digest('base64');
+    return {
+      url: `https://localhost:${server.port}/`,
+      browser: await this.browser([`--ignore-certificate-errors-spki-list=${trusted}`]),
+      /** The sum of a family's samples. */
+      async count(family) {
+        const metrics = await (await fetch(`${admin[0]}metrics${admin[1]}`)).text();
+        const samples = metrics.split('\n').filter((line) => line.startsWith(family) && ' {'.includes(line[family.length]));
+        return samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+      },
+    };
+  }
+
   /** A browser: each context that it makes is somebody else's, with nothing in common, and gone with the test. */
-  async browser() {
-    const browser = await (launched ??= chromium.launch({ executablePath: CHROMIUM, args: FLAGS }));
+  async browser(more = []) {
+    const key = more.join();
+    if (!launched.has(key)) launched.set(key, chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...more] }));
+    const browser = await launched.get(key);
     const newContext = async (options) => {
       const context = await browser.newContext(options);
       context.setDefaultTimeout(PATIENCE_MS);

@@ -46,6 +46,17 @@ impl Conns {
         (0..self.sockets.len() as u32).chain((0..self.streams.len() as u32).map(stream_place))
     }
 
+    /// Number of slots.
+    pub(crate) fn len(&self) -> usize {
+        self.sockets.len() + self.streams.len()
+    }
+
+    /// The place of one of them, counted from 0.
+    pub(crate) fn place(&self, nth: usize) -> u32 {
+        let sockets = self.sockets.len();
+        if nth < sockets { nth as u32 } else { stream_place((nth - sockets) as u32) }
+    }
+
     /// The slot at a place.
     #[inline]
     pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut Conn> {

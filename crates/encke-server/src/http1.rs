@@ -62,7 +62,10 @@ impl Core {
             Phase::Lingering => {
                 conn.window_bytes += bytes.len() as u64;
                 if conn.window_bytes > LINGER_BYTES_MAX {
-                    self.close(token, CloseReason::LingerTime, true);
+                    // A flood that goes on is still one.
+                    let flood = conn.reason == CloseReason::Flood;
+                    let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
+                    self.close(token, reason, true);
                 }
                 return;
             }
@@ -418,8 +421,9 @@ impl Core {
                     Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
                     Decoder::Chunked(_) => true,
                 };
-                // A stream ends when its answer does: nothing of it needs to be read to go on.
-                (Some(decoder), !short || asked.awaits_continue || is_stream(token))
+                // An answer that ends with its stream would have to wait for the rest.
+                let endless = is_stream(token) && reply.body.len().is_none();
+                (Some(decoder), !short || asked.awaits_continue || endless)
             }
         };
         if let Some(decoder) = discard {
@@ -729,8 +733,12 @@ impl Core {
                 out.extend_from_slice(b"0000\r\n");
             }
             let content = out.len();
-            let pulled = catch_unwind(AssertUnwindSafe(|| stream.pull.pull(STREAM_PIECE_BYTES, out)))
-                .unwrap_or(Pulled::Failed);
+            let pulled = catch_unwind(AssertUnwindSafe(|| {
+                let pulled = stream.pull.pull(STREAM_PIECE_BYTES, out);
+                let ended = pulled == Pulled::End;
+                (pulled, if ended { stream.pull.trailers() } else { Fields::new() })
+            }));
+            let (pulled, trailers) = pulled.unwrap_or((Pulled::Failed, Fields::new()));
             let len = out.len() - content;
             record.sent_bytes += len as u64;
             if stream.chunked {
@@ -751,7 +759,13 @@ impl Core {
                 }
                 Pulled::End => {
                     if stream.chunked {
-                        out.extend_from_slice(http1::LAST_CHUNK);
+                        // The last chunk's line, and its empty line, which trailers come before.
+                        let (size, end) = http1::LAST_CHUNK.split_at(b"0\r\n".len());
+                        for part in [size, trailers.lines(), end] {
+                            out.extend_from_slice(part);
+                        }
+                    } else if is_stream(token) {
+                        self.http2.put_trailers(token, trailers.lines());
                     }
                     record.stream = None;
                     self.end_exchange_if_over(token, place);
@@ -919,7 +933,9 @@ impl Core {
     /// Looks at input that waited, sends what came of it, and receives again if nothing stands against it.
     fn go_on(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
-        if conn.input.is_some() && !conn.has(SENDING) && !conn.has(LAST) {
+        // Behind the last request nothing is looked at but the rest of its body.
+        let looks = !conn.has(LAST) || conn.phase == Phase::Open;
+        if conn.input.is_some() && !conn.has(SENDING) && looks {
             self.resume_input(token);
         }
         self.settle(token);

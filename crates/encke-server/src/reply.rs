@@ -46,6 +46,12 @@ pub enum Body {
 pub trait Pull: Send {
     /// Appends at most `max` bytes to `out`. Asked again only when the transport can send.
     fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled;
+
+    /// Fields behind the content (RFC 9110 §6.5), asked for once it has ended. They go to clients of HTTP/2, and of
+    /// HTTP/1.1 behind the last chunk; HTTP/1.0 has no place for them, and any client may drop them.
+    fn trailers(&mut self) -> Fields {
+        Fields::new()
+    }
 }
 
 /// What a [`Pull`] came to.

@@ -1,18 +1,20 @@
 //! A target for conformance probes: serves a folder, echoes request bodies at `/echo` and WebSocket messages at
 //! `/ws-echo`, and has channels at `/push/`.
 //!
-//! `probe_target DIR --listen ADDRESS:PORT [--backend NAME] [--workers N]`
+//! `probe_target DIR --listen ADDRESS:PORT [--backend NAME] [--workers N] [--tls-cert FILE --tls-key FILE]`
 //!
 //! It prints the address it listens on, so that port 0 may be asked for, and serves until it is killed.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use encke_server::settings::{AuthSettings, PushSettings};
+use encke_server::settings::{AuthSettings, PushSettings, TlsSettings};
 use encke_server::site::{Site, SiteSettings};
 use encke_server::{
-    Answers, Body, Desk, Exchange, ExchangeKey, Handler, Mount, Options, Outcome, Piece, Reply, Request,
-    Server, Socket, SocketMessage, Upgrade,
+    Answers, Body, Desk, Door, Exchange, ExchangeKey, Handler, Identity, Mount, Options, Outcome, Piece,
+    Reply, Request, Server, Socket, SocketMessage, Upgrade,
 };
 
 /// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
@@ -39,6 +41,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
     options.policy.connections = 10_000;
     let mut root = None;
     let mut listen = "127.0.0.1:0".to_owned();
+    let mut tls = TlsSettings::default();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -46,14 +49,20 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
             "--listen" => listen = value()?,
             "--backend" => options.backend = Some(value()?.parse()?),
             "--workers" => options.workers = Some(value()?.parse()?),
+            "--tls-cert" => tls.cert = Some(value()?.into()),
+            "--tls-key" => tls.key = Some(value()?.into()),
             _ if root.is_none() => root = Some(argument),
             _ => return Err(format!("unexpected argument: {argument}").into()),
         }
     }
     let root = root.ok_or("which folder?  probe_target DIR --listen ADDRESS:PORT")?;
     let site = Site::new(&[SiteSettings { root: root.into(), ..SiteSettings::default() }], Vec::new())?;
+    let identity = match tls.cert {
+        Some(_) => Some(Arc::new(Identity::read(&tls, &mut Vec::new())?)),
+        None => None,
+    };
     let server = Server::new(options)
-        .listen(listen.parse()?)
+        .door(Door { tls: identity, ..Door::from(listen.parse::<SocketAddr>()?) })
         .mount("/", site)
         .mount("/echo", Echo)
         .mount("/ws-echo", ws_echo)

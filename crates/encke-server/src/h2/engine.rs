@@ -33,6 +33,9 @@ const SEND_BUFFER_BYTES: usize = 32 * 1024;
 /// The client's dynamic table of field names: the protocol's own first value.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 
+/// GOAWAY with PROTOCOL_ERROR, before any stream (RFC 9113 §6.8): its header, the last stream, the code.
+const GOAWAY_PROTOCOL_ERROR: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
 /// What [`Engine::poll`] came to.
 pub(super) enum Polled {
     Request(Box<Parts>, RecvStream, SendResponse<Data>),
@@ -55,6 +58,8 @@ pub(super) struct Engine {
     pub(super) token: Token,
     /// Its open streams, by place.
     pub(super) streams: Vec<u32>,
+    /// By when its first request is to come, on the monotonic clock.
+    pub(super) first_by_ns: u64,
     /// Since when a field block has not been whole, on the monotonic clock.
     pub(super) block_since: Option<u64>,
     /// Why it will end, once that is known.
@@ -63,8 +68,8 @@ pub(super) struct Engine {
     pub(super) fault: Option<&'static str>,
     /// It is among those that want to be polled.
     pub(super) stirred: bool,
-    /// It takes no new streams.
-    leaving: bool,
+    /// It takes no new streams, for this reason.
+    leaving: Option<CloseReason>,
 }
 
 impl Engine {
@@ -85,11 +90,12 @@ impl Engine {
             watch: Watch::new(now_ns),
             token,
             streams: Vec::new(),
+            first_by_ns: now_ns.saturating_add(policy.head_time_ns),
             block_since: None,
             reason: None,
             fault: None,
             stirred: false,
-            leaving: false,
+            leaving: None,
         }
     }
 
@@ -129,11 +135,15 @@ impl Engine {
                     Poll::Pending => return Polled::Quiet,
                     Poll::Ready(Ok(connection)) => {
                         self.state = State::Open(connection);
-                        if self.leaving {
-                            self.leave();
+                        if let Some(reason) = self.leaving {
+                            self.leave(reason);
                         }
                     }
-                    Poll::Ready(Err(error)) => self.end(Some(&error)),
+                    Poll::Ready(Err(error)) => {
+                        // What began as the preface and went on as something else hears why, too.
+                        self.pipe.say(GOAWAY_PROTOCOL_ERROR);
+                        self.end(Some(&error));
+                    }
                 },
                 State::Open(connection) => match connection.poll_accept(&mut context) {
                     Poll::Pending => return Polled::Quiet,
@@ -150,8 +160,8 @@ impl Engine {
     }
 
     /// Takes no new streams, and ends when the open ones have ended (RFC 9113 §6.8).
-    pub(super) fn leave(&mut self) {
-        self.leaving = true;
+    pub(super) fn leave(&mut self, reason: CloseReason) {
+        self.leaving = Some(reason);
         if let State::Open(connection) = &mut self.state {
             connection.graceful_shutdown();
         }
@@ -169,7 +179,7 @@ impl Engine {
     fn end(&mut self, error: Option<&h2::Error>) {
         self.state = State::Over;
         let Some(error) = error else {
-            self.reason.get_or_insert(CloseReason::PeerDone);
+            self.reason.get_or_insert(self.leaving.unwrap_or(CloseReason::PeerDone));
             return;
         };
         let ours = error.is_go_away() && error.is_library();

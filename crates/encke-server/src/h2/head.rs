@@ -114,12 +114,10 @@ pub(super) fn answer(block: &[u8]) -> Option<Answer> {
         if line.is_empty() {
             break;
         }
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        let (name, value) = field(line)?;
         if is_of_the_connection(&name) {
             continue;
         }
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
         if name == header::CONTENT_LENGTH {
             content_bytes = value.to_str().ok().and_then(|text| text.parse().ok());
         }
@@ -129,6 +127,25 @@ pub(super) fn answer(block: &[u8]) -> Option<Answer> {
     *response.status_mut() = if tunnel { StatusCode::OK } else { status };
     *response.headers_mut() = headers;
     Some(Answer { response, content_bytes, block_bytes: at })
+}
+
+/// The fields of trailers, which are lines as a head's are. `None` if they are not, or there are none.
+pub(super) fn trailers(lines: &[u8]) -> Option<HeaderMap> {
+    let mut fields = HeaderMap::new();
+    for line in lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        let (name, value) = field(line.strip_suffix(b"\r")?)?;
+        if !is_of_the_connection(&name) {
+            fields.append(name, value);
+        }
+    }
+    (!fields.is_empty()).then_some(fields)
+}
+
+fn field(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+    let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+    Some((name, value))
 }
 
 /// Whether a field speaks of an HTTP/1 connection: no stream has it (RFC 9113 §8.2.2, RFC 8441 §5).
@@ -218,6 +235,17 @@ mod tests {
         assert_eq!(&block[answer.block_bytes..], b"hello");
         let names: Vec<&str> = answer.response.headers().keys().map(HeaderName::as_str).collect();
         assert_eq!(names, ["date", "etag", "content-length"]);
+    }
+
+    #[test]
+    fn trailers_are_fields_without_a_head() {
+        let fields =
+            trailers(b"Checksum: abc\r\nTransfer-Encoding: chunked\r\nRows: 3\r\n").expect("well formed");
+        let names: Vec<&str> = fields.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["checksum", "rows"]);
+        for none in [&b""[..], b"Connection: close\r\n", b"no field\r\n", b"A: b\n"] {
+            assert_eq!(trailers(none), None, "{none:?}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::worker::Core;
 
 use engine::{Engine, Polled};
 use stream::{Data, FilePiece, PulledIn, Pushed, Rung, Stream};
-use watch::Flood;
+use watch::Breach;
 
 /// What every client begins with (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -113,6 +113,13 @@ impl Http2 {
         self.streams.get(among_streams(token)).map_or(0, Stream::unsent)
     }
 
+    /// Has a stream's answer end with trailers; `lines` as they are in HTTP/1.
+    pub(crate) fn put_trailers(&mut self, token: Token, lines: &[u8]) {
+        if let Some(stream) = self.stream_of(token) {
+            stream.put_trailers(lines);
+        }
+    }
+
     /// Whether a connection speaks HTTP/2 and has no open stream.
     pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
         conn.phase == Phase::Http2
@@ -150,7 +157,7 @@ impl Core {
         if self.draining()
             && let Some(engine) = self.http2.engines.get_mut(place)
         {
-            engine.leave();
+            engine.leave(CloseReason::Drain);
         }
         self.http2_received(token, bytes);
     }
@@ -162,12 +169,14 @@ impl Core {
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         match engine.watch.look(bytes, now_ns) {
             Ok(()) => engine.feed(bytes),
-            Err(flood) => {
-                engine.stop(Reason::ENHANCE_YOUR_CALM, CloseReason::Flood);
-                self.metrics.refused(match flood {
-                    Flood::Resets => "h2_resets",
-                    Flood::Chores => "h2_chores",
-                });
+            Err(breach) => {
+                let (goaway, reason, name) = match breach {
+                    Breach::Resets => (Reason::ENHANCE_YOUR_CALM, CloseReason::Flood, "h2_resets"),
+                    Breach::Chores => (Reason::ENHANCE_YOUR_CALM, CloseReason::Flood, "h2_chores"),
+                    Breach::Closed => (Reason::STREAM_CLOSED, CloseReason::Refused, "h2_stream_closed"),
+                };
+                engine.stop(goaway, reason);
+                self.metrics.refused(name);
             }
         }
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
@@ -214,7 +223,7 @@ impl Core {
         let places: Vec<u32> = self.http2.engines.iter().map(|(place, _)| place).collect();
         for place in places {
             if let Some(engine) = self.http2.engines.get_mut(place) {
-                engine.leave();
+                engine.leave(CloseReason::Drain);
             }
             self.http2.stir(place);
         }
@@ -313,7 +322,7 @@ impl Core {
         if self.policy.requests_per_connection.is_some_and(|most| requests >= most)
             && let Some(engine) = self.http2.engines.get_mut(engine_place)
         {
-            engine.leave();
+            engine.leave(CloseReason::Answered);
         }
         self.plaintext(token, &mut text);
         self.buffers.give(text);
@@ -502,7 +511,9 @@ impl Core {
         }
         let hungry = engine.is_hungry();
         let block_ns = engine.block_since.map(|since| since.saturating_add(self.policy.head_time_ns));
-        let idle_ns = engine.streams.is_empty().then(|| self.now.mono_ns.saturating_add(self.rest_ns));
+        let rest_ns = self.now.mono_ns.saturating_add(self.rest_ns);
+        let first_by_ns = engine.first_by_ns;
+        let is_idle = engine.streams.is_empty();
         if !output.is_empty() {
             self.segments.push(Segment::Bytes(output));
             self.flush(token);
@@ -520,12 +531,11 @@ impl Core {
         if conn.has(SENDING) {
             return;
         }
-        conn.deadline_ns = match (block_ns, idle_ns) {
-            (Some(at_ns), _) => at_ns,
-            (None, Some(at_ns)) if conn.requests > 0 || conn.deadline_ns == u64::MAX => at_ns,
-            // Its first request is to come within the time for a head.
-            (None, Some(_)) => conn.deadline_ns,
-            (None, None) => u64::MAX,
+        conn.deadline_ns = match block_ns {
+            Some(at_ns) => at_ns,
+            None if !is_idle => u64::MAX,
+            None if conn.requests > 0 => rest_ns,
+            None => rest_ns.min(first_by_ns),
         };
         let deadline_ns = conn.deadline_ns;
         if deadline_ns != u64::MAX {
@@ -545,11 +555,9 @@ impl Core {
         conn.record = NONE;
         conn.phase = Phase::Idle;
         conn.reason = reason;
-        conn.flags |= LAST;
-        if matches!(reason, CloseReason::Flood | CloseReason::Refused | CloseReason::HeadTime) {
-            // It may have more on its way, and a reset would destroy its GOAWAY.
-            conn.flags |= LINGER;
-        }
+        // The client has nearly always something on its way, if only a window update, and a reset in answer to that would
+        // destroy the GOAWAY, and the end of the last answer with it.
+        conn.flags |= LAST | LINGER;
         if !output.is_empty() {
             self.segments.push(Segment::Bytes(output));
         }
@@ -569,7 +577,8 @@ fn reset_reason(reason: CloseReason) -> Reason {
     }
 }
 
-/// The urgency that a request names, 0 to 7 (RFC 9218 §5): the member `u` of its `Priority`.
+/// The urgency that a request names, 0 to 7 (RFC 9218 §5): the member `u` of its `Priority`, and the last one if there
+/// are several (RFC 8941 §3.2).
 fn urgency(parts: &Parts) -> u8 {
     let Some(value) = parts.headers.get("priority") else { return URGENCY };
     let members = value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
@@ -578,4 +587,42 @@ fn urgency(parts: &Parts) -> u8 {
         _ => None,
     });
     digits.next_back().unwrap_or(URGENCY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_as_urgent_as_it_says() {
+        for (said, expected) in [
+            ("u=0", 0),
+            ("i, u=7", 7),
+            ("u=1, i", 1),
+            ("u=1,u=5", 5),
+            ("", URGENCY),
+            ("u=8", URGENCY),
+            ("u=-1", URGENCY),
+            ("u=10", URGENCY),
+            ("urgent", URGENCY),
+        ] {
+            let request = http::Request::get("/").header("priority", said).body(()).expect("a request");
+            assert_eq!(urgency(&request.into_parts().0), expected, "{said:?}");
+        }
+        let silent = http::Request::get("/").body(()).expect("a request");
+        assert_eq!(urgency(&silent.into_parts().0), URGENCY);
+    }
+
+    #[test]
+    fn a_preface_is_told_by_its_first_line() {
+        for end in 0..PREFACE.len() {
+            let expected = if end < 16 { Preface::Partial } else { Preface::Whole };
+            assert_eq!(Preface::of(&PREFACE[..end]), expected, "{end} bytes");
+        }
+        for end in 0..16 {
+            let mut other = PREFACE[..=end].to_vec();
+            other[end] ^= 1;
+            assert_eq!(Preface::of(&other), Preface::No, "{end} bytes that agree");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use encke_io::{Segment, Token};
 use encke_wire::http1;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
+use http::HeaderMap;
 
 use super::head::{self, BodyForm};
 
@@ -131,6 +132,8 @@ pub(super) struct Stream {
     head_only: bool,
     /// Of the answer's content, where its length is known: what the engine has not got yet.
     content_left: Option<u64>,
+    /// What comes behind the answer's content.
+    trailers: Option<Box<HeaderMap>>,
     /// The answer is whole.
     ended: bool,
     waiting: VecDeque<Waiting>,
@@ -161,6 +164,7 @@ impl Stream {
             answer: None,
             head_only,
             content_left: None,
+            trailers: None,
             ended: false,
             waiting: VecDeque::new(),
             reading_file: false,
@@ -173,6 +177,11 @@ impl Stream {
     /// How the body is to be written down.
     pub(super) fn set_form(&mut self, form: BodyForm) {
         self.form = form;
+    }
+
+    /// Has its answer end with trailers.
+    pub(super) fn put_trailers(&mut self, lines: &[u8]) {
+        self.trailers = head::trailers(lines).map(Box::new);
     }
 
     /// Whether it carries a WebSocket.
@@ -377,7 +386,10 @@ impl Stream {
         }
         match (&mut self.answer, &mut self.respond) {
             (Some(answer), _) if whole && self.waiting.is_empty() && self.content_left.is_none() => {
-                answer.send_data(Data::Own(Bytes::new()), true).is_err()
+                match self.trailers {
+                    Some(trailers) => answer.send_trailers(*trailers).is_err(),
+                    None => answer.send_data(Data::Own(Bytes::new()), true).is_err(),
+                }
             }
             (Some(answer), _) => {
                 answer.send_reset(reason);

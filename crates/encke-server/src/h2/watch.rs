@@ -3,7 +3,8 @@
 //! ```text
 //! bytes ─► frame headers ─┬─ PING, SETTINGS, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown: a chore
 //!                         ├─ RST_STREAM: a reset, and a chore
-//!                         └─ HEADERS: from here to its END_HEADERS a block is open
+//!                         └─ HEADERS: from here to its END_HEADERS a block is open; of a stream that the client has
+//!                                     just reset it is a breach, which the engine may have forgotten how to name
 //! ```
 //! Chores and resets are paid for from two purses that fill with time, and the first also with what the client is
 //! sent. It looks at nine bytes of each frame and copies nothing; whether a frame is well formed is the engine's to say.
@@ -31,13 +32,15 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What a client has too much of.
+/// Why a client's frames are looked at no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flood {
-    /// Streams that it opened and reset.
+pub(super) enum Breach {
+    /// Too many streams that it opened and reset.
     Resets,
-    /// Frames without a purpose.
+    /// Too many frames without a purpose.
     Chores,
+    /// A head for a stream that it has reset (RFC 9113 §5.1, closed).
+    Closed,
 }
 
 /// Watches the frames of one client.
@@ -49,6 +52,8 @@ pub(super) struct Watch {
     skip: u32,
     /// A field block is not whole.
     block: bool,
+    /// The stream that the client has reset last; 0: none.
+    reset: u32,
     chores: Purse,
     resets: Purse,
 }
@@ -69,13 +74,14 @@ impl Watch {
             have: 0,
             skip: PREFACE_BYTES,
             block: false,
+            reset: 0,
             chores: purse(CHORES_MAX, CHORES_PER_SECOND),
             resets: purse(RESETS_MAX, RESETS_PER_SECOND),
         }
     }
 
     /// Looks at what arrived.
-    pub(super) fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Flood> {
+    pub(super) fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
         self.chores.fill(now_ns);
         self.resets.fill(now_ns);
         while !bytes.is_empty() {
@@ -109,8 +115,10 @@ impl Watch {
         self.block
     }
 
-    fn frame(&mut self) -> Result<(), Flood> {
-        let [a, b, c, kind, flags, ..] = self.header;
+    fn frame(&mut self) -> Result<(), Breach> {
+        let [a, b, c, kind, flags, id @ ..] = self.header;
+        // Its first bit means nothing (RFC 9113 §4.1).
+        let id = u32::from_be_bytes(id) & (u32::MAX >> 1);
         let len = u32::from_be_bytes([0, a, b, c]);
         self.skip = len;
         let chore = match kind {
@@ -122,9 +130,13 @@ impl Watch {
             self.block = flags & END_HEADERS == 0;
         }
         if kind == RST_STREAM {
-            self.resets.pay().ok_or(Flood::Resets)?;
+            self.reset = id;
+            self.resets.pay().ok_or(Breach::Resets)?;
         }
-        if chore { self.chores.pay().ok_or(Flood::Chores) } else { Ok(()) }
+        if kind == HEADERS && id != 0 && id == self.reset {
+            return Err(Breach::Closed);
+        }
+        if chore { self.chores.pay().ok_or(Breach::Chores) } else { Ok(()) }
     }
 }
 
@@ -164,7 +176,7 @@ mod tests {
     }
 
     /// Feeds bytes whole, then byte by byte to another: both must say the same.
-    fn look(whole: &mut Watch, bytewise: &mut Watch, bytes: &[u8], now_ns: u64) -> Result<(), Flood> {
+    fn look(whole: &mut Watch, bytewise: &mut Watch, bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
         let said = whole.look(bytes, now_ns);
         let again = bytes.iter().try_for_each(|byte| bytewise.look(&[*byte], now_ns));
         assert_eq!(said, again);
@@ -178,7 +190,7 @@ mod tests {
         for _ in 0..CHORES_MAX {
             assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Ok(()));
         }
-        assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Err(Flood::Chores));
+        assert_eq!(look(&mut whole, &mut bytewise, &ping, 0), Err(Breach::Chores));
         assert_eq!(look(&mut whole, &mut bytewise, &ping, 1_000_000_000 / CHORES_PER_SECOND), Ok(()));
     }
 
@@ -197,11 +209,36 @@ mod tests {
     #[test]
     fn resets_are_limited_before_chores_are() {
         let (mut whole, mut bytewise) = (watch(), watch());
-        let opened_and_reset = [frame(HEADERS, END_HEADERS, b"x"), frame(RST_STREAM, 0, &[0; 4])].concat();
-        for _ in 0..RESETS_MAX {
-            assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset, 0), Ok(()));
+        let opened_and_reset = |number: u32| {
+            let mut frames = [frame(HEADERS, END_HEADERS, b"x"), frame(RST_STREAM, 0, &[0; 4])];
+            for frame in &mut frames {
+                frame[5..9].copy_from_slice(&(2 * number + 1).to_be_bytes());
+            }
+            frames.concat()
+        };
+        for number in 0..RESETS_MAX {
+            assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset(number), 0), Ok(()));
         }
-        assert_eq!(look(&mut whole, &mut bytewise, &opened_and_reset, 0), Err(Flood::Resets));
+        let one_more = opened_and_reset(RESETS_MAX);
+        assert_eq!(look(&mut whole, &mut bytewise, &one_more, 0), Err(Breach::Resets));
+    }
+
+    #[test]
+    fn a_stream_that_was_reset_has_no_further_head() {
+        let (mut whole, mut bytewise) = (watch(), watch());
+        let reset = [frame(HEADERS, END_HEADERS, b"x"), frame(RST_STREAM, 0, &[0; 4])].concat();
+        assert_eq!(look(&mut whole, &mut bytewise, &reset, 0), Ok(()));
+        assert_eq!(
+            look(&mut whole, &mut bytewise, &frame(DATA, 0, b"late"), 0),
+            Ok(()),
+            "the engine's to judge"
+        );
+        let mut other = frame(HEADERS, END_HEADERS, b"x");
+        other[8] = 3;
+        assert_eq!(look(&mut whole, &mut bytewise, &other, 0), Ok(()));
+        let mut again = frame(HEADERS, END_HEADERS, b"x");
+        again[5] = 0x80;
+        assert_eq!(look(&mut whole, &mut bytewise, &again, 0), Err(Breach::Closed));
     }
 
     #[test]
@@ -227,6 +264,6 @@ mod tests {
             look(&mut whole, &mut bytewise, &frame(DATA, END_STREAM, b""), 0).expect("an end");
         }
         let empty = frame(DATA, 0, b"").repeat(CHORES_MAX as usize + 1);
-        assert_eq!(look(&mut whole, &mut bytewise, &empty, 0), Err(Flood::Chores));
+        assert_eq!(look(&mut whole, &mut bytewise, &empty, 0), Err(Breach::Chores));
     }
 }

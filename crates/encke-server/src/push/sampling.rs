@@ -9,6 +9,7 @@ use encke_io::{Now, Reactor, Token};
 use super::room::{Extra, hub_now};
 use super::socket::SocketState;
 use crate::conn::Conn;
+use crate::conns::is_stream;
 use crate::worker::Core;
 
 /// Subscribers looked at a second, by two system calls each: some 10 µs in all.
@@ -24,18 +25,25 @@ impl Core {
     /// Looks at some subscribers, and notes what all of them take.
     pub(crate) fn sample(&mut self, reactor: &impl Reactor) {
         let (mut count, mut unsent, mut most, mut kernel) = (0, 0, 0, 0);
-        let slots = self.conns.sockets.len();
+        let slots = self.conns.len();
         for _ in 0..LOOKS.min(slots) {
             self.sample_hand = (self.sample_hand + 1) % slots;
-            let conn = &self.conns[self.sample_hand];
+            let place = self.conns.place(self.sample_hand);
+            let conn = &self.conns[place as usize];
             if !conn.subscribes() {
                 continue;
             }
-            let token = Token { index: self.sample_hand as u32, generation: conn.generation };
-            let bytes = reactor.unacknowledged(token) as i64;
+            let token = Token { index: place, generation: conn.generation };
+            // A stream has what its connection has not taken yet; in the kernel it has nothing of its own.
+            let (bytes, held) = if is_stream(token) {
+                (self.http2.unsent(token), 0)
+            } else {
+                (reactor.unacknowledged(token), reactor.buffered(token).unwrap_or(0))
+            };
+            let bytes = bytes as i64;
             unsent += bytes;
             most = most.max(bytes);
-            kernel += reactor.buffered(token).unwrap_or(0) as i64;
+            kernel += held as i64;
             count += 1;
             if count == SAMPLES {
                 break;

@@ -5,30 +5,44 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use encke_server::settings::{AuthSettings, PushSettings};
-use encke_server::{Body, CloseReason, Pulled, Reply};
+use encke_server::{Body, CloseReason, Fields, Pulled, Reply};
 
 use crate::rig::handlers::{self, Echo, Held, Valve};
-use crate::rig::{Client, Cut, Folder, Rig, Stand, ms};
+use crate::rig::{Client, Cut, End, Folder, Rig, Stand, ms};
 
 on_every_back_end! {
     a_request_is_answered_on_its_stream,
     a_request_may_come_in_any_pieces,
     what_is_no_preface_is_http1,
+    what_begins_as_the_preface_and_goes_on_otherwise_is_told,
+    a_head_for_a_stream_that_was_reset_ends_the_connection,
     many_streams_are_answered_in_any_order,
     a_body_comes_back_as_it_was,
     a_body_is_read_as_fast_as_its_handler_reads,
+    an_early_answer_lets_the_body_come_to_its_end,
+    trailers_of_a_request_are_dropped,
+    an_answer_may_have_trailers,
+    early_hints_come_before_the_answer,
+    a_body_is_invited_once_it_is_wanted,
+    so_many_requests_are_answered_on_a_connection,
     a_file_of_many_windows_arrives_whole,
+    a_file_that_is_not_in_memory_arrives_whole,
     a_stream_of_unknown_length_ends_with_its_stream,
     a_stream_that_fails_is_reset,
     a_request_too_large_is_refused_and_the_others_go_on,
     subscribers_share_a_connection,
     a_subscriber_that_resets_its_stream_is_gone,
+    what_a_subscriber_has_not_taken_is_told,
     a_websocket_is_a_stream,
     resets_without_end_are_ended,
-    pings_without_end_are_ended,
-    settings_without_end_are_ended,
+    frames_without_a_purpose_are_ended,
+    data_without_content_is_ended,
+    a_head_that_is_larger_than_it_looks_is_refused,
+    streams_beyond_the_limit_are_refused,
     a_head_without_end_is_ended,
     a_head_that_is_not_finished_in_time_is_ended,
+    a_client_that_asks_for_nothing_is_ended,
+    a_body_that_stops_or_drips_costs_its_stream,
     a_window_that_stays_shut_costs_its_stream,
     a_client_that_takes_nothing_is_closed,
     an_idle_connection_is_told_goodbye,
@@ -49,7 +63,7 @@ fn a_request_may_come_in_any_pieces(stand: Stand) {
     let rig = stand.serve(|server| server.mount("/", Echo));
     let bytes = [begin(), request(1, POST, "/", 0), frame(DATA, END_STREAM, 1, b"body")].concat();
     for cut in Cut::all(&bytes) {
-        let mut client = H2 { client: rig.client(), got: BTreeMap::new(), goaway: None };
+        let mut client = H2::speak(rig.client());
         client.client.send_cut(&rig, &bytes, cut);
         assert_eq!(client.answer(1), OK.with(b"body"), "{cut:?}");
     }
@@ -63,6 +77,29 @@ fn what_is_no_preface_is_http1(stand: Stand) {
     let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
     client.send_cut(&rig, request.as_bytes(), Cut::At(1));
     assert_eq!(client.answer().status, 200);
+}
+
+fn what_begins_as_the_preface_and_goes_on_otherwise_is_told(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut client = H2::speak(rig.client());
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSO\r\n\r\n");
+    assert_eq!(client.until_goaway(), PROTOCOL_ERROR);
+    assert_eq!(client.client.end(), End::Finished);
+    drop(client);
+    rig.wait_for_closes(CloseReason::Refused, 1);
+}
+
+fn a_head_for_a_stream_that_was_reset_ends_the_connection(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Held::default()));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    client.send(&frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()));
+    client.ping();
+    client.send(&request(1, GET, "/", END_STREAM));
+    assert_eq!(client.until_goaway(), STREAM_CLOSED);
+    drop(client);
+    rig.wait_for_closes(CloseReason::Refused, 1);
+    assert_eq!(rig.count_of("encke_http_refusals_total", "h2_stream_closed"), 1);
 }
 
 fn many_streams_are_answered_in_any_order(stand: Stand) {
@@ -113,6 +150,149 @@ fn a_body_is_read_as_fast_as_its_handler_reads(stand: Stand) {
     client.send(&frame(DATA, END_STREAM, 1, b""));
     valve.answer(Reply::text(200, "enough"));
     assert_eq!(client.answer(1), OK.with(b"enough"));
+}
+
+/// A client that has its answer may still be sending: a reset would be the last it hears of what it has asked for.
+fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, POST, "/", 0));
+    assert_eq!(client.answer(1), OK.with(b"Hello\n"));
+    client.send_body(1, handlers::pattern(60_000));
+    client.ping();
+    assert_eq!(client.got(1).reset, None);
+    rig.wait(|| rig.count("encke_h2_streams") == 0, "the stream's end");
+
+    // More than 64 KiB is not read for nothing.
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, POST, "/", 0));
+    assert_eq!(client.answer(1), OK.with(b"Hello\n"));
+    client.send_body(1, handlers::pattern(200_000));
+    assert_eq!(client.got(1).reset, Some(NO_ERROR));
+    client.ping();
+}
+
+fn trailers_of_a_request_are_dropped(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = H2::connect(&rig);
+    let mut trailers = Vec::new();
+    put_literal(&mut trailers, b"checksum", b"abc");
+    for (id, length) in [(1, None), (3, Some(b"4"))] {
+        let mut block = [POST, &[0x86], &target("/")].concat();
+        if let Some(length) = length {
+            put_literal(&mut block, b"content-length", length);
+        }
+        client.send(&frame(HEADERS, END_HEADERS, id, &block));
+        client.send(&frame(DATA, 0, id, b"body"));
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, id, &trailers));
+        assert_eq!(client.answer(id), OK.with(b"body"));
+    }
+}
+
+fn an_answer_may_have_trailers(stand: Stand) {
+    struct Counted;
+    impl encke_server::Pull for Counted {
+        fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> Pulled {
+            out.extend_from_slice(b"content");
+            Pulled::End
+        }
+
+        fn trailers(&mut self) -> Fields {
+            let mut fields = Fields::new();
+            fields.push("x", b"1").expect("a field");
+            fields
+        }
+    }
+    let rig = stand.serve(|server| {
+        server.mount("/", |_: &encke_server::Request<'_>, _| {
+            encke_server::Outcome::Now(Reply::new(200).body(Body::Stream(Box::new(Counted))))
+        })
+    });
+    let mut client = H2::connect(&rig);
+    // A name and a value that the server's table remembers, each a letter in Huffman's code (RFC 7541, appendix B).
+    let trailers = vec![0x40, 0x81, 0xf3, 0x81, 0x0f];
+    assert_eq!(client.get("/"), Got { trailers, ..OK.with(b"content") });
+    client.send(&request(3, HEAD, "/", END_STREAM));
+    assert_eq!(client.answer(3), OK.with(b""));
+
+    let mut client = rig.client();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let (chunks, _) = client.rest();
+    let end = b"\r\n\r\n0007\r\ncontent\r\n0\r\nx: 1\r\n\r\n";
+    assert!(chunks.ends_with(end), "{}", String::from_utf8_lossy(&chunks));
+    let mut client = rig.client();
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    let (whole, _) = client.rest();
+    assert!(whole.ends_with(b"\r\n\r\ncontent"), "{}", String::from_utf8_lossy(&whole));
+}
+
+fn early_hints_come_before_the_answer(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve(|server| server.mount("/", held.clone()));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    let exchange = held.take(&rig);
+    let mut hints = Fields::new();
+    hints.push("Link", b"</style.css>; rel=preload").expect("a field");
+    exchange.interim(103, hints);
+    while client.got(1).interim.is_empty() {
+        client.read_one();
+    }
+    exchange.answer(Reply::text(200, "done"));
+    assert_eq!(client.answer(1), Got { interim: vec![103], ..OK.with(b"done") });
+}
+
+fn a_body_is_invited_once_it_is_wanted(stand: Stand) {
+    let valve = Valve::default();
+    let rig = stand.serve(|server| server.mount("/", valve.clone()));
+    let mut client = H2::connect(&rig);
+    let mut block = [POST, &[0x86], &target("/")].concat();
+    put_literal(&mut block, b"expect", b"100-continue");
+    client.send(&frame(HEADERS, END_HEADERS, 1, &block));
+    valve.wait(&rig);
+    client.ping();
+    assert_eq!(*client.got(1), Got::default(), "nobody wants it yet");
+    valve.open_once();
+    while client.got(1).interim.is_empty() {
+        client.read_one();
+    }
+    client.send(&frame(DATA, END_STREAM, 1, b"body"));
+    rig.wait(|| valve.flow().bytes == 4, "the body");
+    valve.open_once();
+    assert_eq!(client.answer(1), Got { interim: vec![100], ..OK.with(b"4 bytes") });
+}
+
+fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
+    let limit = |policy: &mut encke_server::Policy| policy.requests_per_connection = Some(2);
+    let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    client.send(&[request(1, GET, "/", END_STREAM), request(3, GET, "/", END_STREAM)].concat());
+    for id in [1, 3] {
+        assert_eq!(client.answer(id), OK.with(b"Hello\n"));
+    }
+    assert_eq!(client.until_goaway(), NO_ERROR);
+    // It is asked whether it has heard that, and then no more of it is taken.
+    while !client.pinged {
+        client.read_one();
+    }
+    let (words, _) = client.client.rest();
+    let last_stream = 3_u32.to_be_bytes();
+    assert!(words.ends_with(&[last_stream, NO_ERROR.to_be_bytes()].concat()), "{words:?}");
+    drop(client);
+    rig.wait_for_closes(CloseReason::Answered, 1);
+}
+
+/// The kernel is told to forget the file, so that its pieces are read by the pool. Where it does not, as on a file system
+/// in memory, this is the case above once more.
+fn a_file_that_is_not_in_memory_arrives_whole(stand: Stand) {
+    let content = handlers::pattern(1_000_003);
+    let folder = Folder::new().with("big.bin", content);
+    let file = std::fs::File::open(folder.path().join("big.bin")).expect("it was written");
+    file.sync_all().expect("a disk that works");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
+    let rig = stand.serve_folder(&folder);
+    let mut client = H2::connect(&rig);
+    assert!(client.get("/big.bin") == OK.with(content), "another content");
 }
 
 fn a_file_of_many_windows_arrives_whole(stand: Stand) {
@@ -199,6 +379,20 @@ fn a_subscriber_that_resets_its_stream_is_gone(stand: Stand) {
     client.ping();
 }
 
+fn what_a_subscriber_has_not_taken_is_told(stand: Stand) {
+    let rig = channels(stand);
+    let mut client = H2::connect(&rig);
+    // The beginning of the stream finds no window.
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
+    let told = || {
+        // Once a second some are looked at, when there is something to do.
+        client.ping();
+        rig.count_of("encke_push_unsent_bytes", "most") > 0
+    };
+    rig.wait(told, "bytes that are not sent");
+}
+
 fn a_websocket_is_a_stream(stand: Stand) {
     use encke_wire::websocket::{Opcode, put_masked};
     let rig = channels(stand);
@@ -240,12 +434,68 @@ fn resets_without_end_are_ended(stand: Stand) {
     good.ping();
 }
 
-fn pings_without_end_are_ended(stand: Stand) {
-    flood(stand, &frame(PING, 0, 0, &[0; 8]));
+fn frames_without_a_purpose_are_ended(stand: Stand) {
+    const PRIORITY: u8 = 2;
+    const UNKNOWN: u8 = 0xfa;
+    for frame in [
+        frame(PING, 0, 0, &[0; 8]),
+        frame(SETTINGS, 0, 0, &[]),
+        frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+        frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]),
+        frame(UNKNOWN, 0, 1, b"?"),
+    ] {
+        flood(stand, &[], &frame);
+    }
 }
 
-fn settings_without_end_are_ended(stand: Stand) {
-    flood(stand, &frame(SETTINGS, 0, 0, &[]));
+fn data_without_content_is_ended(stand: Stand) {
+    flood(stand, &request(1, POST, "/", 0), &frame(DATA, 0, 1, b""));
+}
+
+/// A field of 3,000 bytes is remembered, and then named by a byte as often as there is room.
+fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
+    let limit = |policy: &mut encke_server::Policy| policy.head.head_bytes = 16 * 1024;
+    let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    let mut block = [GET, &[0x86], &target("/")].concat();
+    block.extend_from_slice(b"\x40\x01x\x7f");
+    // The rest of the length, 3,000 − 127, in groups of seven bits (RFC 7541 §5.1).
+    block.extend([(2_873_u32 % 128) as u8 | 0x80, (2_873_u32 / 128) as u8]);
+    block.extend([b'y'; 3_000]);
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+    assert_eq!(client.answer(1), OK.with(b"Hello\n"));
+    let bomb = |id, count| {
+        let block = [GET, &[0x86], &target("/"), &vec![0xbe; count]].concat();
+        frame(HEADERS, END_HEADERS | END_STREAM, id, &block)
+    };
+    client.send(&bomb(3, 10));
+    let refused = client.answer(3);
+    assert!(refused.status != Some(OK_STATUS) && refused.body.is_empty(), "{refused:?}");
+    client.send(&request(5, GET, "/", END_STREAM));
+    assert_eq!(client.answer(5), OK.with(b"Hello\n"), "the connection goes on");
+    client.send(&bomb(7, 16_000));
+    assert_eq!(client.until_goaway(), ENHANCE_YOUR_CALM);
+    drop(client);
+    rig.wait_for_closes(CloseReason::Flood, 1);
+}
+
+fn streams_beyond_the_limit_are_refused(stand: Stand) {
+    const STREAMS: u32 = 10;
+    let held = Held::default();
+    let limit = |policy: &mut encke_server::Policy| policy.streams = STREAMS;
+    let rig = stand.serve_by(limit, |server| server.mount("/", held.clone()));
+    let mut client = H2::connect(&rig);
+    let ids = (0..2 * STREAMS).map(|number| 2 * number + 1);
+    client.send(&ids.clone().map(|id| request(id, GET, "/", END_STREAM)).collect::<Vec<_>>().concat());
+    client.ping();
+    let refused = ids.clone().filter(|id| client.got(*id).reset == Some(REFUSED_STREAM)).count();
+    assert_eq!(refused, STREAMS as usize);
+    for _ in 0..STREAMS {
+        held.take(&rig).answer(Reply::text(200, "done"));
+    }
+    for id in ids.take(STREAMS as usize) {
+        assert_eq!(client.answer(id), OK.with(b"done"));
+    }
 }
 
 fn a_head_without_end_is_ended(stand: Stand) {
@@ -262,7 +512,7 @@ fn a_head_without_end_is_ended(stand: Stand) {
     }
     client.client.rest();
     drop(client);
-    rig.wait(|| rig.connections() == 1, "the flood has ended");
+    rig.wait_for_closes(CloseReason::Flood, 1);
     assert_eq!(good.get("/"), OK.with(b"Hello\n"));
 }
 
@@ -279,6 +529,37 @@ fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
     assert_eq!(client.until_goaway(), ENHANCE_YOUR_CALM);
     drop(client);
     rig.wait_for_closes(CloseReason::HeadTime, 1);
+}
+
+fn a_client_that_asks_for_nothing_is_ended(stand: Stand) {
+    let rig =
+        stand.serve_by(|policy| policy.head_time_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    assert_eq!(client.until_goaway(), NO_ERROR);
+    drop(client);
+    rig.wait_for_closes(CloseReason::HeadTime, 1);
+}
+
+fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {
+    let limit = |policy: &mut encke_server::Policy| {
+        policy.rate_window_ns = ms(100);
+        policy.body_rate = 10_000;
+    };
+    let rig = stand.serve_by(limit, |server| server.mount("/", Echo));
+    let mut client = H2::connect(&rig);
+    client.send(&[request(1, POST, "/", 0), frame(DATA, 0, 1, b"half")].concat());
+    assert_ne!(client.answer(1).status, Some(OK_STATUS));
+    client.send(&request(3, POST, "/", 0));
+    let mut drops = 0;
+    while !client.client.idle(Duration::from_millis(3)) {
+        // A byte every few milliseconds is a hundredth of what is asked for.
+        drops += 1;
+        assert!(drops < 1_000, "it dripped {drops} bytes and is still served{}", rig.told());
+        client.send(&frame(DATA, 0, 3, b"x"));
+    }
+    assert_ne!(client.answer(3).status, Some(OK_STATUS));
+    assert_eq!(rig.count_of("encke_http_requests_total", "4xx"), 2, "both were told: 408");
+    client.ping();
 }
 
 fn a_window_that_stays_shut_costs_its_stream(stand: Stand) {
@@ -308,6 +589,7 @@ fn an_idle_connection_is_told_goodbye(stand: Stand) {
     let mut client = H2::connect(&rig);
     assert_eq!(client.get("/"), OK.with(b"Hello\n"));
     assert_eq!(client.until_goaway(), NO_ERROR);
+    drop(client);
     rig.wait_for_closes(CloseReason::IdleTime, 1);
 }
 
@@ -321,6 +603,8 @@ fn a_drain_lets_open_streams_end(stand: Stand) {
     assert_eq!(client.until_goaway(), NO_ERROR);
     exchange.answer(Reply::text(200, "to the end"));
     assert_eq!(client.answer(1), OK.with(b"to the end"));
+    drop(client);
+    rig.wait(|| rig.connections() == 0, "its end");
 }
 
 fn a_client_that_goes_takes_its_streams_along(stand: Stand) {
@@ -337,10 +621,11 @@ fn a_client_that_goes_takes_its_streams_along(stand: Stand) {
 }
 
 /// A client sends the same frame on and on: it is ended for that, and another one is served.
-fn flood(stand: Stand, frame: &[u8]) {
-    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+fn flood(stand: Stand, first: &[u8], frame: &[u8]) {
+    let rig = stand.serve(|server| server.mount("/", Valve::default()));
     let mut good = H2::connect(&rig);
     let mut client = H2::connect(&rig);
+    client.send(first);
     let batch = frame.repeat(100);
     for _ in 0..200 {
         if client.client.try_send(&batch).is_err() {
@@ -350,7 +635,7 @@ fn flood(stand: Stand, frame: &[u8]) {
     client.client.rest();
     drop(client);
     rig.wait_for_closes(CloseReason::Flood, 1);
-    assert_eq!(good.get("/"), OK.with(b"Hello\n"));
+    good.ping();
 }
 
 fn channels(stand: Stand) -> Rig {
@@ -364,7 +649,11 @@ fn channels(stand: Stand) -> Rig {
 struct Got {
     /// The first byte of its field block: for the usual statuses a number of the static table (RFC 7541, appendix A).
     status: Option<u8>,
+    /// The statuses of interim answers.
+    interim: Vec<u16>,
     body: Vec<u8>,
+    /// The field block behind the body.
+    trailers: Vec<u8>,
     ended: bool,
     reset: Option<u32>,
     /// By how much the server has opened the stream's window.
@@ -378,20 +667,44 @@ impl Got {
 }
 
 const OK_STATUS: u8 = 0x88;
-const OK: Got = Got { status: Some(OK_STATUS), body: Vec::new(), ended: true, reset: None, window: 0 };
+const OK: Got = Got {
+    status: Some(OK_STATUS),
+    interim: Vec::new(),
+    body: Vec::new(),
+    trailers: Vec::new(),
+    ended: true,
+    reset: None,
+    window: 0,
+};
+
+/// The status of an interim answer: those that come up here are none of the static table, so they come as text.
+fn interim(block: &[u8]) -> Option<u16> {
+    match block {
+        [0x48, 0x82, 0x08, 0x01, ..] => Some(100),
+        [0x48, 0x82, 0x08, 0x19, ..] => Some(103),
+        _ => None,
+    }
+}
 
 /// A client of frames.
 struct H2 {
     client: Client,
     got: BTreeMap<u32, Got>,
     goaway: Option<u32>,
+    /// The server has asked whether it is there.
+    pinged: bool,
 }
 
 impl H2 {
     fn connect(rig: &Rig) -> Self {
         let mut client = rig.client();
         client.send(begin());
-        Self { client, got: BTreeMap::new(), goaway: None }
+        Self::speak(client)
+    }
+
+    /// A client that has said nothing yet.
+    fn speak(client: Client) -> Self {
+        Self { client, got: BTreeMap::new(), goaway: None, pinged: false }
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -431,10 +744,11 @@ impl H2 {
         }
     }
 
-    /// Sends a body as fast as windows allow. 64 KiB less one go at first, of a stream and of all.
+    /// Sends a body as fast as windows allow, until the server wants no more of it. 64 KiB less one go at first, of a
+    /// stream and of all.
     fn send_body(&mut self, stream: u32, body: &[u8]) {
         let mut sent = 0;
-        loop {
+        while self.got(stream).reset.is_none() {
             let stream_room = 65_535 + self.got(stream).window - sent as u64;
             let all_room = 65_535 + self.got(0).window - sent as u64;
             let room = stream_room.min(all_room).min(FRAME_BYTES as u64) as usize;
@@ -476,7 +790,11 @@ impl H2 {
         let got = self.got.entry(stream).or_default();
         match kind {
             HEADERS => {
-                got.status = payload.first().copied();
+                match interim(&payload) {
+                    Some(status) => got.interim.push(status),
+                    None if got.status.is_some() => got.trailers = payload,
+                    None => got.status = payload.first().copied(),
+                }
                 got.ended |= flags & END_STREAM != 0;
             }
             DATA => {
@@ -496,7 +814,10 @@ impl H2 {
             WINDOW_UPDATE => got.window += u64::from(code(0)),
             GOAWAY => self.goaway = Some(code(4)),
             SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
-            PING if flags & ACK == 0 => self.send(&frame(PING, ACK, 0, &payload)),
+            PING if flags & ACK == 0 => {
+                self.pinged = true;
+                self.send(&frame(PING, ACK, 0, &payload));
+            }
             _ => {}
         }
         (kind, flags)
@@ -557,6 +878,9 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
 const INTERNAL_ERROR: u32 = 2;
+const STREAM_CLOSED: u32 = 5;
+const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 const ENHANCE_YOUR_CALM: u32 = 11;

@@ -1,9 +1,11 @@
 //! TLS: certificates, handshakes that go well and that do not, and everything else as if it were in the clear.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_io::Address;
 use encke_server::settings::{
@@ -11,12 +13,14 @@ use encke_server::settings::{
 };
 use encke_server::{CloseReason, Door, Identity, Policy, Server, Service};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, StreamOwned, version,
 };
 
+use crate::rig::handlers;
 use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, ms, site};
 
 on_every_stand! {
@@ -24,6 +28,11 @@ on_every_stand! {
     a_request_may_be_cut_anywhere_within_its_records,
     a_handshake_may_be_cut_anywhere,
     a_handshake_has_its_time,
+    a_handshake_that_drips_has_no_more_time,
+    a_handshake_may_be_cut_off_anywhere,
+    a_thousand_who_stop_in_mid_handshake_keep_nobody_out,
+    records_that_are_none_end_their_connection,
+    slow_clients_are_ended_as_in_the_clear,
     what_is_no_handshake_is_closed_with_an_alert,
     plain_http_is_told_to_use_tls,
     a_proxy_header_comes_before_the_handshake,
@@ -38,6 +47,7 @@ on_every_back_end! {
     a_session_is_resumed_on_any_worker,
     a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
     clients_show_certificates_where_they_must,
+    renegotiation_is_refused,
 }
 
 /// An authority of a case's own, and what it signs.
@@ -292,6 +302,171 @@ fn a_handshake_has_its_time(stand: Stand) {
     assert_eq!(slow.read(&mut [0]).expect("its end"), 0);
 }
 
+fn a_handshake_that_drips_has_no_more_time(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |policy| policy.handshake_time_ns = ms(200), |server| server);
+    let mut slow = connect(&rig);
+    slow.set_read_timeout(Some(Duration::from_millis(5))).expect("a time");
+    // A record of 16 KiB: a byte every 5 ms would take 80 s.
+    slow.write_all(&[22, 3, 1, 0x40, 0]).expect("sent");
+    let waits = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    while slow.read(&mut [0]).is_err_and(|error| waits(&error)) && slow.write_all(&[1]).is_ok() {}
+    rig.wait_for_closes(CloseReason::HandshakeTime, 1);
+}
+
+fn a_handshake_may_be_cut_off_anywhere(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    let said = client_hello(&authority);
+    let cuts = [0, 1, 5, said.len() / 2, said.len() - 1, said.len()];
+    for cut in cuts {
+        let mut stream = connect(&rig);
+        stream.write_all(&said[..cut]).expect("sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("a socket");
+        stream.read_to_end(&mut Vec::new()).expect("its end");
+    }
+    rig.wait_for_closes(CloseReason::Handshake, cuts.len() as u64);
+    // Without a byte it may be gone before anybody has seen it.
+    for cut in &cuts[1..] {
+        let mut stream = connect(&rig);
+        let before = rig.received();
+        stream.write_all(&said[..*cut]).expect("sent");
+        rig.wait(|| rig.received() == before + *cut as u64, "what it has said");
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket");
+    }
+    rig.wait_for_closes(CloseReason::PeerReset, cuts.len() as u64 - 1);
+}
+
+fn a_thousand_who_stop_in_mid_handshake_keep_nobody_out(stand: Stand) {
+    const STOPPED: usize = 1_000;
+    let authority = Authority::new();
+    let folder = Folder::new().with("a.txt", "here");
+    let limit = |policy: &mut Policy| {
+        policy.handshakes = STOPPED + 1;
+        policy.connections = 2 * STOPPED;
+    };
+    let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
+    let said = client_hello(&authority);
+    let stopped: Vec<TcpStream> = (0..STOPPED)
+        .map(|_| {
+            let mut stream = connect(&rig);
+            stream.write_all(&said[..said.len() / 2]).expect("sent");
+            stream
+        })
+        .collect();
+    rig.wait(|| rig.connections() == STOPPED as u64, "all of them");
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        assert_eq!(ask(&mut shake(&rig, &config, "localhost"), &get("/a.txt")).1, b"here");
+    }
+    drop(stopped);
+    rig.wait_for_closes(CloseReason::Handshake, STOPPED as u64);
+}
+
+fn records_that_are_none_end_their_connection(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    // One that is too large, one of no type, one that nobody has sealed, a handshake in the clear.
+    let records = [
+        &[23, 3, 3, 0xff, 0xff][..],
+        &[99, 3, 3, 0, 1, 0],
+        &[23, 3, 3, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[22, 3, 3, 0, 4, 1, 0, 0, 0],
+    ];
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        for said in records {
+            let mut stream = shake(&rig, &config, "localhost");
+            ask(&mut stream, &get("/"));
+            stream.sock.write_all(said).expect("sent");
+            let told = stream.read(&mut [0]).expect_err("an alert").to_string();
+            assert!(told.contains("alert"), "{said:?}: {told}");
+        }
+    }
+    rig.wait_for_closes(CloseReason::Tls, 2 * records.len() as u64);
+}
+
+fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
+    const SLOW: usize = 8;
+    let authority = Authority::new();
+    let folder = Folder::new().with("large", vec![b'x'; 8 << 20]);
+    let limit = |policy: &mut Policy| {
+        policy.head_time_ns = ms(300);
+        policy.idle_time_ns = ms(300);
+        policy.linger_time_ns = ms(100);
+        policy.rate_window_ns = ms(100);
+        policy.body_rate = 10_000;
+        policy.write_rate = 10_000;
+    };
+    let large = site(&folder);
+    let rig = serve(stand, &authority, limit, |server| {
+        server.mount("/", handlers::hello).mount("/echo", handlers::Echo).mount("/large", large)
+    });
+    let config = Arc::new(authority.client(&BOTH));
+    for (request, reason) in [
+        (String::new(), CloseReason::HeadTime),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: ".to_owned(), CloseReason::HeadTime),
+        (
+            "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf".to_owned(),
+            CloseReason::BodyRate,
+        ),
+        (get("/large"), CloseReason::WriteRate),
+        (get("/"), CloseReason::IdleTime),
+    ] {
+        let before = rig.closes(reason);
+        let slow: Vec<Stream> = (0..SLOW)
+            .map(|_| {
+                let mut stream = shake(&rig, &config, "localhost");
+                while stream.conn.is_handshaking() {
+                    stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+                }
+                stream.write_all(request.as_bytes()).expect("sent");
+                stream
+            })
+            .collect();
+        // Where this machine is so slow that a good one seems slow, too, it comes again.
+        let served = || {
+            let mut good = shake(&rig, &config, "localhost");
+            let asked = good.write_all(get("/").as_bytes());
+            asked.is_ok() && good.read(&mut [0; 12]).is_ok_and(|count| count > 0)
+        };
+        rig.wait(served, "a good client is served");
+        rig.wait(|| rig.closes(reason) >= before + SLOW as u64, reason.name());
+        drop(slow);
+    }
+}
+
+/// A client may ask to begin anew only in TLS 1.2, where that has been a way into others' connections (CVE-2009-3555), and
+/// one to keep a server busy.
+fn renegotiation_is_refused(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", handlers::hello));
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-tls1_2", "-servername", "localhost", "-connect", &rig.address().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("openssl is installed");
+    // A line that begins so is a command of the client's.
+    client.stdin.as_mut().expect("piped").write_all(b"R\n").expect("it reads");
+    let told = client.wait_with_output().expect("its end");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("no renegotiation"), "{told}");
+    rig.wait(|| rig.connections() == 0, "its end");
+    let config = Arc::new(authority.client(&BOTH));
+    assert_eq!(ask(&mut shake(&rig, &config, "localhost"), &get("/")).1, b"Hello\n");
+}
+
+/// What a client of an authority says first.
+fn client_hello(authority: &Authority) -> Vec<u8> {
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut session = ClientConnection::new(Arc::new(authority.client(&BOTH)), name).expect("a session");
+    let mut records = Vec::new();
+    session.write_tls(&mut records).expect("records");
+    records
+}
+
 fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |_| {}, |server| server);
@@ -304,8 +479,13 @@ fn what_is_no_handshake_is_closed_with_an_alert(stand: Stand) {
         assert_eq!(told.first(), Some(&21), "an alert: {told:?}");
         assert_eq!(told.len(), 7, "one alert: {told:?}");
     }
-    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 3);
-    rig.wait_for_closes(CloseReason::Handshake, 3);
+    // A message of 16 MiB: there is no need to wait for it, nor to talk.
+    let mut stream = connect(&rig);
+    stream.write_all(&[22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]).expect("sent");
+    stream.read_to_end(&mut Vec::new()).expect("its end");
+    drop(stream);
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 4);
+    rig.wait_for_closes(CloseReason::Handshake, 4);
 }
 
 fn plain_http_is_told_to_use_tls(stand: Stand) {
