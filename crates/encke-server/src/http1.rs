@@ -421,9 +421,8 @@ impl Core {
                     Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
                     Decoder::Chunked(_) => true,
                 };
-                // An answer that ends with its stream would have to wait for the rest.
-                let endless = is_stream(token) && reply.body.len().is_none();
-                (Some(decoder), !short || asked.awaits_continue || endless)
+                // A stream has no next request, so that nothing of it needs to be read to go on.
+                (Some(decoder), !short || asked.awaits_continue || is_stream(token))
             }
         };
         if let Some(decoder) = discard {
@@ -1061,13 +1060,15 @@ impl Core {
     /// The last answer is out.
     pub(crate) fn end(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
-        if !conn.has(LINGER) || conn.has(PEER_ENDED) || is_stream(token) {
+        let may_send = !conn.has(PEER_ENDED) && (!is_stream(token) || self.http2.has_body_left(token));
+        if !conn.has(LINGER) || !may_send {
             let reason = conn.reason;
             self.close(token, reason, false);
             return;
         }
         // Closing with unread input would reset the connection, and a reset may destroy the answer before the
-        // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its.
+        // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its. Some clients of HTTP/2
+        // forget an answer, too, when its stream is reset behind it, though RFC 9113 §8.1 lets servers do so.
         conn.phase = Phase::Lingering;
         conn.window_bytes = 0;
         let paused = conn.has(PAUSED);

@@ -120,6 +120,11 @@ impl Http2 {
         }
     }
 
+    /// Whether the body of a stream's request has not come to its end.
+    pub(crate) fn has_body_left(&self, token: Token) -> bool {
+        self.streams.get(among_streams(token)).is_some_and(Stream::has_body_left)
+    }
+
     /// Whether a connection speaks HTTP/2 and has no open stream.
     pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
         conn.phase == Phase::Http2
@@ -375,7 +380,8 @@ impl Core {
                 PulledIn::Piece => {}
                 PulledIn::Nothing => break,
                 PulledIn::End => {
-                    if tunnel {
+                    let lingers = self.conn(token).is_some_and(|conn| conn.phase == Phase::Lingering);
+                    if tunnel || lingers {
                         self.peer_closed(token, false);
                     }
                     break;
@@ -452,6 +458,13 @@ impl Core {
                 let engine = self.http2.stream_of(token).map(|stream| stream.engine);
                 if let Some(engine) = engine.and_then(|engine| self.http2.engines.get(engine)) {
                     self.ops.push((engine.token, Op::Tune(Tuning { unsent_bytes, dead_after_ms })));
+                }
+            }
+            Op::Shutdown => {
+                if let Some(stream) = self.http2.stream_of(token) {
+                    stream.finish();
+                    let engine = stream.engine;
+                    self.http2.stir(engine);
                 }
             }
             Op::Close | Op::Abort => self.close_stream(token, matches!(op, Op::Close)),

@@ -378,29 +378,39 @@ impl Stream {
         }
     }
 
+    /// Whether the request's body has not come to its end.
+    pub(super) const fn has_body_left(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Nothing follows what was sent: the answer ends, where its length has not said so. False if it cannot.
+    pub(super) fn finish(&mut self) -> bool {
+        if self.ended {
+            return true;
+        }
+        let Some(answer) = &mut self.answer else { return false };
+        if !self.waiting.is_empty() || self.content_left.is_some() {
+            return false;
+        }
+        self.ended = match self.trailers.take() {
+            Some(trailers) => answer.send_trailers(*trailers).is_ok(),
+            None => answer.send_data(Data::Own(Bytes::new()), true).is_ok(),
+        };
+        self.ended
+    }
+
     /// The connection above is done with it. `whole`: with an answer that ends where its bytes end. True if the
     /// stream had to be reset for want of that.
     pub(super) fn close(mut self, whole: bool, reason: Reason) -> bool {
-        if self.ended {
+        if self.ended || whole && self.finish() {
             return false;
         }
         match (&mut self.answer, &mut self.respond) {
-            (Some(answer), _) if whole && self.waiting.is_empty() && self.content_left.is_none() => {
-                match self.trailers {
-                    Some(trailers) => answer.send_trailers(*trailers).is_err(),
-                    None => answer.send_data(Data::Own(Bytes::new()), true).is_err(),
-                }
-            }
-            (Some(answer), _) => {
-                answer.send_reset(reason);
-                true
-            }
-            (None, Some(respond)) => {
-                respond.send_reset(reason);
-                true
-            }
-            (None, None) => true,
+            (Some(answer), _) => answer.send_reset(reason),
+            (None, Some(respond)) => respond.send_reset(reason),
+            (None, None) => {}
         }
+        true
     }
 }
 

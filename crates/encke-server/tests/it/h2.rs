@@ -20,6 +20,7 @@ on_every_back_end! {
     a_body_comes_back_as_it_was,
     a_body_is_read_as_fast_as_its_handler_reads,
     an_early_answer_lets_the_body_come_to_its_end,
+    a_body_behind_its_answer_has_a_moment,
     trailers_of_a_request_are_dropped,
     an_answer_may_have_trailers,
     early_hints_come_before_the_answer,
@@ -163,13 +164,25 @@ fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
     assert_eq!(client.got(1).reset, None);
     rig.wait(|| rig.count("encke_h2_streams") == 0, "the stream's end");
 
-    // More than 64 KiB is not read for nothing.
+    // More than 1 MiB is not read for nothing.
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
     assert_eq!(client.answer(1), OK.with(b"Hello\n"));
-    client.send_body(1, handlers::pattern(200_000));
+    client.send_body(1, handlers::pattern(2_000_000));
     assert_eq!(client.got(1).reset, Some(NO_ERROR));
     client.ping();
+}
+
+fn a_body_behind_its_answer_has_a_moment(stand: Stand) {
+    let limit = |policy: &mut encke_server::Policy| policy.linger_time_ns = ms(100);
+    let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, POST, "/", 0));
+    assert_eq!(client.answer(1), OK.with(b"Hello\n"));
+    while client.got(1).reset.is_none() {
+        client.read_one();
+    }
+    assert_eq!(client.got(1).reset, Some(NO_ERROR));
 }
 
 fn trailers_of_a_request_are_dropped(stand: Stand) {
@@ -385,9 +398,10 @@ fn what_a_subscriber_has_not_taken_is_told(stand: Stand) {
     // The beginning of the stream finds no window.
     client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
+    let mut other = rig.client();
     let told = || {
         // Once a second some are looked at, when there is something to do.
-        client.ping();
+        other.get("/");
         rig.count_of("encke_push_unsent_bytes", "most") > 0
     };
     rig.wait(told, "bytes that are not sent");
