@@ -1,14 +1,17 @@
-//! Where the messages of channels are kept beyond the process.
+//! What others do for us beside the workers: they keep the messages of channels, and fetch certificates.
 //!
 //! ```text
 //!  Sequencer ── Commit ──► Store::commit ──► one transaction, synced ──► Sequencer::committed
 //!            ── Saved ───► Store::close      (the rings of all other channels, at a planned end)
 //!            ◄─ Contents ─ Store::open
+//!  a name that needs a certificate ──────► acme::order ──► its chain
 //! ```
-//! What is here may wait for a disk: it is called where that holds nobody up. It decides nothing; what is kept, how
-//! long, and who is told of a loss is the sequencer's to say.
+//! What is here may wait for a disk or the network: it is called where that holds nobody up. It decides nothing; what is
+//! kept, how long, and who is told of a loss is the sequencer's to say, and when to ask for a certificate the server's.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "acme")]
+pub mod acme;
 mod record;
 pub mod sim;
 mod store;
