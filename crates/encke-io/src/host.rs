@@ -176,6 +176,11 @@ mod unix {
             .collect()
     }
 
+    /// The name of this machine in its network (uname(2)), if it is text.
+    pub fn name() -> Option<String> {
+        rustix::system::uname().nodename().to_str().ok().map(str::to_owned)
+    }
+
     /// Whether standard error goes to the journal, which adds its own time stamps (sd-daemon(3)).
     pub fn under_journal() -> bool {
         let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
@@ -218,6 +223,12 @@ use unix::page_bytes;
 #[cfg(not(unix))]
 pub fn raise_descriptor_limit() -> u64 {
     8192
+}
+
+/// The name of this machine: not asked for here.
+#[cfg(not(unix))]
+pub fn name() -> Option<String> {
+    None
 }
 
 #[cfg(not(unix))]

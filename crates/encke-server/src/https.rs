@@ -16,11 +16,11 @@ use crate::request::Request;
 pub(crate) const PORT: u16 = 443;
 
 /// What authorities for certificates ask for begins so (RFC 8555 §8.3).
-const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+pub(crate) const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// Whether a request should have come by `https`, and did not: neither to us nor to a proxy that is trusted.
 pub(crate) fn is_missing(request: &Request<'_>) -> bool {
-    !request.path().starts_with(CHALLENGES) && !request.origin().secure
+    !request.path().starts_with(CHALLENGES.as_bytes()) && !request.origin().secure
 }
 
 /// Sends a request on.

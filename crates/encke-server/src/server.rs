@@ -15,6 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use crate::push::plan::PushPlan;
 use crate::push::rights::{Openness, Shut};
 use crate::push::{CLIENT_PATH, Push, client};
 use crate::settings::{AuthSettings, PushSettings};
-use crate::tls::Identity;
+use crate::tls::{Acme, Identity, Watch};
 use crate::worker::{Command, DoorKind, Shared, Worker};
 
 /// How a server runs, besides what it serves.
@@ -51,13 +52,22 @@ pub struct Options {
     pub backlog: u32,
     /// Threads for work that may block.
     pub offload_threads: usize,
+    /// How often the files of certificates are looked at; one that has changed is taken at the second look.
+    pub certificates_every: Duration,
     /// Limits.
     pub policy: Policy,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: None, backend: None, backlog: 4096, offload_threads: 2, policy: Policy::default() }
+        Self {
+            workers: None,
+            backend: None,
+            backlog: 4096,
+            offload_threads: 2,
+            certificates_every: Duration::from_secs(1),
+            policy: Policy::default(),
+        }
     }
 }
 
@@ -99,6 +109,7 @@ pub struct Server {
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
     push: Option<Arc<PushPlan>>,
+    acme: Arc<Acme>,
     log: AccessLog,
 }
 
@@ -110,9 +121,10 @@ pub struct Running {
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     policy: Mutex<Policy>,
-    /// Who its listeners say they are.
-    identities: Mutex<Vec<Named>>,
+    /// Looks at the files of certificates, once there are any.
+    watch: Mutex<Option<Watch>>,
     backlog: u32,
+    certificates_every: Duration,
 }
 
 /// Who a listener says it is.
@@ -132,6 +144,9 @@ pub(crate) struct Board {
     pub(crate) backend: Backend,
     pub(crate) backend_reason: &'static str,
     pub(crate) addresses: Mutex<Vec<Address>>,
+    /// Who its listeners say they are.
+    identities: Mutex<Vec<Named>>,
+    acme: Arc<Acme>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
     pub(crate) log: AccessLog,
@@ -149,7 +164,28 @@ impl Board {
             families.extend(PushFigures::of(&self.metrics, now_ns).families());
             families.extend(push.archive.iter().flat_map(|archive| archive.families()));
         }
+        families.extend(self.certificates());
+        families.extend(self.acme.families());
         families
+    }
+
+    /// Who its listeners say they are.
+    fn identities(&self) -> Vec<Arc<Identity>> {
+        lock(&self.identities).iter().map(|named| Arc::clone(&named.identity)).collect()
+    }
+
+    /// When certificates end, if there are any.
+    fn certificates(&self) -> Option<encke_stats::Family> {
+        let ends: BTreeMap<_, _> = self.identities().iter().flat_map(|identity| identity.ends()).collect();
+        let family = encke_stats::Family::gauge(
+            "encke_tls_certificate_expiry_seconds",
+            "When a certificate ends, in seconds since 1970, by its file.",
+        );
+        (!ends.is_empty()).then(|| {
+            ends.into_iter().fold(family, |family, (file, ends_s)| {
+                family.labelled("file", file.display().to_string(), ends_s)
+            })
+        })
     }
 
     /// How channels are doing.
@@ -168,6 +204,7 @@ impl Server {
             admin: Vec::new(),
             mounts: Vec::new(),
             push: None,
+            acme: Arc::default(),
             log: AccessLog::off(),
         }
     }
@@ -196,6 +233,13 @@ impl Server {
     #[must_use]
     pub(crate) fn log(mut self, log: AccessLog) -> Self {
         self.log = log;
+        self
+    }
+
+    /// Counts what becomes of orders of certificates.
+    #[must_use]
+    pub(crate) fn acme(mut self, acme: Arc<Acme>) -> Self {
+        self.acme = acme;
         self
     }
 
@@ -252,7 +296,7 @@ impl Server {
         self,
         admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>,
     ) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, push, log } = self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, push, acme, log } = self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -288,6 +332,8 @@ impl Server {
             backend,
             backend_reason,
             addresses: Mutex::new(addresses),
+            identities: Mutex::new(identities),
+            acme,
             admin_addresses,
             connections: options.policy.connections,
             log: log.clone(),
@@ -303,8 +349,9 @@ impl Server {
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             policy: Mutex::new(plan.policy.clone()),
-            identities: Mutex::new(identities),
+            watch: Mutex::new(None),
             backlog: options.backlog,
+            certificates_every: options.certificates_every,
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
             let seat = Seat {
@@ -329,6 +376,10 @@ impl Server {
                     return Err(error);
                 }
             }
+        }
+        if let Err(error) = running.watch_certificates() {
+            running.stop();
+            return Err(error);
         }
         if lock(&running.board.push).is_some() {
             let links: Arc<[Arc<Link>]> = running.links.clone().into();
@@ -369,7 +420,7 @@ impl Running {
 
     /// Whether connections to an address speak TLS.
     pub fn is_secure(&self, address: &Address) -> bool {
-        lock(&self.identities).iter().any(|named| named.bound == *address)
+        lock(&self.board.identities).iter().any(|named| named.bound == *address)
     }
 
     /// How it waits for events, and why so.
@@ -462,16 +513,17 @@ impl Running {
         queues.resize_with(self.links.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
             if let Some(bound) = bind(door, self.backlog, &mut queues)? {
-                lock(&self.identities).extend(Named::of(door, &bound));
+                lock(&self.board.identities).extend(Named::of(door, &bound));
             }
         }
+        self.watch_certificates()?;
         Ok(queues)
     }
 
     /// Those of `doors` that speak TLS already do so under the new names from now on. Returns the addresses at which TLS
     /// comes or goes, which takes a new listener.
     pub(crate) fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
-        let identities = lock(&self.identities);
+        let identities = lock(&self.board.identities);
         let mut changed = Vec::new();
         for door in doors {
             let known = identities.iter().find(|named| named.asked == door.address);
@@ -492,6 +544,7 @@ impl Running {
                 link.send(Message::Command(Command::Unlisten(address.clone())));
             }
         }
+        lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));
         for (link, queue) in self.links.iter().zip(bound) {
             for (listener, kind) in queue {
                 if !addresses.contains(listener.address()) {
@@ -502,8 +555,21 @@ impl Running {
         }
     }
 
+    /// Has the files of certificates looked at from now on, if there are any and nobody does so yet.
+    fn watch_certificates(&self) -> io::Result<()> {
+        let mut watch = lock(&self.watch);
+        if watch.is_none() && !lock(&self.board.identities).is_empty() {
+            let board = Arc::clone(&self.board);
+            *watch = Some(Watch::start(self.certificates_every, move || board.identities())?);
+        }
+        Ok(())
+    }
+
     /// Waits until the workers have stopped.
     pub fn join(mut self) {
+        if let Some(watch) = lock(&self.watch).take() {
+            watch.stop();
+        }
         for thread in self.threads.drain(..) {
             // A worker that panics aborts the process: there is no other end to hear of.
             let _ended = thread.join();

@@ -13,17 +13,20 @@ use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 
 use crate::admin::Admin;
+use crate::exchange::Exchange;
 use crate::handler::Mount;
+use crate::https;
 use crate::log::AccessLog;
 use crate::plan::MountPoint;
 use crate::push::archive::Archive;
 use crate::push::plan::PushPlan;
 use crate::push::rights::Openness;
+use crate::request::Request;
 use crate::server::{Door, Options, Running, Server};
-use crate::settings::{LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
+use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
 use crate::site::{Site, SiteSettings};
 use crate::state;
-use crate::tls::Identity;
+use crate::tls::{Acme, Identity};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -35,6 +38,8 @@ const TOKEN_BYTES: usize = 16;
 /// A server that runs from settings.
 pub struct Service {
     running: Running,
+    /// Fetches certificates.
+    acme: Arc<Acme>,
     log: AccessLog,
     settings: Settings,
     connections: usize,
@@ -70,7 +75,8 @@ impl Service {
         pages: impl FnOnce(&mut Vec<String>) -> io::Result<M>,
     ) -> io::Result<Self> {
         let mut notes = Vec::new();
-        let doors = doors(settings, &mut notes)?;
+        let acme = Arc::<Acme>::default();
+        let doors = doors(settings, &acme, &mut notes)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
         // Before the sites, which never serve it: a file that is not there yet could not be known to them.
@@ -92,10 +98,15 @@ impl Service {
             },
             backlog: settings.server.backlog,
             offload_threads: settings.server.offload_threads.get().into(),
+            certificates_every: Options::default().certificates_every,
             policy: settings.policy(connections),
         })
         .log(log.clone())
+        .acme(Arc::clone(&acme))
         .mount("/", pages);
+        if let Some((prefix, proofs)) = proofs(settings, &acme) {
+            server = server.mount(&prefix, proofs);
+        }
         if settings.push.enabled {
             let openness = openness(settings, &doors);
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
@@ -139,7 +150,11 @@ impl Service {
             let admin = Admin { board: Arc::clone(board), token: for_admin, metrics_open };
             vec![MountPoint { prefix: "/".into(), mount: Arc::new(admin), admin: true }]
         })?;
-        Ok(Self { running, log, settings: settings.clone(), connections, token, notes })
+        if let Err(error) = acme.care(fetched(settings)) {
+            running.stop();
+            return Err(error);
+        }
+        Ok(Self { running, acme, log, settings: settings.clone(), connections, token, notes })
     }
 
     /// What somebody should know who has just started it, with the remedy.
@@ -205,7 +220,7 @@ impl Service {
                     .into(),
             );
         }
-        let doors = doors(settings, &mut notes)?;
+        let doors = doors(settings, &self.acme, &mut notes)?;
         let connections = connections(settings, doors.len());
         let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
@@ -221,6 +236,7 @@ impl Service {
         // the service manager gave.
         let moved = settings.server.listen != self.settings.server.listen;
         let bound = if moved { self.running.bind_new(&doors)? } else { Vec::new() };
+        self.acme.care(fetched(settings))?;
         // All that could fail has succeeded.
         self.log.turn(log);
         if moved {
@@ -234,7 +250,8 @@ impl Service {
         for key in self.settings.listeners_waiting_for_start(settings) {
             notes.push(format!("{key} has changed, but takes effect at the next start only"));
         }
-        self.running.reload_with(settings.policy(connections), Some(vec![("/".into(), site)]), push);
+        let mounts = mounts(site, settings, &self.acme);
+        self.running.reload_with(settings.policy(connections), Some(mounts), push);
         self.connections = connections;
         self.settings = settings.clone();
         Ok(notes)
@@ -250,13 +267,14 @@ impl Service {
             // The file is another one now, and that one, too, is never served.
             let site: Arc<dyn Mount> = Arc::new(site(&self.settings)?);
             let policy = self.settings.policy(self.connections);
-            self.running.reload(policy, Some(vec![("/".into(), site)]));
+            self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme)));
         }
         Ok(())
     }
 
     /// Begins to stop: as `server.drain_delay` and `server.drain_time` say.
     pub fn drain(&self) {
+        self.acme.end();
         let server = &self.settings.server;
         self.running.drain(server.drain_delay.duration(), server.drain_time.duration());
     }
@@ -269,14 +287,14 @@ impl Service {
 }
 
 /// The listeners of the settings. Of a pair for both families one may be missing on this machine.
-fn doors(settings: &Settings, notes: &mut Vec<String>) -> io::Result<Vec<Door>> {
+fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Vec<Door>> {
     let mut doors = Vec::new();
     for listen in &settings.server.listen {
         let addresses = listen.address.addresses().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
         })?;
         let tls = match &listen.tls {
-            Some(settings) => Some(Arc::new(Identity::read(settings, notes)?)),
+            Some(settings) => Some(Arc::new(Identity::proved_by(settings, acme, notes)?)),
             None => None,
         };
         for address in addresses {
@@ -291,6 +309,24 @@ fn doors(settings: &Settings, notes: &mut Vec<String>) -> io::Result<Vec<Door>> 
         }
     }
     Ok(doors)
+}
+
+/// The certificates that are fetched.
+fn fetched(settings: &Settings) -> Vec<AcmeSettings> {
+    settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref()?.acme.clone()).collect()
+}
+
+/// Where the pages are that prove names, if certificates are fetched. It comes before every site.
+fn proofs(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount + use<>)> {
+    let acme = Arc::clone(acme);
+    let answer = move |request: &Request<'_>, exchange: Exchange| acme.answer(request, exchange);
+    (!fetched(settings).is_empty()).then(|| (https::CHALLENGES.to_owned(), answer))
+}
+
+/// Everything but channels.
+fn mounts(site: Arc<dyn Mount>, settings: &Settings, acme: &Arc<Acme>) -> Vec<(String, Arc<dyn Mount>)> {
+    let proofs = proofs(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
+    std::iter::once(("/".to_owned(), site)).chain(proofs).collect()
 }
 
 #[cfg(unix)]
@@ -334,13 +370,14 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
     };
     let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
     let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
-    let paths: Vec<&PathBuf> = [&settings.file, &settings.server.state_dir, &settings.server.pid_file]
-        .into_iter()
-        .flatten()
-        .chain(log)
-        .chain(settings.auth.files())
-        .chain(&keys)
-        .collect();
+    let paths: Vec<&PathBuf> =
+        [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
+            .into_iter()
+            .flatten()
+            .chain(log)
+            .chain(settings.auth.files())
+            .chain(&keys)
+            .collect();
     // What is not there yet has no identity; the log is opened, and so created, before the site is.
     paths.into_iter().filter_map(|path| encke_io::files::id_of(path)).collect()
 }

@@ -45,7 +45,9 @@ pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use reference::{markdown, schema};
 pub use secret::Secret;
-pub use tls::{CertSettings, ClientCert, TlsSettings, TlsVersion};
+#[cfg(feature = "tls")]
+pub(crate) use tls::is_dns_name;
+pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 
 use crate::https;
 use crate::policy::{Network, Policy};
@@ -75,6 +77,9 @@ pub struct Settings {
     /// The file that was read: it is never served.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// A folder of keys that no key of the file names: it is never served either.
+    #[serde(skip)]
+    pub keys: Option<PathBuf>,
 }
 
 /// `[server]`
@@ -321,6 +326,11 @@ impl Settings {
             // An absolute path stays what it is when joined.
             *path = folder.join(&*path);
         }
+        let state_dir = self.server.state_dir.clone().unwrap_or_default();
+        let listeners = self.server.listen.iter_mut();
+        for acme in listeners.filter_map(|listen| listen.tls.as_mut()?.acme.as_mut()) {
+            acme.folder = state_dir.join("acme");
+        }
     }
 
     /// Values that cannot hold together, or that mean nothing: each with the keys that lead to it (a number for
@@ -347,7 +357,20 @@ impl Settings {
                 wrong(&path, format!("server.listen names {address} twice"));
             }
             if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
-                wrong(&path, error.into());
+                wrong(&path, error);
+            }
+            let acme = |listen: &Listen| listen.tls.as_ref().and_then(|tls| tls.acme.clone());
+            if let Some(acme_here) = acme(one) {
+                if self.server.state_dir.is_none() {
+                    let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
+                    wrong(&path, text.into());
+                }
+                // They would take each other's file.
+                let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
+                if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
+                    let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
+                    wrong(&path, text.into());
+                }
             }
             if one.redirect.is_some() && one.tls.is_some() {
                 wrong(&path, format!("{address} speaks https: there is nothing to redirect"));

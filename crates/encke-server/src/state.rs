@@ -1,12 +1,18 @@
 //! `server.state_dir`: what outlives the process.
 //!
 //! ```text
-//!  state_dir/format      the arrangement of what lies here: "1"
-//!            push.redb   durable channels, and at a planned end the rings of all others
+//!  state_dir/format                    the arrangement of what lies here: "1"
+//!            push.redb                 durable channels, and at a planned end the rings of all others
+//!            authority/authority.pem   the authority of `--tls-self-signed`: this is what others are to trust
+//!                      authority.key   its private key
+//!                      localhost.pem   what it has signed, and the key of that
+//!            acme/at-DIRECTORY/        for each directory of certificates:
+//!                      account.json    the account there, with its key
+//!                      NAME.pem        a certificate's key and chain, by its first name
 //! ```
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// The arrangement that this version knows.
@@ -37,6 +43,52 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Puts a file that nobody but its owner may read in its place, whole: after a crash it is the old one or the new one.
+///
+/// # Errors
+/// It cannot be written; the error names it.
+pub(crate) fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
+    let new = file.with_added_extension("new");
+    let put = || {
+        // One that was left by a crash may have other rights.
+        if let Err(error) = fs::remove_file(&new)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let mut writer = private().create_new(true).write(true).open(&new)?;
+        writer.write_all(content)?;
+        writer.sync_all()?;
+        fs::rename(&new, file)
+    };
+    put().map_err(|error| {
+        io::Error::new(error.kind(), format!("{}: it cannot be written: {error}", file.display()))
+    })
+}
+
+/// Makes a folder below the folder of state, for its owner alone, if it is not there.
+///
+/// # Errors
+/// It cannot be made; the error names it.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    make(folder).map_err(|error| {
+        io::Error::new(error.kind(), format!("{}: it cannot be made: {error}", folder.display()))
+    })
+}
+
+#[cfg(unix)]
+fn private() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+#[cfg(not(unix))]
+fn private() -> OpenOptions {
+    OpenOptions::new()
+}
+
 #[cfg(unix)]
 fn make(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -51,6 +103,27 @@ fn make(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_private_file_is_its_owners_alone_and_takes_the_place_of_the_one_before() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("encke-private-{}", std::process::id()));
+        make_folder(&folder).expect("made");
+        let file = folder.join("a.key");
+        // What a crash may have left.
+        fs::write(folder.join("a.key.new"), "half").expect("written");
+        for content in ["one", "another"] {
+            put_private(&file, content.as_bytes()).expect("written");
+            assert_eq!(fs::read_to_string(&file).expect("there"), content);
+            let mode = fs::metadata(&file).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::read_dir(&folder).expect("there").count(), 1, "nothing else is left");
+        let error = put_private(&file.join("below"), b"").expect_err("below a file").to_string();
+        assert!(error.contains("a.key/below: it cannot be written"), "{error}");
+        fs::remove_dir_all(&folder).expect("made here");
+    }
 
     #[test]
     fn a_folder_is_made_once_and_known_again_and_a_later_format_is_refused() {

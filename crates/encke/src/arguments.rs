@@ -92,6 +92,9 @@ pub(crate) struct Serve {
     /// Let everybody who reaches it publish and subscribe without a token
     #[arg(long)]
     pub(crate) open: bool,
+    /// Speak https; the start says how to trust this machine's own authority
+    #[arg(long)]
+    pub(crate) tls_self_signed: bool,
 }
 
 /// Serve a chat that the program carries with it, to see push at work.

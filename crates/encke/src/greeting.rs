@@ -3,6 +3,7 @@
 //! ```text
 //! encke 0.1.0 serves
 //!   site     http://127.0.0.1:8080/
+//!   trust    …/authority.pem, where --tls-self-signed made one, and how that is done
 //!   folder   /srv/site
 //!   publish  curl -d hi http://127.0.0.1:8080/push/news
 //!   read     http://127.0.0.1:8080/push/news in a browser, or: encke sub http://127.0.0.1:8080/push/news
@@ -15,11 +16,13 @@
 use std::fs;
 
 use encke_io::Address;
-use encke_server::Service;
 use encke_server::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
+use encke_server::{LocalAuthority, Service};
 
 /// The greeting of a server that was made from settings.
-pub(crate) fn text(service: &Service, settings: &Settings) -> String {
+///
+/// `authority` is this machine's own, if it has one that others may trust.
+pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&LocalAuthority>) -> String {
     let (backend, reason) = service.backend();
     let workers = service.workers();
     let threads = if workers == 1 { "worker" } else { "workers" };
@@ -27,6 +30,12 @@ pub(crate) fn text(service: &Service, settings: &Settings) -> String {
     let mut line = |name: &str, value: String| lines.push(format!("  {name:<8} {value}"));
     for address in service.addresses() {
         line("site", url(&address, service.is_secure(&address), ""));
+    }
+    if let Some(authority) = authority {
+        let secure = service.addresses().into_iter().find(|address| service.is_secure(address));
+        for (name, how) in trust(authority, secure.as_ref()) {
+            line(name, how);
+        }
     }
     for site in &settings.site {
         let root = fs::canonicalize(&site.root).unwrap_or_else(|_| site.root.clone());
@@ -66,6 +75,26 @@ pub(crate) fn url(address: &Address, secure: bool, path: &str) -> String {
         Address::Inet(_) => bare_url(address, secure, path),
         Address::Unix(_) => format!("curl {}", of_curl(address, secure, path)),
     }
+}
+
+/// How one comes to trust an authority, for each of those who ask.
+fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static str, String)> {
+    let file = authority.certificate.display();
+    let url = address.map_or_else(|| "https://localhost/".into(), |address| bare_url(address, true, ""));
+    let again = if authority.is_new { " (new: trust it once; it is remembered)" } else { "" };
+    vec![
+        ("trust", format!("{file}{again}")),
+        ("", format!("curl       curl --cacert {file} {url}")),
+        ("", format!("Chromium   certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n encke -i {file}")),
+        ("", "Firefox    Settings, Privacy & Security, View Certificates, Authorities, Import".into()),
+        (
+            "",
+            format!(
+                "Debian     sudo cp {file} /usr/local/share/ca-certificates/encke.crt && sudo \
+                 update-ca-certificates"
+            ),
+        ),
+    ]
 }
 
 /// How a message is published there, and how it is read.

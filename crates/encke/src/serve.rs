@@ -7,6 +7,7 @@
 //!                                 └─────── TERM, INT again ──► ended at once
 //! ```
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -15,10 +16,10 @@ use std::process::ExitCode;
 use std::thread;
 
 use encke_io::host::{self, Signal, Signals};
-use encke_server::Service;
 use encke_server::errors;
-use encke_server::settings::{Level, Listen, OrOff, Settings};
+use encke_server::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
 use encke_server::site::SiteSettings;
+use encke_server::{LocalAuthority, Service};
 
 use crate::arguments::Serve;
 use crate::notify::{Manager, State};
@@ -27,11 +28,13 @@ use crate::{Done, Failure, INTERRUPTED, greeting};
 pub(crate) fn run(arguments: &Serve) -> Done {
     // Before the first thread, so that no thread but this one ever gets a signal.
     let signals = Signals::block();
-    let settings = settings(arguments)?;
+    let mut settings = settings(arguments)?;
+    let authority = secure(&mut settings, arguments)?;
     errors::set_level(settings.log.level);
     let service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
-    let _nobody_listens = io::stderr().write_all(greeting::text(&service, &settings).as_bytes());
+    let _nobody_listens =
+        io::stderr().write_all(greeting::text(&service, &settings, authority.as_ref()).as_bytes());
     attend(service, signals, pid_file, |service| {
         reload(service, arguments);
         ControlFlow::Continue(())
@@ -103,7 +106,11 @@ fn wait_for_end(signals: &Signals) -> Signal {
 }
 
 fn reload(service: &mut Service, arguments: &Serve) {
-    let new = match settings(arguments) {
+    let new = settings(arguments).and_then(|mut new| {
+        secure(&mut new, arguments)?;
+        Ok(new)
+    });
+    let new = match new {
         Ok(new) => new,
         Err(failure) => {
             // Several lines with a caret: they are shown as they are.
@@ -155,6 +162,44 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     settings.open = arguments.open;
     add_folder(arguments, &mut settings.site)?;
     Ok(settings)
+}
+
+/// Has every TCP listener that has no certificate show one of this machine's own authority, if the command line asks for
+/// that.
+fn secure(settings: &mut Settings, arguments: &Serve) -> Result<Option<LocalAuthority>, Failure> {
+    if !arguments.tls_self_signed {
+        return Ok(None);
+    }
+    let folder = state_folder(settings.server.state_dir.as_deref(), |name| std::env::var_os(name))?;
+    let authority = LocalAuthority::open(&folder)
+        .map_err(|error| Failure::CouldNotRun(format!("--tls-self-signed: {error}")))?;
+    settings.keys = authority.certificate.parent().map(Path::to_owned);
+    for listen in &mut settings.server.listen {
+        if listen.tls.is_none() && !matches!(listen.address, ListenAddress::Unix(_)) {
+            let CertSettings { cert, key, .. } = authority.leaf.clone();
+            listen.tls = Some(TlsSettings { cert: Some(cert), key: Some(key), ..TlsSettings::default() });
+        }
+    }
+    Ok(Some(authority))
+}
+
+/// Where an authority is remembered: in the folder of state, or where a user's programs keep theirs (XDG Base Directory
+/// Specification).
+fn state_folder(
+    named: Option<&Path>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, Failure> {
+    // The specification has relative ones ignored.
+    let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    named
+        .map(Path::to_owned)
+        .or_else(|| folder("XDG_STATE_HOME").map(|state| state.join("encke")))
+        .or_else(|| folder("HOME").map(|home| home.join(".local/state/encke")))
+        .ok_or_else(|| {
+            let text = "--tls-self-signed remembers an authority, and there is no place for it: set \
+                        server.state_dir in a settings file, or the variable HOME";
+            Failure::Usage(text.into())
+        })
 }
 
 /// Has the folder and the flags of the command line rule the site that answers to any host.
@@ -209,7 +254,7 @@ impl Drop for PidFile {
 mod tests {
     use super::*;
     use clap::Parser as _;
-    use encke_server::settings::{ListenAddress, OrAuto};
+    use encke_server::settings::OrAuto;
 
     fn serve(line: &str) -> Serve {
         let words = std::iter::once("encke serve").chain(line.split_whitespace());
@@ -260,6 +305,23 @@ mod tests {
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);
         fs::remove_file(&file).expect("it was made here");
+    }
+
+    #[test]
+    fn an_authority_lies_in_the_folder_of_state_or_in_the_users() {
+        let at = |named: Option<&str>, variables: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+            };
+            state_folder(named.map(Path::new), variable).map(|path| path.display().to_string())
+        };
+        let both = [("XDG_STATE_HOME", "/users/ann/state"), ("HOME", "/users/ann")];
+        assert_eq!(at(Some("/var/lib/encke"), &both).ok().as_deref(), Some("/var/lib/encke"));
+        assert_eq!(at(None, &both).ok().as_deref(), Some("/users/ann/state/encke"));
+        assert_eq!(at(None, &both[1..]).ok().as_deref(), Some("/users/ann/.local/state/encke"));
+        let relative = [("XDG_STATE_HOME", "state"), ("HOME", "")];
+        let failure = at(None, &relative).expect_err("nowhere").to_string();
+        assert!(failure.contains("server.state_dir"), "{failure}");
     }
 
     #[test]

@@ -186,6 +186,42 @@ fn a_bad_value_names_its_key_its_place_and_what_is_expected() {
 }
 
 #[test]
+fn certificates_that_are_fetched_need_names_consent_and_a_place() {
+    let listen =
+        |acme: &str| format!("[server]\nlisten = {{ address = \":443\", tls = {{ acme = {acme} }} }}\n");
+    let with = |acme: &str| listen(acme) + "state_dir = \"state\"\n";
+    let settings = parse(&with("{ domains = [\"www.example.org\"], agree = true, ca = \"root.pem\" }"));
+    let tls = settings.server.listen[0].tls.as_ref().expect("named");
+    let acme = tls.acme.as_ref().expect("named");
+    assert_eq!(acme.directory, "https://acme-v02.api.letsencrypt.org/directory");
+    assert_eq!(acme.folder, Path::new("state/acme"));
+    assert_eq!(tls.pairs(), [], "nobody else keeps a pair");
+    assert_eq!(tls.files().collect::<Vec<_>>(), [acme.file()]);
+    for (text, reason) in [
+        (with("{}"), "needs domains ="),
+        (with("{ domains = [\"a.example\"] }"), "needs agree = true"),
+        (with("{ domains = [\"*.a.example\"], agree = true }"), "name each host"),
+        (with("{ domains = [\"127.0.0.1\"], agree = true }"), "it is no name in the DNS"),
+        (
+            with("{ domains = [\"a.example\"], agree = true, directory = \"http://a\" }"),
+            "must begin with https://",
+        ),
+        (with("{ domains = [\"a.example\"], agree = true, challenge = \"dns-01\" }"), "challenge"),
+        (listen("{ domains = [\"a.example\"], agree = true }"), "name a folder there"),
+        (
+            "[server]\nstate_dir = \"state\"\nlisten = [\
+             { address = \":1\", tls = { acme = { domains = [\"a.example\"], agree = true } } },\
+             { address = \":2\", tls = { acme = { domains = [\"a.example\", \"b.example\"], agree = true } } }]\n"
+                .into(),
+            "let the rest be the same, too",
+        ),
+    ] {
+        let told = refused(&text);
+        assert!(told.contains(reason), "{text}: {told}");
+    }
+}
+
+#[test]
 fn several_problems_are_told_at_once_in_their_order() {
     let told = refused("[limits]\nhead_time = 10\nfeilds = 3\n[log]\nformat = \"xml\"\n[servre]\n");
     let places: Vec<&str> = told.lines().filter(|line| line.contains("-->")).collect();

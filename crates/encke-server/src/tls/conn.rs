@@ -77,6 +77,11 @@ impl Core {
         let conn = &mut self.conns[token.index as usize];
         let mut http2 = false;
         if let Transport::Tls(tls) = &conn.transport {
+            if tls.is_proof() {
+                // The handshake was all that it came for: no request is read.
+                conn.reason = CloseReason::Answered;
+                conn.flags |= LAST | LINGER;
+            }
             let (version, how) = tls.description();
             self.metrics.shook_hands(version, how);
             http2 = tls.speaks_http2();

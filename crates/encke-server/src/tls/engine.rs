@@ -15,6 +15,7 @@ use encke_io::{Fault, Segment};
 use rustls::server::UnbufferedServerConnection;
 use rustls::{HandshakeKind, ProtocolVersion, ServerConfig};
 
+use super::acme::PROOF_PROTOCOL;
 use super::records::{RECORD_BYTES, Records};
 use super::{Opened, TlsFault};
 
@@ -137,6 +138,11 @@ impl Tls {
         self.records.session.alpn_protocol() == Some(b"h2")
     }
 
+    /// Whether the peer came only to see a proof that a name is ours (RFC 8737).
+    pub(crate) fn is_proof(&self) -> bool {
+        self.records.session.alpn_protocol() == Some(PROOF_PROTOCOL)
+    }
+
     /// What came before the first record, and is not whole yet.
     pub(crate) fn take_partial(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.records.partial)
@@ -195,6 +201,8 @@ impl TlsFault {
                 Self::ClientCertificate
             }
             rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol => Self::Incompatible,
+            // What it says when it finds no certificate; in a handshake it says nothing else in this way to a peer.
+            rustls::Error::General(_) => Self::NoCertificate,
             rustls::Error::AlertReceived(_) => Self::Refused,
             _ => Self::Protocol,
         }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use encke_io::clock::Clock;
@@ -14,15 +15,30 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, We
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
+use super::acme::{Acme, PROOF_PROTOCOL};
+use super::watch::Stamp;
+use crate::log::Civil;
 use crate::server::lock;
 use crate::settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 
 /// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a
-/// reload.
+/// reload, and when its files have changed.
 pub struct Identity {
-    config: Mutex<Arc<ServerConfig>>,
+    shown: Mutex<Shown>,
+    /// What its files were like when they were last read, well or badly.
+    stamp: Mutex<Stamp>,
+}
+
+/// What was read.
+#[derive(Clone)]
+struct Shown {
+    settings: TlsSettings,
+    acme: Arc<Acme>,
+    config: Arc<ServerConfig>,
+    /// Each certificate's file, and when it ends, in seconds since 1970.
+    ends: Vec<(PathBuf, u64)>,
 }
 
 impl Identity {
@@ -31,33 +47,76 @@ impl Identity {
     /// # Errors
     /// A file cannot be read, is no PEM, or the pair does not hold: the error names it and says what to do.
     pub fn read(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<Self> {
-        Ok(Self { config: Mutex::new(Arc::new(config(settings, notes)?)) })
+        Self::proved_by(settings, &Arc::default(), notes)
     }
 
-    /// Reads what the settings name again, and is that from now on; connections that are there stay.
+    /// As [`Identity::read`], with what is shown to who comes to see that a name is ours.
+    pub(crate) fn proved_by(
+        settings: &TlsSettings,
+        acme: &Arc<Acme>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
+        // Before they are read: what changes meanwhile is another state of theirs, and will be seen.
+        let stamp = Stamp::of(settings);
+        let shown = Shown::read(settings, acme, notes)?;
+        Ok(Self { shown: Mutex::new(shown), stamp: Mutex::new(stamp) })
+    }
+
+    /// Reads its files again, and is what they say from now on; connections that are there stay.
     ///
     /// # Errors
     /// As [`Identity::read`]; then everything stays as it was.
-    pub fn reread(&self, settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<()> {
-        self.renew(&Self::read(settings, notes)?);
+    pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
+        let Shown { settings, acme, .. } = lock(&self.shown).clone();
+        *lock(&self.stamp) = Stamp::of(&settings);
+        let new = Self::proved_by(&settings, &acme, notes)?;
+        // A fetched one that is gone, or broken, is no reason to show none.
+        if new.ends().len() < self.ends().len() {
+            return Err(io::Error::other("tls: a certificate that was fetched is there no more"));
+        }
+        self.renew(&new);
         Ok(())
+    }
+
+    /// Is as `other` from now on; connections that are there stay, and so do tickets that were given.
+    pub fn renew(&self, other: &Self) {
+        let mut new = lock(&other.shown).clone();
+        let stamp = lock(&other.stamp).clone();
+        let mut shown = lock(&self.shown);
+        let mut config = ServerConfig::clone(&new.config);
+        config.ticketer = Arc::clone(&shown.config.ticketer);
+        new.config = Arc::new(config);
+        *shown = new;
+        *lock(&self.stamp) = stamp;
     }
 
     /// What a handshake that begins now obeys.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&lock(&self.config))
+        Arc::clone(&lock(&self.shown).config)
     }
 
-    /// Is as `other` from now on; connections that are there stay, and so do tickets that were given.
-    pub(crate) fn renew(&self, other: &Self) {
-        let mut new = ServerConfig::clone(&other.config());
-        let mut config = lock(&self.config);
-        new.ticketer = Arc::clone(&config.ticketer);
-        *config = Arc::new(new);
+    /// What its files are like now, if that is not what they were like when they were last read.
+    pub(super) fn changed(&self) -> Option<Stamp> {
+        let now = Stamp::of(&lock(&self.shown).settings);
+        (now != *lock(&self.stamp)).then_some(now)
+    }
+
+    /// Each certificate's file, and when it ends, in seconds since 1970.
+    pub(crate) fn ends(&self) -> Vec<(PathBuf, u64)> {
+        lock(&self.shown).ends.clone()
     }
 }
 
-fn config(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<ServerConfig> {
+impl Shown {
+    fn read(settings: &TlsSettings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Self> {
+        let mut ends = Vec::new();
+        let certificates = Certificates::read(settings, acme, &mut ends, notes)?;
+        let config = Arc::new(config(settings, certificates)?);
+        Ok(Self { settings: settings.clone(), acme: Arc::clone(acme), config, ends })
+    }
+}
+
+fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let versions: &[_] = match settings.min_version {
         TlsVersion::Tls12 => &[&version::TLS13, &version::TLS12],
@@ -82,8 +141,11 @@ fn config(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<ServerC
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Certificates::read(&settings.pairs(), notes)?));
+    let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if settings.acme.is_some() {
+        config.alpn_protocols.push(PROOF_PROTOCOL.to_vec());
+    }
     // Whoever comes back brings its session along, sealed: nothing is kept here.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(io::Error::other)?;
@@ -96,74 +158,86 @@ fn config(settings: &TlsSettings, notes: &mut Vec<String>) -> io::Result<ServerC
 /// Certificates by name.
 #[derive(Debug)]
 struct Certificates {
-    default: Arc<CertifiedKey>,
+    /// None until the first one has been fetched.
+    default: Option<Arc<CertifiedKey>>,
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// `*.example.com` under `example.com`.
     wild: HashMap<String, Arc<CertifiedKey>>,
+    acme: Arc<Acme>,
 }
 
 impl Certificates {
-    fn read(pairs: &[CertSettings], notes: &mut Vec<String>) -> io::Result<Self> {
-        let (mut exact, mut wild) = (HashMap::new(), HashMap::new());
-        let mut default = None;
-        for pair in pairs {
-            let (key, names) = certified(pair, notes)?;
-            let key = Arc::new(key);
-            default.get_or_insert_with(|| Arc::clone(&key));
-            for name in names {
-                // The first certificate that has a name keeps it.
-                match name.strip_prefix("*.") {
-                    Some(rest) => wild.entry(rest.to_owned()).or_insert_with(|| Arc::clone(&key)),
-                    None => exact.entry(name).or_insert_with(|| Arc::clone(&key)),
-                };
+    /// Reads them; `ends` gets each one's file, and when it ends, in seconds since 1970.
+    fn read(
+        settings: &TlsSettings,
+        acme: &Arc<Acme>,
+        ends: &mut Vec<(PathBuf, u64)>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
+        let acme = Arc::clone(acme);
+        let mut all = Self { default: None, exact: HashMap::new(), wild: HashMap::new(), acme };
+        for pair in settings.pairs() {
+            let (key, life) = certified(&pair)?;
+            life.check(&pair.cert, notes)?;
+            ends.push((pair.cert, life.ends_s));
+            all.add(key, life.names);
+        }
+        if let Some(acme) = &settings.acme {
+            let file = acme.file();
+            let pair = CertSettings { cert: file.clone(), key: file, ocsp: None };
+            match certified(&pair) {
+                // An expired one is shown all the same: it tells a visitor more than no handshake at all.
+                Ok((key, life)) => {
+                    ends.push((pair.cert, life.ends_s));
+                    all.add(key, life.names);
+                }
+                Err(_) if !pair.cert.exists() => {}
+                Err(error) => notes.push(format!("{error}; another certificate is ordered")),
             }
         }
-        let default = default.ok_or_else(|| io::Error::other("tls names no certificate"))?;
-        Ok(Self { default, exact, wild })
+        if all.default.is_none() && settings.acme.is_none() {
+            return Err(io::Error::other("tls names no certificate"));
+        }
+        Ok(all)
     }
 
-    fn of(&self, name: &str) -> &Arc<CertifiedKey> {
+    /// Has a certificate shown to who asks for one of its names. The first that has a name keeps it.
+    fn add(&mut self, key: CertifiedKey, names: Vec<String>) {
+        let key = Arc::new(key);
+        self.default.get_or_insert_with(|| Arc::clone(&key));
+        for name in names {
+            let (table, name) = match name.strip_prefix("*.") {
+                Some(rest) => (&mut self.wild, rest.to_owned()),
+                None => (&mut self.exact, name),
+            };
+            table.entry(name).or_insert_with(|| Arc::clone(&key));
+        }
+    }
+
+    fn of(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         let wild = || name.split_once('.').and_then(|(_, rest)| self.wild.get(rest));
-        self.exact.get(&name).or_else(wild).unwrap_or(&self.default)
+        self.exact.get(&name).or_else(wild).or(self.default.as_ref())
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(hello.server_name().map_or(&self.default, |name| self.of(name))))
+        let name = hello.server_name();
+        // Who comes to see a proof speaks of nothing else (RFC 8737 §3).
+        let mut protocols = hello.alpn().into_iter().flatten();
+        if protocols.next() == Some(PROOF_PROTOCOL) && protocols.next().is_none() {
+            return self.acme.certificate(name?);
+        }
+        name.map_or(self.default.as_ref(), |name| self.of(name)).cloned()
     }
 }
 
-/// A pair of files, and the names that its certificate is for.
-fn certified(pair: &CertSettings, notes: &mut Vec<String>) -> io::Result<(CertifiedKey, Vec<String>)> {
+/// A pair of files, and what its certificate says of itself.
+fn certified(pair: &CertSettings) -> io::Result<(CertifiedKey, Life)> {
     let certificates = chain(&pair.cert)?;
     let first = certificates.first().ok_or_else(|| named(&pair.cert, "there is no certificate in it"))?;
-    let (_, known) = X509Certificate::from_der(first)
-        .map_err(|error| named(&pair.cert, &format!("no certificate: {error}")))?;
-    let now_s = i64::try_from(Clock::new().now().unix_s()).unwrap_or(i64::MAX);
-    let validity = known.validity();
-    let ends = validity.not_after;
-    if ends.timestamp() < now_s {
-        let text = format!("its certificate has expired ({ends}): renew it, or take another");
-        return Err(named(&pair.cert, &text));
-    }
-    if validity.not_before.timestamp() > now_s {
-        let text = format!("its certificate begins at {} only: is the clock right?", validity.not_before);
-        return Err(named(&pair.cert, &text));
-    }
-    if ends.timestamp() < now_s + EXPIRES_SOON_S {
-        notes.push(format!("the certificate in {} expires at {ends}", pair.cert.display()));
-    }
-    let names = known.subject_alternative_name().ok().flatten().map(|names| {
-        let names = names.value.general_names.iter();
-        names
-            .filter_map(|name| match name {
-                GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
-                _ => None,
-            })
-            .collect()
-    });
+    let life = Life::of(first).map_err(|error| named(&pair.cert, &error))?;
     let key =
         PrivateKeyDer::from_pem_file(&pair.key).map_err(|error| pem(&pair.key, "private key", &error))?;
     let key = aws_lc_rs::sign::any_supported_type(&key)
@@ -179,11 +253,87 @@ fn certified(pair: &CertSettings, notes: &mut Vec<String>) -> io::Result<(Certif
     if let Some(path) = &pair.ocsp {
         certified.ocsp = Some(fs::read(path).map_err(|error| named(path, &error.to_string()))?);
     }
-    Ok((certified, names.unwrap_or_default()))
+    Ok((certified, life))
+}
+
+/// What a certificate says of itself.
+pub(super) struct Life {
+    /// From when it holds, in seconds since 1970.
+    pub(super) begins_s: u64,
+    /// Until when, in seconds since 1970.
+    pub(super) ends_s: u64,
+    /// Whom it is for: names in lower case, and addresses.
+    pub(super) names: Vec<String>,
+    /// The names that an authority may sign for, if only some.
+    pub(super) permitted: Vec<String>,
+}
+
+impl Life {
+    /// Of the first certificate in a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none; the error names it.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let certificates = chain(path)?;
+        let first = certificates.first().ok_or_else(|| named(path, "there is no certificate in it"))?;
+        Self::of(first).map_err(|error| named(path, &error))
+    }
+
+    /// Sees that the certificate in a file holds now, and notes if it will not for long.
+    fn check(&self, file: &Path, notes: &mut Vec<String>) -> io::Result<()> {
+        let now_s = Clock::new().now().unix_s();
+        if self.ends_s < now_s {
+            let text =
+                format!("its certificate has expired ({}): renew it, or take another", date(self.ends_s));
+            return Err(named(file, &text));
+        }
+        if self.begins_s > now_s {
+            let text = format!("its certificate begins at {} only: is the clock right?", date(self.begins_s));
+            return Err(named(file, &text));
+        }
+        if self.ends_s < now_s + EXPIRES_SOON_S {
+            notes.push(format!("the certificate in {} expires at {}", file.display(), date(self.ends_s)));
+        }
+        Ok(())
+    }
+
+    fn of(certificate: &[u8]) -> Result<Self, String> {
+        let (_, known) =
+            X509Certificate::from_der(certificate).map_err(|error| format!("no certificate: {error}"))?;
+        let since_1970 = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
+        let names = known.subject_alternative_name().ok().flatten();
+        let names = names.into_iter().flat_map(|names| names.value.general_names.iter()).filter_map(name_of);
+        let constraints = known.name_constraints().ok().flatten();
+        let permitted = constraints.and_then(|found| found.value.permitted_subtrees.as_ref());
+        let permitted = permitted.into_iter().flatten().filter_map(|tree| name_of(&tree.base));
+        Ok(Self {
+            begins_s: since_1970(known.validity().not_before),
+            ends_s: since_1970(known.validity().not_after),
+            names: names.collect(),
+            permitted: permitted.collect(),
+        })
+    }
+}
+
+fn name_of(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let v6 = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
+            v4.or(v6).ok().map(|address| address.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// A moment as people read it.
+pub(super) fn date(at_s: u64) -> String {
+    String::from_utf8_lossy(&Civil::of(at_s).rfc3339()).into_owned() + "Z"
 }
 
 /// A certificate that ends sooner is told of: 14 days.
-const EXPIRES_SOON_S: i64 = 14 * 24 * 60 * 60;
+const EXPIRES_SOON_S: u64 = 14 * 24 * 60 * 60;
 
 pub(super) fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -199,6 +349,7 @@ fn pem(path: &Path, what: &str, error: &rustls::pki_types::pem::Error) -> io::Er
     }
 }
 
+/// An error about a file.
 pub(super) fn named(path: &Path, what: &str) -> io::Error {
     io::Error::other(format!("tls: {}: {what}", path.display()))
 }

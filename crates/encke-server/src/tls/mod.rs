@@ -1,12 +1,17 @@
 //! TLS: certificates and keys of a listener ([`Identity`]), and what it does to a connection ([`Tls`]).
 //!
 //! ```text
-//!  settings ─► files ─► Identity (certificates by name, versions, whom to trust) ──┐ replaced whole at a reload
+//!  settings ─► files ─► Identity (certificates by name, versions, whom to trust) ──┐ replaced whole at a reload,
+//!                └───── Watch ──────────────────────────────────────────────────► │ and when files have changed
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► handshake ─► Transport::Tls: receive, seal
 //! ```
 //! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`].
 
+#[cfg(feature = "tls")]
+mod acme;
+#[cfg(feature = "tls")]
+mod authority;
 #[cfg(feature = "tls")]
 mod client;
 mod conn;
@@ -16,22 +21,30 @@ mod engine;
 mod identity;
 #[cfg(feature = "tls")]
 mod records;
+#[cfg(feature = "tls")]
+mod watch;
 #[cfg(not(feature = "tls"))]
 mod without;
 
 use std::fmt;
 
 #[cfg(feature = "tls")]
+pub use authority::LocalAuthority;
+#[cfg(feature = "tls")]
 pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use identity::Identity;
 #[cfg(not(feature = "tls"))]
-pub use without::{ClientSession, Identity, Trust};
+pub use without::{ClientSession, Identity, LocalAuthority, Trust};
 
 #[cfg(feature = "tls")]
+pub(crate) use acme::Acme;
+#[cfg(feature = "tls")]
 pub(crate) use engine::{Scratch, Tls};
+#[cfg(feature = "tls")]
+pub(crate) use watch::Watch;
 #[cfg(not(feature = "tls"))]
-pub(crate) use without::{Scratch, Tls};
+pub(crate) use without::{Acme, Scratch, Tls, Watch};
 
 /// What came of bytes that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +65,8 @@ pub(crate) enum TlsFault {
     Incompatible,
     /// The peer's certificate is missing or not to be trusted.
     ClientCertificate,
+    /// There is no certificate to show: none has been fetched yet, or no proof of that name is under way.
+    NoCertificate,
     /// The peer has refused us by an alert.
     Refused,
     /// What arrived is no TLS, or not what had to come.
@@ -65,6 +80,7 @@ impl TlsFault {
             Self::PlainHttp => "plain_http",
             Self::Incompatible => "incompatible",
             Self::ClientCertificate => "client_certificate",
+            Self::NoCertificate => "no_certificate",
             Self::Refused => "refused",
             Self::Protocol => "protocol",
         }

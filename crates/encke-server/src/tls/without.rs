@@ -2,12 +2,19 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use encke_io::{Fault, Segment};
+use encke_stats::Family;
 
 use super::{Distrust, Opened, TlsFault};
-use crate::settings::TlsSettings;
+use crate::exchange::Exchange;
+use crate::handler::Outcome;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::settings::{AcmeSettings, CertSettings, TlsSettings};
 
 /// Who a listener says it is: nobody, in this build.
 pub struct Identity(Infallible);
@@ -18,18 +25,31 @@ impl Identity {
     /// # Errors
     /// Always.
     pub fn read(_: &TlsSettings, _: &mut Vec<String>) -> io::Result<Self> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)"))
+        Err(missing())
+    }
+
+    pub(crate) fn proved_by(
+        settings: &TlsSettings,
+        _: &Arc<Acme>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
+        Self::read(settings, notes)
     }
 
     /// Says that this build has no TLS.
     ///
     /// # Errors
     /// None: there is no such value.
-    pub fn reread(&self, _: &TlsSettings, _: &mut Vec<String>) -> io::Result<()> {
+    pub fn reread(&self, _: &mut Vec<String>) -> io::Result<()> {
         match self.0 {}
     }
 
-    pub(crate) fn renew(&self, _: &Self) {
+    /// Says that this build has no TLS.
+    pub fn renew(&self, _: &Self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn ends(&self) -> Vec<(PathBuf, u64)> {
         match self.0 {}
     }
 
@@ -40,6 +60,62 @@ impl Identity {
 
 /// What handshakes would obey.
 pub(crate) struct Config(Infallible);
+
+/// An authority of this machine's own: there is none, in this build.
+#[derive(Debug)]
+pub struct LocalAuthority {
+    /// Its certificate.
+    pub certificate: PathBuf,
+    /// What a listener would show.
+    pub leaf: CertSettings,
+    /// It was made just now.
+    pub is_new: bool,
+}
+
+impl LocalAuthority {
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(_: &Path) -> io::Result<Self> {
+        Err(missing())
+    }
+}
+
+/// What would fetch certificates.
+#[derive(Debug, Default)]
+pub(crate) struct Acme;
+
+impl Acme {
+    pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn end(&self) {}
+
+    pub(crate) fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
+        Outcome::Now(Reply::error(404))
+    }
+
+    pub(crate) fn families(&self) -> Option<Family> {
+        None
+    }
+}
+
+fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)")
+}
+
+/// What would look at the files of certificates.
+pub(crate) struct Watch;
+
+impl Watch {
+    pub(crate) fn start(_: Duration, _: impl Fn() -> Vec<Arc<Identity>>) -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub(crate) fn stop(self) {}
+}
 
 /// What connections of a worker would work with.
 #[derive(Default)]
@@ -87,6 +163,10 @@ impl Tls {
     }
 
     pub(crate) fn speaks_http2(&self) -> bool {
+        match self.none {}
+    }
+
+    pub(crate) fn is_proof(&self) -> bool {
         match self.none {}
     }
 

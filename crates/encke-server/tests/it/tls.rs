@@ -2,14 +2,15 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use encke_io::Address;
 use encke_server::settings::{
-    AuthSettings, CertSettings, ClientCert, PushSettings, Settings, TlsSettings, TlsVersion,
+    AcmeSettings, AuthSettings, CertSettings, ClientCert, PushSettings, Settings, TlsSettings, TlsVersion,
 };
 use encke_server::{CloseReason, Door, Identity, Policy, Server, Service};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
@@ -46,8 +47,10 @@ on_every_back_end! {
     each_name_gets_its_certificate,
     a_session_is_resumed_on_any_worker,
     a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
+    pairs_that_change_are_taken_while_clients_come_and_nobody_notices,
     clients_show_certificates_where_they_must,
     renegotiation_is_refused,
+    without_a_certificate_handshakes_are_refused,
 }
 
 /// An authority of a case's own, and what it signs.
@@ -656,7 +659,7 @@ fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: S
     // A pair that does not hold changes nothing.
     let other = authority.sign("other", &["localhost"]);
     std::fs::copy(&other.cert, settings.cert.as_ref().expect("named")).expect("written");
-    let error = identity.reread(&settings, &mut Vec::new()).expect_err("half a pair").to_string();
+    let error = identity.reread(&mut Vec::new()).expect_err("half a pair").to_string();
     assert!(error.contains("localhost.key") && error.contains("not the key of the certificate"), "{error}");
     let fresh = Arc::new(authority.client(&BOTH));
     let mut same = shake(&rig, &fresh, "localhost");
@@ -664,12 +667,94 @@ fn a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on(stand: S
     assert_eq!(shown(&same), shown(&old));
 
     std::fs::copy(&other.key, settings.key.as_ref().expect("named")).expect("written");
-    identity.reread(&settings, &mut Vec::new()).expect("a pair");
+    identity.reread(&mut Vec::new()).expect("a pair");
     let fresh = Arc::new(authority.client(&BOTH));
     let mut new = shake(&rig, &fresh, "localhost");
     ask(&mut new, &get("/"));
     assert_ne!(shown(&new), shown(&old));
     ask(&mut old, &get("/"));
+}
+
+/// Twenty pairs, each put in place in the way of somebody else.
+fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stand) {
+    let authority = Authority::new();
+    let pairs: Vec<CertSettings> =
+        (0..20).map(|number| authority.sign(&format!("pair-{number}"), &["localhost"])).collect();
+    let link = |from: &str, to: &Path| std::os::unix::fs::symlink(to, authority.path(from)).expect("a link");
+    let renamed = |from: &str, to: &str| {
+        std::fs::rename(authority.path(from), authority.path(to)).expect("a folder of the case");
+    };
+    // As certbot does: names that are links into an archive.
+    link("shown.pem", &pairs[0].cert);
+    link("shown.key", &pairs[0].key);
+    let shown =
+        CertSettings { cert: authority.path("shown.pem"), key: authority.path("shown.key"), ocsp: None };
+    let door = Door { tls: Some(identity(&settings(shown.clone()))), ..Door::from(any_port()) };
+    let mut options = stand.options(|policy| policy.handshake_time_ns = ms(60_000));
+    options.certificates_every = Duration::from_millis(10);
+    let rig = Rig::of(Server::new(options).door(door).start().expect("a free port"));
+
+    let over = AtomicBool::new(false);
+    // A configuration of its own for each: nothing is resumed, every handshake is a full one.
+    let come = || {
+        let mut stream = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
+        let (head, _) = ask(&mut stream, &get("/"));
+        assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+        stream
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut count = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        come();
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let mut old = come();
+        for (number, pair) in pairs.iter().enumerate().skip(1) {
+            match number % 3 {
+                // A link takes the place of a link.
+                0 => {
+                    link("new.pem", &pair.cert);
+                    link("new.key", &pair.key);
+                    renamed("new.pem", "shown.pem");
+                    renamed("new.key", "shown.key");
+                }
+                // A file takes its place.
+                1 => {
+                    std::fs::copy(&pair.cert, authority.path("new.pem")).expect("written");
+                    std::fs::copy(&pair.key, authority.path("new.key")).expect("written");
+                    renamed("new.key", "shown.key");
+                    renamed("new.pem", "shown.pem");
+                }
+                // The file itself is written over.
+                _ => {
+                    std::fs::copy(&pair.cert, &shown.cert).expect("written");
+                    std::fs::copy(&pair.key, &shown.key).expect("written");
+                }
+            }
+            let wanted = CertificateDer::from_pem_file(&pair.cert).expect("a certificate");
+            let taken = || come().conn.peer_certificates().expect("one")[0] == wanted;
+            rig.wait(taken, &format!("pair {number} is shown"));
+            ask(&mut old, &get("/"));
+        }
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            let count = client.join().expect("no request failed");
+            assert!(count > 0, "a client never came round");
+        }
+    });
+    assert_eq!(rig.count("encke_tls_handshake_failures_total"), 0);
+    let families = rig.running().families();
+    let ends = families.iter().find(|family| family.name == "encke_tls_certificate_expiry_seconds");
+    let samples = &ends.expect("there is a certificate").samples;
+    assert_eq!(samples.len(), 1);
+    assert_eq!(samples[0].labels[0].1, shown.cert.display().to_string());
 }
 
 fn clients_show_certificates_where_they_must(stand: Stand) {
@@ -701,6 +786,48 @@ fn clients_show_certificates_where_they_must(stand: Stand) {
         let failures = rig.count_of("encke_tls_handshake_failures_total", "client_certificate");
         assert_eq!(failures, if client == ClientCert::Required { 2 } else { 0 });
     }
+}
+
+fn without_a_certificate_handshakes_are_refused(stand: Stand) {
+    let authority = Authority::new();
+    let acme = AcmeSettings {
+        domains: vec!["localhost".into()],
+        folder: authority.folder.path().join("acme"),
+        ..AcmeSettings::default()
+    };
+    let none = TlsSettings { acme: Some(acme), ..TlsSettings::default() };
+    let both = {
+        let CertSettings { cert, key, .. } = authority.sign("localhost", &["localhost"]);
+        TlsSettings { cert: Some(cert), key: Some(key), ..none.clone() }
+    };
+    let proof = &b"acme-tls/1"[..];
+    let by = |rig: &Rig, protocols: &[&[u8]]| {
+        let mut config = authority.client(&BOTH);
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let mut stream = shake(rig, &Arc::new(config), "localhost");
+        stream.write_all(get("/").as_bytes()).and_then(|()| stream.read(&mut [0; 9]))
+    };
+    let refused = |rig: &Rig| rig.count_of("encke_tls_handshake_failures_total", "no_certificate");
+
+    // Nothing has been fetched yet.
+    let rig = serve_as(stand, identity(&none), |_| {}, |server| server);
+    let error = by(&rig, &[b"http/1.1"]).expect_err("no certificate").to_string();
+    assert!(error.contains("AccessDenied"), "{error}");
+    rig.wait(|| refused(&rig) == 1, "a refusal");
+
+    // Beside a pair of its own: only who comes for a proof alone, and there is none, gets nothing.
+    let rig = serve_as(stand, identity(&both), |_| {}, |server| server);
+    assert!(by(&rig, &[b"http/1.1"]).is_ok());
+    assert!(by(&rig, &[proof, b"http/1.1"]).is_ok(), "it asked for more than a proof");
+    assert_eq!(refused(&rig), 0);
+    let error = by(&rig, &[proof]).expect_err("no proof").to_string();
+    assert!(error.contains("AccessDenied"), "{error}");
+    rig.wait(|| refused(&rig) == 1, "a refusal");
+    // A request behind such a handshake would not be read.
+    let read = by(&rig, &[proof, b"unknown"]);
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    rig.wait_for_closes(CloseReason::Answered, 1);
+    assert_eq!(rig.count("encke_http_requests_total"), 2);
 }
 
 #[test]

@@ -1,0 +1,375 @@
+//! Certificates that renew themselves: ordered when they are due, and again later when that fails.
+//!
+//! ```text
+//!              ┌─────────────── kept until two thirds of its life are over ──────────────────┐
+//!              ▼                                                                             │
+//!  settings ─► due ─► a key, an order ─┬─ a chain ───► file ─► Watch ─► shown to whoever comes ┘
+//!     ▲        ▲                      └─ an error ──► told ─► again after 1, 2, 4 … minutes, at last a day
+//!     │        └──────────────────────────────────────────────┘
+//!   a reload: at once, however often it has failed
+//! ```
+//! Orders are made one after the other on a thread of their own, which nobody waits for, not even the end of the server.
+//! What it has in common with workers is [`Acme`]: proofs that names are ours, by handshake (RFC 8737) or as a page
+//! (RFC 8555 §8.3), for as long as an order takes. How an order goes is `encke_broker::acme`'s; that a file is new, the watch
+//! sees by itself.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
+use encke_io::clock::Clock;
+use encke_io::host;
+use encke_stats::{Counter, Family};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::sign::CertifiedKey;
+
+use super::identity::{Life, date};
+use crate::errors;
+use crate::exchange::Exchange;
+use crate::handler::Outcome;
+use crate::https;
+use crate::reply::Reply;
+use crate::server::lock;
+use crate::settings::{AcmeChallenge, AcmeSettings, Level};
+use crate::state;
+
+/// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
+pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// The clock is looked at so often at least: a laptop that slept, or a clock that was set, is noticed within a minute.
+const WAIT_S_MAX: u64 = 60;
+/// After the first failure. It doubles with each other one.
+const BACK_OFF_S: u64 = 60;
+/// Authorities count failures by the hour and by the week: one a day troubles none of them.
+const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
+
+/// What those who fetch certificates share with those who show proofs.
+#[derive(Debug, Default)]
+pub(crate) struct Acme {
+    proofs: Mutex<Proofs>,
+    orders: Mutex<Orders>,
+    /// Rings when there is something new in `orders`.
+    bell: Condvar,
+    issued: Counter,
+    failed: Counter,
+}
+
+/// What is seen of an order under way by those who look whether names are ours.
+#[derive(Debug, Default)]
+struct Proofs {
+    certificates: HashMap<String, Arc<CertifiedKey>>,
+    pages: HashMap<String, String>,
+}
+
+/// What the thread is told.
+#[derive(Debug, Default)]
+struct Orders {
+    /// What to care for from now on, until the thread has taken it.
+    wanted: Option<Vec<AcmeSettings>>,
+    running: bool,
+    over: bool,
+}
+
+/// What the thread is to do next.
+enum Next {
+    Care(Vec<AcmeSettings>),
+    Look,
+    End,
+}
+
+impl Acme {
+    /// Cares for these certificates, and for no others, from now on. What is due is ordered at once.
+    ///
+    /// # Errors
+    /// The system has no room for another thread.
+    pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
+        let mut orders = lock(&self.orders);
+        if wanted.is_empty() && !orders.running {
+            return Ok(());
+        }
+        // Several listeners may show the same certificate.
+        let mut files = Vec::new();
+        wanted.retain(|settings| {
+            let file = settings.file();
+            let first = !files.contains(&file);
+            files.push(file);
+            first
+        });
+        orders.wanted = Some(wanted);
+        if !orders.running {
+            let acme = Arc::clone(self);
+            thread::Builder::new().name("acme".into()).spawn(move || acme.run())?;
+            orders.running = true;
+        }
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Orders nothing more. An order under way is not waited for.
+    pub(crate) fn end(&self) {
+        lock(&self.orders).over = true;
+        self.bell.notify_one();
+    }
+
+    /// The certificate that proves a name.
+    pub(super) fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        lock(&self.proofs).certificates.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Answers a request for a page below [`https::CHALLENGES`].
+    pub(crate) fn answer(&self, request: &crate::Request<'_>, _: Exchange) -> Outcome {
+        let token = request.path().strip_prefix(https::CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
+        let page = token.and_then(|token| lock(&self.proofs).pages.get(token.as_ref()).cloned());
+        Outcome::Now(page.map_or_else(|| Reply::error(404), |page| Reply::text(200, page)))
+    }
+
+    /// Its figures.
+    pub(crate) fn families(&self) -> Option<Family> {
+        let family = Family::counter(
+            "encke_acme_orders_total",
+            "Certificates that were ordered, by what became of it.",
+        )
+        .with(&[("outcome", "issued")], self.issued.value())
+        .with(&[("outcome", "failed")], self.failed.value());
+        lock(&self.orders).running.then_some(family)
+    }
+
+    fn run(&self) {
+        let mut clock = Clock::new();
+        let mut tasks: Vec<Task> = Vec::new();
+        loop {
+            let now_s = clock.now().unix_s();
+            let due_s = tasks.iter().map(|task| task.due_s).min();
+            let wait_s = due_s.map_or(WAIT_S_MAX, |due_s| due_s.saturating_sub(now_s).min(WAIT_S_MAX));
+            match self.next(Duration::from_secs(wait_s)) {
+                Next::End => return,
+                Next::Care(wanted) => tasks = wanted.into_iter().map(|one| Task::new(one, now_s)).collect(),
+                Next::Look => {}
+            }
+            let now_s = clock.now().unix_s();
+            let due = tasks.iter_mut().filter(|task| task.due_s <= now_s).min_by_key(|task| task.due_s);
+            if let Some(task) = due {
+                task.order(self, &mut clock);
+            }
+        }
+    }
+
+    /// Waits for what is to be done next, at most so long.
+    fn next(&self, time: Duration) -> Next {
+        let quiet = |orders: &mut Orders| orders.wanted.is_none() && !orders.over;
+        let waited = self.bell.wait_timeout_while(lock(&self.orders), time, quiet);
+        let mut orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if orders.over {
+            return Next::End;
+        }
+        orders.wanted.take().map_or(Next::Look, Next::Care)
+    }
+}
+
+/// A certificate that is cared for.
+struct Task {
+    settings: AcmeSettings,
+    /// When it is ordered next, in seconds since 1970.
+    due_s: u64,
+    /// Orders that failed since one succeeded.
+    failures: u32,
+}
+
+impl Task {
+    fn new(settings: AcmeSettings, now_s: u64) -> Self {
+        let whole =
+            |life: &Life| settings.domains.iter().all(|name| life.names.contains(&name.to_ascii_lowercase()));
+        let life = Life::read(&settings.file()).ok().filter(whole);
+        let due_s = life.map_or(now_s, |life| renewal_s(&life, dice()));
+        Self { settings, due_s, failures: 0 }
+    }
+
+    fn order(&mut self, acme: &Acme, clock: &mut Clock) {
+        let names = self.settings.domains.join(", ");
+        let directory = &self.settings.directory;
+        let fetched = fetch(&self.settings, acme);
+        // What was shown for it is of no use any more.
+        *lock(&acme.proofs) = Proofs::default();
+        match fetched {
+            Ok(life) => {
+                acme.issued.increment();
+                self.failures = 0;
+                self.due_s = renewal_s(&life, dice());
+                let (ends, due) = (date(life.ends_s), date(self.due_s));
+                let text = format!(
+                    "tls: a certificate for {names} has come from {directory}; it ends at {ends} and is renewed at {due}"
+                );
+                errors::report(Level::Info, &text);
+            }
+            Err(why) => {
+                acme.failed.increment();
+                self.failures += 1;
+                let wait_s = back_off_s(self.failures, dice());
+                self.due_s = clock.now().unix_s() + wait_s;
+                let again = date(self.due_s);
+                let text = format!(
+                    "tls: no certificate for {names} from {directory}: {why}; tried again at {again}"
+                );
+                errors::report(Level::Error, &text);
+            }
+        }
+    }
+}
+
+/// When a certificate is renewed, in seconds since 1970: when two thirds of its life are over, or up to a thirtieth of it
+/// earlier, so that those who began together do not all come together.
+fn renewal_s(life: &Life, dice: u32) -> u64 {
+    let whole_s = life.ends_s.saturating_sub(life.begins_s);
+    let earlier_s = (whole_s / 30 * u64::from(dice)) >> 32;
+    life.begins_s + whole_s * 2 / 3 - earlier_s
+}
+
+/// How long to wait after so many failures: a minute, doubled each time up to a day, a quarter more or less.
+fn back_off_s(failures: u32, dice: u32) -> u64 {
+    let doubled_s = BACK_OFF_S << failures.saturating_sub(1).min(16);
+    let middle_s = doubled_s.min(BACK_OFF_S_MAX);
+    middle_s * 3 / 4 + ((middle_s / 2 * u64::from(dice)) >> 32)
+}
+
+/// A number that nobody can foresee. Where there is no randomness nobody comes at the same time either.
+fn dice() -> u32 {
+    let mut bytes = [0; 4];
+    let _or_nought = host::random(&mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
+/// Orders a certificate and puts it, with its key, where it is read from.
+fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
+    let told = |error: &dyn std::error::Error| error.to_string();
+    let (file, account) = (settings.file(), settings.account());
+    let folder = file.parent().unwrap_or(&settings.folder);
+    state::make_folder(folder).map_err(|error| told(&error))?;
+
+    let key = KeyPair::generate().map_err(|error| told(&error))?;
+    let mut params = CertificateParams::new(settings.domains.clone()).map_err(|error| told(&error))?;
+    params.distinguished_name = DistinguishedName::new();
+    let csr = params.serialize_request(&key).map_err(|error| told(&error))?;
+
+    let known = fs::read_to_string(&account).ok();
+    let mut request = Request {
+        directory: &settings.directory,
+        root: settings.ca.as_deref(),
+        email: settings.email.as_deref(),
+        account: known.as_deref(),
+        names: &settings.domains,
+        challenge: match settings.challenge {
+            AcmeChallenge::TlsAlpn => Challenge::TlsAlpn,
+            AcmeChallenge::Http => Challenge::Http,
+        },
+        csr: csr.der(),
+    };
+    let stage = OnStage { acme, account: &account };
+    let chain = acme::order(&request, &stage).or_else(|error| match error {
+        AcmeError::NoAccount if known.is_some() => {
+            request.account = None;
+            acme::order(&request, &stage)
+        }
+        error => Err(error),
+    });
+    let chain = chain.map_err(|error| told(&error))?;
+    // One file, so that no moment finds a key beside another's certificate.
+    state::put_private(&file, (key.serialize_pem() + &chain).as_bytes()).map_err(|error| told(&error))?;
+    Life::read(&file).map_err(|error| told(&error))
+}
+
+/// Where an order under way is seen.
+struct OnStage<'a> {
+    acme: &'a Acme,
+    account: &'a Path,
+}
+
+impl Stage for OnStage<'_> {
+    fn remember(&self, account: &str) {
+        if let Err(error) = state::put_private(self.account, account.as_bytes()) {
+            errors::report(Level::Warn, &format!("tls: the account is made anew each time: {error}"));
+        }
+    }
+
+    fn show(&self, proof: &Proof<'_>) {
+        match *proof {
+            Proof::Http { token, content } => {
+                lock(&self.acme.proofs).pages.insert(token.to_owned(), content.to_owned());
+            }
+            Proof::TlsAlpn { name, digest } => match proof_of(name, &digest) {
+                Ok(key) => {
+                    lock(&self.acme.proofs).certificates.insert(name.to_ascii_lowercase(), Arc::new(key));
+                }
+                Err(why) => {
+                    errors::report(Level::Error, &format!("tls: no proof can be made for {name}: {why}"));
+                }
+            },
+        }
+    }
+}
+
+/// The certificate that proves a name (RFC 8737 §3).
+fn proof_of(name: &str, digest: &[u8; 32]) -> Result<CertifiedKey, String> {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(|error| error.to_string())?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let key = KeyPair::generate().map_err(|error| error.to_string())?;
+    let signed = params.self_signed(&key).map_err(|error| error.to_string())?;
+    let private = PrivateKeyDer::try_from(key.serialize_der())?;
+    let private = aws_lc_rs::sign::any_supported_type(&private).map_err(|error| error.to_string())?;
+    Ok(CertifiedKey::new(vec![signed.der().clone()], private))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_S: u64 = 24 * 60 * 60;
+
+    fn life(begins_s: u64, ends_s: u64) -> Life {
+        Life { begins_s, ends_s, names: Vec::new(), permitted: Vec::new() }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_or_a_little_earlier() {
+        let quarter = life(1_000, 1_000 + 90 * DAY_S);
+        assert_eq!(renewal_s(&quarter, 0), 1_000 + 60 * DAY_S);
+        assert_eq!(renewal_s(&quarter, u32::MAX), 1_000 + 57 * DAY_S + 1);
+        // Six days, as the shortest ones have: at the end of the fourth.
+        assert_eq!(renewal_s(&life(0, 6 * DAY_S), 0), 4 * DAY_S);
+        assert_eq!(renewal_s(&life(5, 5), u32::MAX), 5, "one that never held is due at once");
+        assert_eq!(renewal_s(&life(9, 5), u32::MAX), 9);
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_after_a_minute_two_four_and_so_on_up_to_a_day() {
+        for (failures, middle_s) in
+            [(1, 60), (2, 120), (3, 240), (11, 61_440), (12, DAY_S), (13, DAY_S), (u32::MAX, DAY_S)]
+        {
+            assert_eq!(back_off_s(failures, 0), middle_s * 3 / 4);
+            assert_eq!(back_off_s(failures, 1 << 31), middle_s);
+            assert_eq!(back_off_s(failures, u32::MAX), middle_s * 5 / 4 - 1);
+        }
+    }
+
+    #[test]
+    fn a_proof_has_its_name_and_is_forgotten_with_its_order() {
+        let acme = Acme::default();
+        let stage = OnStage { acme: &acme, account: Path::new("unused") };
+        stage.show(&Proof::TlsAlpn { name: "A.example", digest: [7; 32] });
+        let shown = acme.certificate("a.EXAMPLE").expect("it is shown");
+        let (_, proof) = x509_parser::parse_x509_certificate(&shown.cert[0]).expect("a certificate");
+        // id-pe-acmeIdentifier, critical, an OCTET STRING of the digest (RFC 8737 §3).
+        let extension = proof.extensions().iter().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
+        let extension = extension.expect("the digest");
+        assert!(extension.critical);
+        assert_eq!(extension.value, [&[4, 32][..], &[7; 32]].concat());
+        assert!(acme.certificate("b.example").is_none());
+        *lock(&acme.proofs) = Proofs::default();
+        assert!(acme.certificate("a.example").is_none());
+    }
+}

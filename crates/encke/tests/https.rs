@@ -1,0 +1,385 @@
+//! Certificates of the program: its own authority's, files that change, and what it fetches by ACME from Pebble, the test
+//! server of Let's Encrypt's makers. Clients are curl.
+
+mod running;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use encke_io::host::Signal;
+use encke_server::LocalAuthority;
+use running::{Folder, Running, encke, text};
+
+/// A name that leads here only for Pebble.
+const NAME: &str = "www.encke.test";
+
+/// Asks for a page as somebody who trusts the authority in `ca`. `words` are said to curl besides.
+fn curl(ca: &str, url: &str, words: &[&str]) -> Output {
+    // Nobody waits for longer than this; only a failing test does so at all.
+    let patience = ["--max-time", "120", "--noproxy", "*"];
+    Command::new("curl")
+        .args(["-sS", "--cacert", ca])
+        .args(patience)
+        .args(words)
+        .arg(url)
+        .output()
+        .expect("curl is installed")
+}
+
+/// The page, which must come.
+fn page(ca: &str, url: &str, words: &[&str]) -> String {
+    let output = curl(ca, url, words);
+    assert!(output.status.success(), "{url}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn port_of(server: &Running) -> &str {
+    server.site.rsplit(':').next().expect("it has one")
+}
+
+#[test]
+fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
+    let folder = Folder::new("self-signed");
+    folder.write("public/index.html", "hello");
+    let start = || {
+        let mut command = encke();
+        command.env("XDG_STATE_HOME", folder.path("state"));
+        command.args(["serve", "-l", "127.0.0.1:0", "-l", &format!("unix:{}", folder.path("socket"))]);
+        command.args(["--admin", "127.0.0.1:0", "--tls-self-signed", &folder.path("public")]);
+        Running::start_command(&mut command)
+    };
+    let authority = folder.path("state/encke/authority/authority.pem");
+    let first = start();
+    assert!(first.greeting.contains(&format!("trust    {authority} (new")), "{}", first.greeting);
+    for program in ["curl --cacert", "certutil", "Firefox", "update-ca-certificates"] {
+        assert!(first.greeting.contains(program), "{program}: {}", first.greeting);
+    }
+    assert!(first.greeting.contains("site     https://127.0.0.1:"), "{}", first.greeting);
+    assert!(first.greeting.contains("curl --unix-socket "), "a Unix socket stays plain: {}", first.greeting);
+    let port = port_of(&first);
+    for host in ["localhost", "127.0.0.1"] {
+        assert_eq!(page(&authority, &format!("https://{host}:{port}/"), &["--ipv4"]), "hello");
+    }
+    // A machine's name may also be one that no certificate can have.
+    let letters = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if let Some(machine) = encke_io::host::name().filter(letters) {
+        let here = format!("{machine}:{port}:127.0.0.1");
+        assert_eq!(page(&authority, &format!("https://{machine}:{port}/"), &["--resolve", &here]), "hello");
+    }
+    // Nobody else believes it, and it may not speak for others.
+    let system =
+        curl("/etc/ssl/certs/ca-certificates.crt", &format!("https://localhost:{port}/"), &["--ipv4"]);
+    assert!(!system.status.success(), "{}", text(&system.stdout));
+    let made = folder.read("state/encke/authority/authority.pem");
+    first.signal(Signal::Terminate);
+    assert_eq!(first.end().0, Some(0));
+
+    let again = start();
+    assert!(again.greeting.contains(&format!("trust    {authority}\n")), "{}", again.greeting);
+    assert_eq!(folder.read("state/encke/authority/authority.pem"), made);
+    assert_eq!(page(&authority, &format!("https://localhost:{}/", port_of(&again)), &["--ipv4"]), "hello");
+}
+
+#[test]
+fn a_certificate_that_changes_is_taken_and_one_that_does_not_hold_is_refused_with_its_reason() {
+    let folder = Folder::new("changing");
+    folder.write("public/index.html", "hello");
+    let authority = |name: &str| {
+        LocalAuthority::open(Path::new(&folder.path(name))).expect("a folder that can be written")
+    };
+    let (one, two) = (authority("one"), authority("two"));
+    let put = |from: &LocalAuthority, name: &str| {
+        fs::copy(&from.leaf.cert, folder.path(name)).expect("written");
+    };
+    put(&one, "shown.pem");
+    put(&one, "shown.key");
+    let file = folder.write(
+        "encke.toml",
+        "[server]\nlisten = [{ address = \"127.0.0.1:0\", tls = { cert = \"shown.pem\", key = \"shown.key\" } }]\n\
+         admin = { address = \"127.0.0.1:0\", metrics = \"open\" }\n[[site]]\nroot = \"public\"\n",
+    );
+    let mut command = encke();
+    let mut server = Running::start_command(command.args(["serve", "-c", &file]));
+    let url = format!("https://localhost:{}/", port_of(&server));
+    let ask = |by: &LocalAuthority| curl(&by.certificate.display().to_string(), &url, &["--ipv4"]);
+    assert_eq!(text(&ask(&one).stdout), "hello");
+
+    put(&two, "shown.pem");
+    let line = server.error_with("refused");
+    assert!(line.contains("the old ones stay") && line.contains("shown.key"), "{line}");
+    assert_eq!(text(&ask(&one).stdout), "hello", "the old pair stays");
+
+    put(&two, "shown.key");
+    let line = server.error_with("read again");
+    assert!(line.contains("shown.pem"), "{line}");
+    assert_eq!(text(&ask(&two).stdout), "hello");
+    assert!(!ask(&one).status.success());
+
+    fs::remove_file(folder.path("shown.pem")).expect("it was there");
+    let line = server.error_with("refused");
+    assert!(line.contains("shown.pem") && line.contains("No such file"), "{line}");
+    assert_eq!(text(&ask(&two).stdout), "hello");
+
+    // A start has no old pair to stay with.
+    drop(server);
+    let mut command = encke();
+    let output = command.args(["serve", "-c", &file]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("shown.pem"), "{}", text(&output.stderr));
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Pebble, and a name server that leads every name to this machine.
+struct Pebble {
+    _pebble: Ended,
+    _names: Ended,
+}
+
+/// Where Pebble is going to be, and where it looks for proofs.
+struct Plan {
+    folder: Folder,
+    directory: u16,
+    management: u16,
+    names: u16,
+    http: u16,
+    tls: u16,
+    /// For how long its certificates hold, in seconds.
+    lasts_s: u32,
+}
+
+impl Plan {
+    fn new(name: &str, lasts_s: u32) -> Self {
+        let folder = Folder::new(name);
+        folder.write("public/index.html", "hello");
+        LocalAuthority::open(Path::new(&folder.path("pebble"))).expect("a folder that can be written");
+        // Both sides must know the ports of each other before they start. All are held until all are chosen.
+        let free: Vec<TcpListener> =
+            (0..4).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let port = |place: usize| free[place].local_addr().expect("bound").port();
+        Self {
+            directory: port(0),
+            management: port(1),
+            http: port(2),
+            tls: port(3),
+            names: datagrams.local_addr().expect("bound").port(),
+            folder,
+            lasts_s,
+        }
+    }
+
+    /// What vouches for Pebble's own https.
+    fn authority(&self) -> String {
+        self.folder.path("pebble/authority/authority.pem")
+    }
+
+    fn start(&self) -> Pebble {
+        let names = Command::new("pebble-challtestsrv")
+            .args(["-dnsserver", &format!("127.0.0.1:{}", self.names), "-defaultIPv6", ""])
+            .args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-management", ""])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let names = Ended(names.expect("pebble-challtestsrv is installed: .ci/need pebble-challtestsrv"));
+        let leaf = self.folder.path("pebble/authority/localhost.pem");
+        let Self { directory, management, http, tls, lasts_s, .. } = self;
+        let config = format!(
+            r#"{{ "pebble": {{
+                "listenAddress": "127.0.0.1:{directory}", "managementListenAddress": "127.0.0.1:{management}",
+                "certificate": "{leaf}", "privateKey": "{leaf}", "httpPort": {http}, "tlsPort": {tls},
+                "externalAccountBindingRequired": false, "domainBlocklist": ["blocked.encke.test"],
+                "retryAfter": {{ "authz": 1, "order": 1 }}, "keyAlgorithm": "ecdsa",
+                "profiles": {{ "default": {{ "description": "as said", "validityPeriod": {lasts_s} }} }}
+            }} }}"#
+        );
+        let config = self.folder.write("pebble.json", &config);
+        let mut pebble = Command::new("pebble")
+            .args(["-config", &config, "-dnsserver", &format!("127.0.0.1:{}", self.names)])
+            .env("PEBBLE_VA_NOSLEEP", "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("pebble is installed: .ci/need pebble");
+        let mut lines = BufReader::new(pebble.stdout.take().expect("piped")).lines();
+        let pebble = Ended(pebble);
+        let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ACME directory available")));
+        assert!(ready, "pebble ended");
+        // It writes on, and must not meet a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Pebble { _pebble: pebble, _names: names }
+    }
+
+    /// The authority that Pebble has just made, as a file.
+    fn root(&self) -> String {
+        let url = format!("https://127.0.0.1:{}/roots/0", self.management);
+        self.folder.write("root.pem", &page(&self.authority(), &url, &[]))
+    }
+
+    /// A settings file: a listener that sends everybody on, one for https, and a site with a redirect for proofs, too.
+    fn settings(&self, domain: &str, challenge: &str) -> String {
+        let Self { directory, http, tls, .. } = self;
+        let authority = self.authority();
+        self.folder.write(
+            "encke.toml",
+            &format!(
+                "[server]\nstate_dir = \"state\"\nadmin = {{ address = \"127.0.0.1:0\", metrics = \"open\" }}\n\
+                 listen = [{{ address = \"127.0.0.1:{http}\", redirect = \"https\" }}, {{ address = \"127.0.0.1:{tls}\", tls = {{ acme = {{ \
+                 domains = [\"{domain}\"], agree = true, email = \"somebody@encke.test\", challenge = \"{challenge}\", \
+                 directory = \"https://127.0.0.1:{directory}/dir\", ca = \"{authority}\" }} }} }}]\n\
+                 [log]\naccess = \"off\"\n[[site]]\nroot = \"public\"\n\
+                 redirects = [{{ from = \"/.well-known/**\", to = \"/elsewhere\", status = 301 }}]\n"
+            ),
+        )
+    }
+
+    fn serve(&self, domain: &str, challenge: &str) -> Running {
+        let file = self.settings(domain, challenge);
+        Running::start_command(encke().args(["serve", "-c", &file]))
+    }
+
+    /// The page by https, as it is for who trusts `root`.
+    fn ask(&self, root: &str) -> Output {
+        let here = format!("{NAME}:{}:127.0.0.1", self.tls);
+        curl(root, &format!("https://{NAME}:{}/", self.tls), &["--resolve", &here])
+    }
+
+    /// Asks until the certificate is shown.
+    fn ask_until_shown(&self, root: &str) {
+        let shown =
+            std::iter::repeat_with(|| self.ask(root)).take(ASKED_MAX).any(|output| output.status.success());
+        assert!(shown, "the certificate was not shown: {}", text(&self.ask(root).stderr));
+    }
+}
+
+/// How often is asked for what must come: each time takes some 20 ms, and what is waited for two seconds.
+const ASKED_MAX: usize = 10_000;
+
+fn orders(server: &Running, outcome: &str) -> u64 {
+    let site = server.admin.trim_start_matches("http://").split('/').next().expect("an address");
+    let metrics = running::get(site, "/metrics");
+    let start = format!("encke_acme_orders_total{{outcome=\"{outcome}\"}} ");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&start)).expect("it is counted");
+    count.trim().parse().expect("a number")
+}
+
+#[test]
+fn a_certificate_is_fetched_by_handshake_and_renewed_while_clients_come() {
+    // Two thirds of a minute are long enough for a busy machine to fetch the next one within the third.
+    let plan = Plan::new("acme-renewal", 60);
+    let _pebble = plan.start();
+    let root = plan.root();
+    let mut server = plan.serve(NAME, "tls-alpn-01");
+    let line = server.error_with("has come from");
+    assert!(line.contains(NAME) && line.contains("is renewed at"), "{line}");
+    plan.ask_until_shown(&root);
+
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut count = 0;
+            while !over.load(Ordering::Relaxed) {
+                let output = plan.ask(&root);
+                assert!(output.status.success(), "after {count}: {}", text(&output.stderr));
+                assert_eq!(text(&output.stdout), "hello");
+                count += 1;
+            }
+            count
+        });
+        server.error_with("has come from");
+        // The watch tells when it is shown.
+        server.error_with("read again");
+        over.store(true, Ordering::Relaxed);
+        assert!(client.join().expect("no request failed") > 0);
+    });
+    assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (2, 0));
+
+    // What is kept is enough for the next start: it fetches nothing.
+    let kept = plan.folder.read(&format!("state/acme/at-127.0.0.1-{}-dir/{NAME}.pem", plan.directory));
+    assert!(kept.contains("PRIVATE KEY") && kept.matches("BEGIN CERTIFICATE").count() >= 2, "{kept}");
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let again = plan.serve(NAME, "tls-alpn-01");
+    assert_eq!(text(&plan.ask(&root).stdout), "hello");
+    assert_eq!(orders(&again, "issued"), 0);
+}
+
+#[test]
+fn a_certificate_is_fetched_by_a_page_that_comes_before_every_site() {
+    let plan = Plan::new("acme-http", 3600);
+    let _pebble = plan.start();
+    let root = plan.root();
+    let mut server = plan.serve(NAME, "http-01");
+    server.error_with("has come from");
+    plan.ask_until_shown(&root);
+    let site = format!("127.0.0.1:{}", plan.http);
+    let unknown = running::get(&site, "/.well-known/acme-challenge/unknown");
+    assert!(unknown.starts_with("HTTP/1.1 404 "), "{unknown}");
+    let other = running::get(&site, "/.well-known/other");
+    assert!(other.starts_with("HTTP/1.1 301 ") && other.contains("https://localhost/.well-known"), "{other}");
+}
+
+#[test]
+fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again() {
+    let plan = Plan::new("acme-down", 3600);
+    let mut server = plan.serve(NAME, "tls-alpn-01");
+    let line = server.error_with("no certificate for");
+    assert!(
+        line.contains("out of reach") && line.contains("refused") && line.contains("tried again"),
+        "{line}"
+    );
+    let plain = running::get(&format!("127.0.0.1:{}", plan.http), "/");
+    assert!(plain.starts_with("HTTP/1.1 301 "), "{plain}");
+    // Until there is a certificate a handshake is refused, in the words of TLS.
+    let refused = plan.ask(&plan.authority());
+    assert_eq!(refused.status.code(), Some(35), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("alert"), "{}", text(&refused.stderr));
+    assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (0, 1));
+
+    let pebble = plan.start();
+    let root = plan.root();
+    // A reload waits for no back-off.
+    server.signal(Signal::HangUp);
+    server.error_with("has come from");
+    plan.ask_until_shown(&root);
+
+    // A directory that has forgotten the account is told a new one.
+    drop(pebble);
+    let _another = plan.start();
+    let root = plan.root();
+    fs::remove_file(plan.folder.path(&format!("state/acme/at-127.0.0.1-{}-dir/{NAME}.pem", plan.directory)))
+        .expect("it was fetched");
+    server.signal(Signal::HangUp);
+    server.error_with("has come from");
+    plan.ask_until_shown(&root);
+}
+
+#[test]
+fn a_refused_order_is_told_in_the_words_of_the_directory() {
+    let plan = Plan::new("acme-refused", 3600);
+    let _pebble = plan.start();
+    let mut server = plan.serve("blocked.encke.test", "tls-alpn-01");
+    let line = server.error_with("no certificate for");
+    assert!(line.contains("blocked.encke.test") && line.contains("rejectedIdentifier"), "{line}");
+
+    // A proof that is looked for where nobody is.
+    let mut plan = Plan::new("acme-elsewhere", 3600);
+    let _elsewhere = plan.start();
+    plan.http =
+        TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a free port").port();
+    let mut server = plan.serve(NAME, "http-01");
+    let line = server.error_with("no certificate for");
+    assert!(line.contains("the directory refuses") && line.contains("connection"), "{line}");
+}
