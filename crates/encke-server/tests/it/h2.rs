@@ -46,6 +46,7 @@ on_every_back_end! {
     a_body_that_stops_or_drips_costs_its_stream,
     a_window_that_stays_shut_costs_its_stream,
     a_client_that_takes_nothing_is_closed,
+    windows_of_a_kilobyte_are_no_flood,
     an_idle_connection_is_told_goodbye,
     a_drain_lets_open_streams_end,
     a_client_that_goes_takes_its_streams_along,
@@ -595,6 +596,16 @@ fn a_client_that_takes_nothing_is_closed(stand: Stand) {
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
     client.send([PREFACE.to_vec(), settings, window, request(1, GET, "/big.bin", END_STREAM)].concat());
     rig.wait_for_closes(CloseReason::WriteRate, 1);
+}
+
+/// Each of 2,000 frames of 512 bytes is answered by two window updates.
+fn windows_of_a_kilobyte_are_no_flood(stand: Stand) {
+    let content = handlers::pattern(1_000_000);
+    let folder = Folder::new().with("big.bin", content);
+    let rig = stand.serve_folder(&folder);
+    let mut client = H2::speak(rig.client());
+    client.send(&[PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 2, 0])].concat());
+    assert!(client.get("/big.bin") == OK.with(content), "another content");
 }
 
 fn an_idle_connection_is_told_goodbye(stand: Stand) {
