@@ -40,6 +40,56 @@ pub fn open_descriptors() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1))
 }
 
+/// What a thread has had of the processors since it began (/proc/thread-self/schedstat).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadTimes {
+    /// Time on a processor, ns.
+    pub run_ns: u64,
+    /// Time in which it could have run, but others did, ns.
+    pub wait_ns: u64,
+}
+
+/// Those of this thread, where the system tells.
+pub fn thread_times() -> Option<ThreadTimes> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    Some(ThreadTimes { run_ns: numbers.next()?.ok()?, wait_ns: numbers.next()?.ok()? })
+}
+
+/// What the system counts of TCP, for all programs in this network namespace together (/proc/net/netstat and snmp).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpCounters {
+    /// Connections that listeners lost because their queue was full.
+    pub listen_drops: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// These counters now, where the system has them.
+pub fn tcp_counters() -> Option<TcpCounters> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    let (netstat, snmp) = (read("/proc/net/netstat")?, read("/proc/net/snmp")?);
+    Some(TcpCounters {
+        listen_drops: named(&netstat, "TcpExt:", "ListenDrops")?,
+        retransmits: named(&snmp, "Tcp:", "RetransSegs")?,
+    })
+}
+
+/// A number of a table of which each row has two lines, names and values, that begin alike.
+fn named(table: &str, row: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter(|line| line.starts_with(row));
+    let place = lines.next()?.split_ascii_whitespace().position(|other| other == name)?;
+    lines.next()?.split_ascii_whitespace().nth(place)?.parse().ok()
+}
+
+/// How many local ports the system has for connections to one address (ip(7), ip_local_port_range).
+pub fn local_ports() -> Option<u32> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse::<u32>);
+    let (first, last) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(last.saturating_sub(first) + 1)
+}
+
 #[cfg(unix)]
 mod unix {
     use super::*;
@@ -212,6 +262,17 @@ pub fn pin_thread(processor: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Has this thread's waits end when they shall: else the kernel may put off each by 50 µs, to wake for several at a
+/// time (PR_SET_TIMERSLACK, prctl(2)). Where it cannot be asked for nothing happens.
+#[cfg(target_os = "linux")]
+pub fn wake_on_time() {
+    let _best_effort = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+/// Other systems wake when they like.
+#[cfg(not(target_os = "linux"))]
+pub fn wake_on_time() {}
+
 #[cfg(not(unix))]
 fn page_bytes() -> u64 {
     4096
@@ -235,4 +296,30 @@ pub fn name() -> Option<String> {
 #[doc(hidden)]
 pub fn unsupported() -> io::Error {
     io::ErrorKind::Unsupported.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_row_and_name() {
+        let table = "TcpExt: A B ListenDrops\nTcpExt: 1 2 3\nIpExt: A\nIpExt: 9\n";
+        assert_eq!(named(table, "TcpExt:", "ListenDrops"), Some(3));
+        assert_eq!(named(table, "IpExt:", "A"), Some(9));
+        assert_eq!(named(table, "IpExt:", "B"), None);
+        assert_eq!(named("TcpExt: A\n", "TcpExt:", "A"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_system_tells_of_threads_and_of_tcp() {
+        let before = thread_times().expect("Linux has schedstat");
+        let mut busy = 0u64;
+        while thread_times().is_some_and(|now| now.run_ns == before.run_ns) {
+            busy += 1;
+        }
+        assert!(thread_times().is_some_and(|now| now.run_ns > before.run_ns), "after {busy} looks");
+        assert!(tcp_counters().is_some() && local_ports().is_some_and(|ports| ports > 1_000));
+    }
 }

@@ -151,6 +151,24 @@ impl Distribution {
         Some(last_of(index).min(self.max_ns))
     }
 
+    /// The buckets that hold something, in order: first value, last value, and how many lie between.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        let first = |index: usize| if index == 0 { 0 } else { last_of(index - 1) + 1 };
+        let held = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        held.map(move |(index, count)| (first(index), last_of(index), *count))
+    }
+
+    /// What came after an earlier copy of the same histogram. Its maximum is exact if it is a new one, and else the
+    /// end of the highest bucket.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let pairs = self.buckets.iter().zip(&earlier.buckets);
+        let buckets: Box<[u64]> = pairs.map(|(now, then)| now.saturating_sub(*then)).collect();
+        let highest = buckets.iter().rposition(|count| *count > 0).map_or(0, last_of);
+        let max_ns = if self.max_ns > earlier.max_ns { self.max_ns } else { highest.min(self.max_ns) };
+        Self { buckets, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns), max_ns }
+    }
+
     /// How many lie at or below `ns`; those in the bucket that `ns` cuts through count as above it.
     pub fn count_up_to(&self, ns: u64) -> u64 {
         let index = bucket(ns);
@@ -288,6 +306,32 @@ mod tests {
             }
             left.merge(&right);
             assert!(left == whole, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn buckets_tell_what_is_held_and_where() {
+        let mut distribution = Distribution::new();
+        for ns in [0, 5, 5, 1_000] {
+            distribution.record(ns);
+        }
+        assert_eq!(distribution.buckets().collect::<Vec<_>>(), [(0, 0, 1), (5, 5, 2), (1_000, 1_007, 1)]);
+    }
+
+    #[test]
+    fn what_came_since_a_copy_is_the_difference() {
+        let histogram = Histogram::new();
+        for seed in 1..=5 {
+            let before = histogram.distribution();
+            let mut fresh = Distribution::new();
+            for ns in latencies(seed, 500) {
+                histogram.record(ns);
+                fresh.record(ns);
+            }
+            let since = histogram.distribution().since(&before);
+            assert_eq!((since.count(), since.sum_ns()), (500, fresh.sum_ns()), "seed {seed}");
+            assert!(since.buckets().eq(fresh.buckets()), "seed {seed}");
+            assert!(since.max_ns() >= fresh.max_ns() && since.max_ns() <= fresh.max_ns() / 63 * 64 + 64);
         }
     }
 

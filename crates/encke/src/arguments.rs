@@ -2,15 +2,18 @@
 //!
 //! Each `-h` fits one screen (24 lines of 100 columns; a test counts) and ends with three examples.
 
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use encke_io::Backend;
+use encke_load::plan::WarmUp;
+use encke_load::{Rate, Slo};
 use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
 
+use crate::load::{self, Foreign, Weighted};
 use crate::publish::Pace;
 use crate::subscribe::Since;
 
@@ -22,6 +25,15 @@ use crate::subscribe::Since;
     max_term_width = 100,
     disable_help_subcommand = true,
     arg_required_else_help = true,
+    // As clap's own, but for its last part, which takes four lines to say as much.
+    help_template = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+Commands:
+{subcommands}
+
+Options: -h, --help and -V, --version; each command has a help of its own{after-help}",
     after_help = "\
 Examples:
   encke serve public          serve the folder `public` on http://localhost:8080/
@@ -46,6 +58,7 @@ pub(crate) enum Command {
     Demo(Demo),
     Pub(Publish),
     Sub(Subscribe),
+    Load(Box<Load>),
     Token(Token),
     Check(Check),
     Status(Status),
@@ -198,6 +211,135 @@ pub(crate) struct Subscribe {
     pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) reach: Reach,
+}
+
+/// Send requests, and measure what comes of them.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load http://localhost:8080/                as fast as 64 connections can, for 10 s
+  encke load -n 100000 -c 128 http://localhost:8080/
+  encke load -r 20k -d 30s --slo 'p99<10ms,errors<0.1%' http://localhost:8080/")]
+pub(crate) struct Load {
+    /// Where to; WEIGHT@URL if it is one of several
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) urls: Vec<Weighted>,
+    /// End after so many requests
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration")]
+    pub(crate) requests: Option<NonZeroU64>,
+    /// End after so long [default: 10s]
+    #[arg(short, long, value_name = "TIME")]
+    pub(crate) duration: Option<Period>,
+    /// Connections, over all threads [default: 64]
+    #[arg(short, long, value_name = "COUNT", default_value = "64", hide_default_value = true)]
+    pub(crate) connections: NonZeroU32,
+    /// Threads [default: 1]
+    #[arg(short, long, value_name = "COUNT", default_value = "1", hide_default_value = true)]
+    #[arg(value_parser = load::threads)]
+    pub(crate) threads: u16,
+    /// Requests a second, whatever the server does: 20k, 1k..50k/60s
+    #[arg(short, long)]
+    pub(crate) rate: Option<Rate>,
+    /// The method [default: GET, with a body POST]
+    #[arg(short = 'X', long)]
+    pub(crate) method: Option<String>,
+    /// A field of the requests, 'Name: value'; repeatable
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    pub(crate) header: Vec<String>,
+    /// The body: a text, @FILE, or - for standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) body: Option<String>,
+    /// What must hold, else the status is 3: 'p99<10ms,errors<0.1%'
+    #[arg(long, value_name = "CONDITIONS")]
+    pub(crate) slo: Vec<Slo>,
+    /// Everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A new connection for each request
+    #[arg(long, hide_short_help = true, conflicts_with = "per_conn")]
+    pub(crate) no_keepalive: bool,
+    /// Requests after which a connection is closed and another one opened
+    #[arg(long, value_name = "COUNT", hide_short_help = true)]
+    pub(crate) per_conn: Option<NonZeroU32>,
+    /// Requests sent on a connection before the first of them is answered [default: 1]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "1",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=PIPELINE_MAX))]
+    pub(crate) pipeline: u16,
+    /// Speak HTTP/1.0
+    #[arg(long, hide_short_help = true)]
+    pub(crate) http10: bool,
+    /// A request that takes longer has failed [default: 10s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    pub(crate) timeout: Period,
+    /// Do so much first and do not count it: a time, or a number of requests
+    #[arg(
+        long,
+        value_name = "TIME|COUNT",
+        default_value = "0",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    #[arg(value_parser = load::warm_up)]
+    pub(crate) warm_up: WarmUp,
+    /// Statuses that are no wrong answer: 200, 2xx, 200-399 [default: 100-399]
+    #[arg(long, value_name = "STATUSES", hide_short_help = true, value_parser = load::statuses)]
+    pub(crate) expect_status: Option<load::Statuses>,
+    /// With a rate: how requests are spread over time [default: even]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "even",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    pub(crate) arrivals: Arrivals,
+    /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) backend: Option<OrAuto<Backend>>,
+    /// Where chance begins: the same one repeats the same choices [default: 1]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "1",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) foreign: Foreign,
+}
+
+/// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
+const PIPELINE_MAX: i64 = 1_024;
+
+/// How requests that are due are spread over time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Arrivals {
+    /// At equal distances.
+    Even,
+    /// Independent of each other, as those of many users are.
+    Poisson,
+}
+
+impl From<Arrivals> for encke_load::Arrivals {
+    fn from(arrivals: Arrivals) -> Self {
+        match arrivals {
+            Arrivals::Even => Self::Even,
+            Arrivals::Poisson => Self::Poisson,
+        }
+    }
 }
 
 /// Make a token: who may do what on channels.

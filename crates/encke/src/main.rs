@@ -1,6 +1,6 @@
 //! The program: each sub-command is a file, and all of them only put the rooms below together.
 //!
-//! Exit status: 0 fine · 1 could not run · 2 wrong usage · 130 ended by ^C. A reader that goes away
+//! Exit status: 0 fine · 1 could not run · 2 wrong usage · 3 what was asked for did not hold · 4 no verdict · 130 ended by ^C. A reader that goes away
 //! (`encke schema | head`) ends it quietly.
 
 use std::fmt;
@@ -16,6 +16,7 @@ mod client;
 mod completions;
 mod demo;
 mod greeting;
+mod load;
 mod man;
 mod notify;
 mod publish;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         Command::Pub(publish) => publish::run(publish),
         Command::Sub(subscribe) => subscribe::run(subscribe),
+        Command::Load(load) => load::run(load),
         Command::Token(token) => token::run(token),
         Command::Check(check) => check::run(check),
         Command::Schema(schema) => schema::run(schema),

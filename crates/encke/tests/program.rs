@@ -10,8 +10,8 @@ fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
 }
 
-const COMMANDS: [&str; 10] =
-    ["serve", "demo", "pub", "sub", "token", "check", "status", "schema", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["serve", "demo", "pub", "sub", "load", "token", "check", "status", "schema", "completions", "man"];
 
 #[test]
 fn every_help_fits_one_screen_and_ends_with_three_examples() {
@@ -28,8 +28,8 @@ fn every_help_fits_one_screen_and_ends_with_three_examples() {
 }
 
 #[test]
-fn the_long_help_is_the_short_one() {
-    for command in COMMANDS {
+fn the_long_help_is_the_short_one_unless_that_would_be_more_than_a_screen() {
+    for command in COMMANDS.into_iter().filter(|command| *command != "load") {
         assert_eq!(text(&run(&[command, "-h"]).stdout), text(&run(&[command, "--help"]).stdout));
     }
 }
@@ -56,6 +56,18 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["serve", "one", "two"], "unexpected argument 'two'"),
         (&["status", "--watch", "--json"], "cannot be used with"),
         (&["status", "ftp://localhost"], "is no admin listener"),
+        (&["load"], "<URL>"),
+        (&["load", "-n", "5", "-d", "5s", "http://localhost/"], "cannot be used with"),
+        (&["load", "-t", "10s", "http://localhost/"], "a time is -d 10s"),
+        (&["load", "-z10s", "http://localhost/"], "-d TIME"),
+        (&["load", "-kc", "5", "http://localhost/"], "connections are kept"),
+        (&["load", "-r", "fast", "http://localhost/"], "20k, 1k..50k/60s"),
+        (&["load", "-r", "5", "--pipeline", "2", "http://localhost/"], "no meaning with a rate"),
+        (&["load", "--slo", "p99=1ms", "http://localhost/"], "p99<10ms"),
+        (&["load", "http://localhost:1/", "http://localhost:2/"], "two servers"),
+        (&["load", "https://localhost/"], "https is not spoken yet"),
+        (&["load", "-H", "nothing", "http://localhost/"], "'Name: value'"),
+        (&["load", "-H", "Content-Length: 5", "http://localhost/"], "follows from the body"),
         (&["completions", "tcsh"], "bash"),
         (&["man", "sevre"], "there are serve, demo, pub"),
         (&["check"], "which file?"),

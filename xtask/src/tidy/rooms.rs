@@ -15,7 +15,12 @@ struct Room {
 }
 
 const ROOMS: &[Room] = &[
-    Room { name: "encke", below: &["encke-server", "encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
+    Room {
+        name: "encke",
+        below: &["encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room { name: "encke-load", below: &["encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
     Room {
         name: "encke-server",
         below: &["encke-broker", "encke-hub", "encke-io", "encke-wire", "encke-stats"],

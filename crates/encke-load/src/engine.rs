@@ -1,0 +1,168 @@
+//! The loop of a thread: a reactor, a crowd, and nothing between them but time.
+//!
+//! ```text
+//!   turn:  wait until something happens or the crowd's next moment
+//!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
+//!             and what has become due meanwhile is begun
+//!          ─► what is due
+//! ```
+//! The clock is read once a wait and once a send: 28 ns each, of the 7,000 that a request costs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use encke_io::socket::Stream;
+use encke_io::{Fault, Op, Reactor, Source};
+
+use crate::crowd::{Crowd, Moment, Outbox};
+
+/// Events served before what is due has its turn all the same.
+const EVENTS_PER_TURN: usize = 256;
+
+/// Where new sockets come from: the system, or a simulated world.
+pub(crate) type Sockets = Box<dyn FnMut(&SocketAddr) -> io::Result<Stream>>;
+
+/// A crowd on its reactor.
+pub(crate) struct Engine<R, C> {
+    reactor: R,
+    crowd: C,
+    server: SocketAddr,
+    sockets: Sockets,
+    /// Set by others, who then wake the reactor.
+    halt: Arc<AtomicBool>,
+    halted: bool,
+    out: Outbox,
+}
+
+impl<R: Reactor, C: Crowd> Engine<R, C> {
+    pub(crate) fn new(
+        reactor: R,
+        crowd: C,
+        server: SocketAddr,
+        sockets: Sockets,
+        halt: Arc<AtomicBool>,
+    ) -> Self {
+        Self { reactor, crowd, server, sockets, halt, halted: false, out: Outbox::default() }
+    }
+
+    /// Opens the connections that are open before the run begins.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
+    pub(crate) fn open(&mut self) -> Result<(), Fault> {
+        self.prepare();
+        while !self.crowd.is_open() && !self.halted {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Runs until all is done; the moment, on the monotonic clock.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
+    pub(crate) fn run(&mut self) -> Result<u64, Fault> {
+        self.begin();
+        while !self.crowd.is_over() {
+            self.turn()?;
+        }
+        Ok(self.reactor.now().mono_ns)
+    }
+
+    /// Begins to open connections; turns follow until [`Crowd::is_open`].
+    pub(crate) fn prepare(&mut self) {
+        let at = self.moment();
+        self.crowd.open(at, &mut self.out);
+        self.submit(at);
+    }
+
+    /// Begins the run; turns follow until [`Crowd::is_over`].
+    pub(crate) fn begin(&mut self) {
+        let at = self.moment();
+        self.crowd.begin(at, &mut self.out);
+        if self.halted {
+            self.crowd.stop(at);
+        }
+        self.submit(at);
+    }
+
+    /// Waits, and serves what has happened.
+    ///
+    /// # Errors
+    /// The system refuses to wait: the thread cannot go on.
+    pub(crate) fn turn(&mut self) -> Result<(), Fault> {
+        let woken_ns = self.reactor.wait(self.crowd.next_ns())?.mono_ns;
+        let mut at = Moment { woken_ns, now_ns: woken_ns };
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.reactor.next() else { break };
+            self.crowd.on_event(event, at, &mut self.out);
+            if !self.out.is_empty() {
+                self.submit(at);
+                at.now_ns = self.reactor.now().mono_ns;
+            }
+            if self.crowd.next_ns().is_some_and(|due_ns| due_ns <= at.now_ns) {
+                self.pass_time(&mut at);
+            }
+        }
+        self.pass_time(&mut at);
+        if !self.halted && self.halt.load(Ordering::Relaxed) {
+            self.halted = true;
+            self.crowd.stop(at);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn crowd(&self) -> &C {
+        &self.crowd
+    }
+
+    /// Closes what is open; how many connections are left all the same.
+    #[cfg(test)]
+    pub(crate) fn close(&mut self) -> usize {
+        self.crowd.close(&mut self.out);
+        let at = self.moment();
+        self.submit(at);
+        self.reactor.occupancy().sources
+    }
+
+    /// What the crowd has come to, when it is over.
+    pub(crate) fn into_crowd(self) -> C {
+        self.crowd
+    }
+
+    fn pass_time(&mut self, at: &mut Moment) {
+        self.crowd.on_time(*at, &mut self.out);
+        if !self.out.is_empty() {
+            self.submit(*at);
+            at.now_ns = self.reactor.now().mono_ns;
+        }
+    }
+
+    fn submit(&mut self, at: Moment) {
+        while !self.out.is_empty() {
+            for (token, op) in self.out.ops.drain(..) {
+                self.reactor.submit(token, op);
+            }
+            if let Some(user) = self.out.dials.pop() {
+                self.dial(user, at);
+            }
+        }
+    }
+
+    fn dial(&mut self, user: u32, at: Moment) {
+        let stream = (self.sockets)(&self.server).map_err(Fault::from);
+        let token = stream.and_then(|stream| self.reactor.adopt(Source::Stream(stream)));
+        self.crowd.dialed(user, token, at, &mut self.out);
+        if let Ok(token) = token {
+            self.reactor.submit(token, Op::Connect(self.server));
+        }
+    }
+
+    fn moment(&mut self) -> Moment {
+        let now_ns = self.reactor.now().mono_ns;
+        Moment { woken_ns: now_ns, now_ns }
+    }
+}

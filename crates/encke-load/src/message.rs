@@ -1,0 +1,291 @@
+//! What is sent: requests as bytes, made once, and which of them is next.
+//!
+//! ```text
+//!   method, target, fields, body ──► Message ──┬─ fixed: one block of bytes, shared by all connections
+//!                                              └─ with holes: written anew at each use
+//!   Messages and weights ──► Mix ──choose()──► the next one
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use encke_wire::field;
+use encke_wire::http1::{FieldError, put_field, put_field_number};
+use encke_wire::method::Method;
+
+use crate::random::Random;
+use crate::template::Template;
+
+/// How requests are put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Style {
+    /// HTTP/1.0, as old tools speak.
+    pub http10: bool,
+    /// Ask the server to end the connection after its answer.
+    pub closing: bool,
+}
+
+/// A request, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Message {
+    method: Method,
+    /// All before the length of the body and the end of the head.
+    head: Template,
+    body: Option<Template>,
+    /// All of it, if it is the same each time.
+    fixed: Option<Arc<[u8]>>,
+}
+
+/// Why something is no request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MessageError {
+    /// The method is no token (RFC 9110 §9.1).
+    Method(String),
+    /// A field that may not be sent.
+    Field(String, FieldError),
+    /// The length of the body and how connections end are the plan's to say.
+    Reserved(String),
+}
+
+impl Message {
+    /// A request for `target` of the server `authority`. Fields are names and values; `Host` and `User-Agent` are
+    /// added where they are not among them. Target, values and body may have holes.
+    ///
+    /// # Errors
+    /// It would be no request.
+    pub fn new(
+        method: &str,
+        authority: &str,
+        target: &str,
+        fields: &[(String, String)],
+        body: Option<&[u8]>,
+        style: Style,
+    ) -> Result<Self, MessageError> {
+        if !field::is_token(method.as_bytes()) {
+            return Err(MessageError::Method(method.to_owned()));
+        }
+        let version = if style.http10 { "1.0" } else { "1.1" };
+        let mut head = format!("{method} {target} HTTP/{version}\r\n").into_bytes();
+        let absent = |name: &str| !fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        let mut put = |name: &str, value: &str| {
+            put_field(&mut head, name, value.as_bytes())
+                .map_err(|error| MessageError::Field(name.to_owned(), error))
+        };
+        if absent("Host") {
+            put("Host", authority)?;
+        }
+        if absent("User-Agent") {
+            put("User-Agent", USER_AGENT)?;
+        }
+        for (name, value) in fields {
+            if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+                return Err(MessageError::Reserved(name.clone()));
+            }
+            put(name, value)?;
+        }
+        match style {
+            Style { closing: true, http10: false } => put("Connection", "close")?,
+            Style { closing: false, http10: true } => put("Connection", "keep-alive")?,
+            _ => {}
+        }
+        let mut message = Self {
+            method: Method::of(method.as_bytes()),
+            head: Template::of(&head),
+            body: body.map(Template::of),
+            fixed: None,
+        };
+        if message.head.is_fixed() && message.body.as_ref().is_none_or(Template::is_fixed) {
+            let mut bytes = Vec::new();
+            message.write(0, &mut Random::new(0, 0), &mut bytes);
+            message.fixed = Some(bytes.into());
+        }
+        Ok(message)
+    }
+
+    /// What it asks to be done: how its answer ends depends on it.
+    pub(crate) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Its bytes, if they are always the same.
+    pub(crate) fn fixed(&self) -> Option<&Arc<[u8]>> {
+        self.fixed.as_ref()
+    }
+
+    /// Appends its bytes.
+    pub(crate) fn put(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
+        match &self.fixed {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => self.write(sequence, random, out),
+        }
+    }
+
+    fn write(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
+        self.head.put(sequence, random, out);
+        let Some(body) = &self.body else {
+            out.extend_from_slice(b"\r\n");
+            return;
+        };
+        let mut content = Vec::new();
+        body.put(sequence, random, &mut content);
+        put_field_number(out, "Content-Length", content.len() as u64);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&content);
+    }
+}
+
+/// Requests and how often each is sent.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    messages: Vec<Message>,
+    /// The sum of the weights up to each message.
+    sums: Vec<u64>,
+}
+
+/// Most messages of a mix: their number travels with each request as 16 bits.
+pub const MESSAGES_MAX: usize = 1 << 16;
+
+impl Mix {
+    /// Messages and their weights, none of which is 0. `None` if there is no message or there are more than
+    /// [`MESSAGES_MAX`].
+    pub fn new(messages: Vec<(Message, u32)>) -> Option<Self> {
+        if messages.is_empty() || messages.len() > MESSAGES_MAX {
+            return None;
+        }
+        let mut sum = 0;
+        let sums = messages.iter().map(|(_, weight)| {
+            sum += u64::from(*weight).max(1);
+            sum
+        });
+        let sums = sums.collect();
+        Some(Self { messages: messages.into_iter().map(|(message, _)| message).collect(), sums })
+    }
+
+    /// The message of a number that [`Mix::choose`] gave.
+    pub(crate) fn message(&self, number: u16) -> &Message {
+        &self.messages[usize::from(number)]
+    }
+
+    /// The only message, if it is always the same.
+    pub(crate) fn single(&self) -> Option<&Arc<[u8]>> {
+        match &self.messages[..] {
+            [message] => message.fixed(),
+            _ => None,
+        }
+    }
+
+    /// The number of the message that is sent next.
+    pub(crate) fn choose(&self, random: &mut Random) -> u16 {
+        let [.., total] = self.sums[..] else { return 0 };
+        if self.sums.len() == 1 {
+            return 0;
+        }
+        let at = random.below(total);
+        // Fewer than MESSAGES_MAX, so the cast holds.
+        self.sums.partition_point(|sum| *sum <= at) as u16
+    }
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Method(method) => write!(f, "`{method}` is no method"),
+            Self::Field(name, error) => write!(f, "the field `{name}` cannot be sent: {error}"),
+            Self::Reserved(name) => {
+                write!(f, "`{name}` follows from the body and from --no-keepalive; it cannot be given by -H")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MessageError {}
+
+const USER_AGENT: &str = concat!("encke-load/", env!("CARGO_PKG_VERSION"));
+const RESERVED: [&str; 3] = ["Content-Length", "Transfer-Encoding", "Connection"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(message: &Message, sequence: u64) -> String {
+        let mut out = Vec::new();
+        message.put(sequence, &mut Random::new(1, 0), &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    fn message(style: Style, fields: &[(&str, &str)], body: Option<&[u8]>) -> Result<Message, MessageError> {
+        let fields: Vec<_> =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Message::new("GET", "h:1", "/a", &fields, body, style)
+    }
+
+    #[test]
+    fn a_request_is_what_the_server_needs_and_who_asks() {
+        let plain = message(Style::default(), &[], None).expect("a request");
+        let agent = format!("User-Agent: {USER_AGENT}\r\n");
+        assert_eq!(written(&plain, 0), format!("GET /a HTTP/1.1\r\nHost: h:1\r\n{agent}\r\n"));
+        assert!(plain.fixed().is_some());
+
+        let own = message(Style::default(), &[("host", "x"), ("user-agent", "me"), ("A", "b")], None);
+        assert_eq!(
+            written(&own.expect("a request"), 0),
+            "GET /a HTTP/1.1\r\nhost: x\r\nuser-agent: me\r\nA: b\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn the_style_decides_version_and_connection() {
+        let told = |http10, closing| {
+            let fields = [("Host", "x"), ("User-Agent", "y")];
+            written(&message(Style { http10, closing }, &fields, None).expect("a request"), 0)
+        };
+        assert_eq!(
+            told(false, true),
+            "GET /a HTTP/1.1\r\nHost: x\r\nUser-Agent: y\r\nConnection: close\r\n\r\n"
+        );
+        assert_eq!(told(true, true), "GET /a HTTP/1.0\r\nHost: x\r\nUser-Agent: y\r\n\r\n");
+        assert_eq!(
+            told(true, false),
+            "GET /a HTTP/1.0\r\nHost: x\r\nUser-Agent: y\r\nConnection: keep-alive\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_body_as_it_is_sent() {
+        let message = message(Style::default(), &[("Host", "x"), ("User-Agent", "y")], Some(b"n={seq}"));
+        let message = message.expect("a request");
+        assert!(message.fixed().is_none());
+        assert!(written(&message, 7).ends_with("Content-Length: 3\r\n\r\nn=7"));
+        assert!(written(&message, 1_000).ends_with("Content-Length: 6\r\n\r\nn=1000"));
+    }
+
+    #[test]
+    fn what_would_be_no_request_is_refused() {
+        assert!(matches!(
+            Message::new("G T", "h", "/", &[], None, Style::default()),
+            Err(MessageError::Method(_))
+        ));
+        assert!(matches!(
+            message(Style::default(), &[("A", "b\r\nC: d")], None),
+            Err(MessageError::Field(..))
+        ));
+        assert!(matches!(
+            message(Style::default(), &[("content-length", "5")], None),
+            Err(MessageError::Reserved(_))
+        ));
+    }
+
+    #[test]
+    fn messages_come_as_often_as_their_weights_say() {
+        let one = message(Style::default(), &[], None).expect("a request");
+        let mix = Mix::new(vec![(one.clone(), 3), (one.clone(), 1), (one, 6)]).expect("three messages");
+        let mut random = Random::new(9, 0);
+        let mut counts = [0i32; 3];
+        (0..10_000).for_each(|_| counts[usize::from(mix.choose(&mut random))] += 1);
+        for (count, expected) in counts.into_iter().zip([3_000, 1_000, 6_000]) {
+            assert!((count - expected).abs() < 200, "{counts:?}");
+        }
+        assert!(mix.single().is_none());
+        assert!(Mix::new(Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run does: which requests, to whom, how many at a time, at which pace, until when.
+//!
+//! A plan is a value: `stop` × `pace` × the mix of messages. One loop ([`crate::requests`]) runs all of them, so a
+//! correction in it is a correction everywhere.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use encke_io::Backend;
+
+use crate::message::Mix;
+use crate::pace::Pace;
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub server: SocketAddr,
+    /// What is sent.
+    pub mix: Mix,
+    /// When it ends.
+    pub stop: Stop,
+    /// When requests begin.
+    pub pace: Pace,
+    /// What at the beginning is not counted.
+    pub warm_up: WarmUp,
+    /// Connections in all.
+    pub connections: u32,
+    /// Threads; each has its share of connections, requests and rate.
+    pub threads: u16,
+    /// Requests that may be under way on a connection.
+    pub pipeline: u16,
+    /// Requests after which a connection is closed and another one opened; with 1 each request has its own.
+    pub requests_per_connection: Option<u64>,
+    /// A request that has taken so long has failed, and its connection is closed.
+    pub timeout: Duration,
+    /// How long what is under way at the end may go on.
+    pub drain: Duration,
+    /// Statuses that are no wrong answer.
+    pub expected: Vec<RangeInclusive<u16>>,
+    /// How events are waited for.
+    pub backend: Backend,
+    /// Where chance begins: the same seed repeats the same choices and arrivals.
+    pub seed: u64,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// After so many requests.
+    Count(u64),
+    /// After so long.
+    After(Duration),
+    /// When it is told to.
+    Told,
+}
+
+/// What at the beginning is done and not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WarmUp {
+    /// Nothing.
+    #[default]
+    None,
+    /// So many requests, before those of the plan.
+    Count(u64),
+    /// What begins within so long; the plan's own time begins after it.
+    For(Duration),
+}
+
+impl Plan {
+    /// Ten seconds of a closed loop on 64 connections and one thread: what is meant where nothing else is said.
+    pub fn new(server: SocketAddr, mix: Mix) -> Self {
+        Self {
+            server,
+            mix,
+            stop: Stop::After(Duration::from_secs(10)),
+            pace: Pace::Closed,
+            warm_up: WarmUp::None,
+            connections: 64,
+            threads: 1,
+            pipeline: 1,
+            requests_per_connection: None,
+            timeout: Duration::from_secs(10),
+            drain: Duration::from_secs(10),
+            expected: vec![100..=399],
+            backend: Backend::EpollEdge,
+            seed: 1,
+        }
+    }
+
+    /// Whether each request has a connection of its own.
+    pub(crate) fn one_shot(&self) -> bool {
+        self.requests_per_connection == Some(1)
+    }
+}
+
+/// What a thread of a run has to do: its part of the plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share {
+    /// Which thread, from 0.
+    pub(crate) number: usize,
+    pub(crate) threads: usize,
+}
+
+impl Share {
+    /// Its part of a number that all threads share: parts differ by one at most, and their sum is the whole.
+    pub(crate) fn of(self, whole: u64) -> u64 {
+        let (number, threads) = (self.number as u64, self.threads as u64);
+        whole / threads + u64::from(number < whole % threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_the_whole() {
+        for threads in 1..=7 {
+            for whole in [0, 1, 6, 7, 1_000, 1_000_003] {
+                let parts: Vec<u64> =
+                    (0..threads).map(|number| Share { number, threads }.of(whole)).collect();
+                assert_eq!(parts.iter().sum::<u64>(), whole);
+                assert!(parts[0] - parts[threads - 1] <= 1, "{parts:?}");
+            }
+        }
+    }
+}

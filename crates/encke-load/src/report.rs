@@ -1,0 +1,186 @@
+//! What a run came to, for people and for machines.
+//!
+//! ```text
+//!   Plan + Outcome + Series + Verdict ──► Report ──┬─► summary: one screen of text
+//!                                                  └─► json: everything, schema 1, keys are only added
+//! ```
+
+mod json;
+mod summary;
+
+use crate::estimate::Estimate;
+use crate::pace::Pace;
+use crate::plan::{Plan, Stop};
+use crate::run::Outcome;
+use crate::series::Series;
+use crate::verdict::Verdict;
+use crate::words;
+
+/// A run and what is to be said of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was done.
+    pub plan: Plan,
+    /// What it was done to, as it was written.
+    pub urls: Vec<String>,
+    /// The command that does it again.
+    pub command: String,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// The same over time.
+    pub series: Series,
+    /// Who was the limit.
+    pub verdict: Verdict,
+}
+
+impl Report {
+    /// Judges a run.
+    pub fn new(plan: Plan, urls: Vec<String>, command: String, outcome: Outcome, series: Series) -> Self {
+        let verdict = Verdict::of(&plan, &outcome);
+        Self { plan, urls, command, outcome, series, verdict }
+    }
+
+    /// Answers a second.
+    pub fn rate(&self) -> f64 {
+        let seconds = self.outcome.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.outcome.totals.finished as f64 / seconds } else { 0.0 }
+    }
+
+    /// Open loop: how many requests were due and never begun.
+    pub fn unsent(&self) -> u64 {
+        match (&self.plan.pace, self.plan.stop) {
+            (Pace::Open(rate, _), Stop::After(time)) => {
+                let totals = &self.outcome.totals;
+                // The last moment is not within the time, and a Poisson schedule has its own idea of the count.
+                (rate.due_within(time).floor() as u64).saturating_sub(totals.begun)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Closed loop: what an open-loop user would have seen, if that is something else.
+    fn estimate(&self) -> Option<Estimate> {
+        let closed = self.plan.pace == Pace::Closed;
+        closed.then(|| Estimate::of(&self.outcome.totals.service)).filter(Estimate::differs)
+    }
+
+    /// The kind of loop, and how it was driven, in a line.
+    fn loop_line(&self) -> String {
+        let plan = &self.plan;
+        let connections = words::plural(plan.connections.into(), "connection");
+        let threads = words::plural(plan.threads.into(), "thread");
+        let pace = match &plan.pace {
+            Pace::Closed => "Closed loop".to_owned(),
+            Pace::Open(rate, arrivals) => {
+                let arrivals = match arrivals {
+                    crate::Arrivals::Even => "",
+                    crate::Arrivals::Poisson => ", Poisson arrivals",
+                };
+                format!("Open loop: {rate}{arrivals}")
+            }
+        };
+        let kept = match plan.requests_per_connection {
+            None => "kept open".to_owned(),
+            Some(1) => "one a request".to_owned(),
+            Some(limit) => format!("{} requests each", words::count(limit)),
+        };
+        let pipeline = match plan.pipeline {
+            1 => String::new(),
+            depth => format!(", {depth} requests at a time on each"),
+        };
+        format!("{pace}; {connections}, {kept}{pipeline}; {threads} ({})", plan.backend)
+    }
+}
+
+/// Percentiles that are told: name, key for machines, share.
+const PERCENTILES: [(&str, &str, f64); 6] = [
+    ("p50", "p50_ns", 0.5),
+    ("p90", "p90_ns", 0.9),
+    ("p99", "p99_ns", 0.99),
+    ("p99.9", "p99_9_ns", 0.999),
+    ("p99.99", "p99_99_ns", 0.9999),
+    ("p99.999", "p99_999_ns", 0.99999),
+];
+
+/// A run of 1,000 answers of 1 ms within 10 s, of which 10 were wrong.
+#[cfg(test)]
+pub(crate) fn example() -> Report {
+    let mut report = tests::report(Pace::Closed);
+    let totals = crate::Totals { begun: 1_000, finished: 1_000, wrong: 10, ..crate::Totals::default() };
+    report.outcome.totals = totals;
+    (0..1_000).for_each(|_| report.outcome.totals.service.record(1_000_000));
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::message::{Message, Mix, Style};
+    use crate::pace::{Arrivals, Rate};
+    use crate::run::ThreadShare;
+    use crate::tally::{Cause, Errors, Phase, Totals};
+
+    pub(super) fn report(pace: Pace) -> Report {
+        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let mix = Mix::new(vec![(message, 1)]).expect("one message");
+        let plan = Plan { pace, ..Plan::new(([127, 0, 0, 1], 80).into(), mix) };
+        let mut totals = Totals { begun: 1_003, finished: 1_000, failed: 2, aborted: 1, ..Totals::default() };
+        totals.statuses[2] = 990;
+        totals.statuses[5] = 10;
+        totals.wrong = 10;
+        for place in 0..1_000 {
+            let ns = if place < 3 { 2_000_000_000 } else { 500_000 };
+            totals.service.record(ns);
+            if plan.pace != Pace::Closed {
+                totals.response.record(ns * 2);
+            }
+        }
+        let mut errors = Errors::default();
+        errors.add(Phase::FirstByte, Cause::Ended, 5, b"HTTP/1.1 2");
+        let outcome = Outcome {
+            totals,
+            errors,
+            opening: Duration::from_millis(3),
+            elapsed: Duration::from_secs(10),
+            threads: vec![ThreadShare { busy: 0.25, waiting: 0.0, run_ns: 2_500_000_000 }],
+            tcp: None,
+        };
+        let urls = vec!["http://h/".to_owned()];
+        Report::new(plan, urls, "encke load http://h/".into(), outcome, Series::default())
+    }
+
+    #[test]
+    fn the_summary_fits_a_screen_and_names_the_loop() {
+        let open = Pace::Open(Rate::constant(100.0).expect("a rate"), Arrivals::Even);
+        for (pace, said) in [
+            (Pace::Closed, ["Closed loop; 64 connections, kept open", "service time", "open-loop user"]),
+            (open, ["Open loop: 100/s; 64 connections", "response time", "Again: encke load http://h/"]),
+        ] {
+            let text = report(pace).summary();
+            assert!(text.lines().count() <= 24, "{} lines:\n{text}", text.lines().count());
+            assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+            for said in said {
+                assert!(text.contains(said), "no `{said}`:\n{text}");
+            }
+            for said in ["1,000 finished", "2 failed", "10 wrong", "1 without", "2xx 990", "100 a second"] {
+                assert!(text.contains(said), "no `{said}`:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_json_has_every_count_and_the_histogram() {
+        let json = report(Pace::Closed).json();
+        assert_eq!(json["schema"], 1);
+        assert_eq!(json["requests"]["begun"], 1_003);
+        assert_eq!(json["requests"]["finished"], 1_000);
+        assert_eq!(json["statuses"]["5xx"], 10);
+        assert_eq!(json["errors"][0]["phase"], "first byte");
+        let held = json["latency"]["service"]["buckets"].as_array().expect("an array");
+        let count: u64 = held.iter().filter_map(|bucket| bucket[1].as_u64()).sum();
+        assert_eq!(count, 1_000);
+        assert_eq!(json["verdict"]["limit"], "server");
+    }
+}

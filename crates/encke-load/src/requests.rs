@@ -1,0 +1,806 @@
+//! A crowd that sends requests: each user has a connection, or opens one, and takes a ticket for each request.
+//!
+//! ```text
+//!          ┌─────────────── back-off ◄── Resting ◄── could not connect ──┐
+//!          ▼                                                             │
+//!   ┌──► Away ── a ticket, or the run is being made ready ──► Dialing ───┴── connected ──► Open ◄─┐ answered:
+//!   │                                                                                        │   │ the next
+//!   │                                                                                        ├───┘ ticket
+//!   └──────── ended by the server, broken, timed out, enough requests: hung up ◄─────────────┘
+//! ```
+//! A request is a *flight* from its ticket to its end. Those of a user stand in a ring, the oldest first; the first
+//! `sent` of them are on the wire. A user without a connection takes its ticket before it dials: what that takes is
+//! part of the request, and if it fails the request has failed. So each request ends in exactly one counter of
+//! [`Tally`], whatever happens to connections.
+//!
+//! ```text
+//!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
+//! ```
+//! All that stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`]
+//! on the way out: a transport that encrypts has its place there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_io::wheel::Wheel;
+use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
+use encke_wire::http1::ResponseHead;
+
+use crate::answer::Reader;
+use crate::crowd::{Crowd, Moment, Outbox};
+use crate::pace::Pace;
+use crate::plan::{Plan, Share};
+use crate::random::Random;
+use crate::tally::{Cause, Errors, Phase, Tally};
+use crate::tickets::{Ticket, Tickets};
+
+/// A thread's users and what they are at.
+pub(crate) struct Requests {
+    plan: Arc<Plan>,
+    share: Share,
+    tally: Arc<Tally>,
+    errors: Errors,
+    users: Vec<User>,
+    /// The user of each of the reactor's tokens, by its index.
+    owners: Vec<u32>,
+    /// `plan.pipeline` for each user.
+    flights: Vec<Flight>,
+    /// Flights that have begun and not ended.
+    under_way: u64,
+    /// Users who would take a ticket, who has waited longest first.
+    idle: VecDeque<u32>,
+    tickets: Tickets,
+    stage: Stage,
+    /// Users who have not dialed yet, while connections are opened ahead of the run: those from this one on.
+    undialed: u32,
+    /// Users who dial at present.
+    dialing: u32,
+    wheel: Wheel,
+    due: Vec<u32>,
+    timeout_ns: u64,
+    /// After it nothing is waited for.
+    drain_ns: u64,
+    times: Times,
+    head: ResponseHead,
+    load: Load,
+}
+
+/// When a thread's run began and ended, on the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Times {
+    /// Dialing ahead of the run began.
+    pub(crate) opening_ns: u64,
+    /// All who would be connected were.
+    pub(crate) open_ns: u64,
+    /// The first request that counts.
+    pub(crate) counted_ns: u64,
+    /// The last answer.
+    pub(crate) ended_ns: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Opening,
+    Running,
+    /// Nothing is begun any more, or waited for.
+    Over,
+}
+
+/// A user. 104 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here.
+struct User {
+    token: Token,
+    state: State,
+    /// Stands in `idle`.
+    queued: bool,
+    /// It has waited for its next ticket; else the ticket has waited for somebody.
+    rested: bool,
+    /// A send is in flight.
+    sending: bool,
+    /// The first byte of the oldest flight's answer has come.
+    answering: bool,
+    /// The wheel has an entry for it.
+    timed: bool,
+    /// How often in a row it could not connect.
+    failures: u8,
+    /// The oldest flight's place in the ring, how many there are, and how many of them were sent.
+    first: u16,
+    count: u16,
+    sent: u16,
+    /// Requests sent on this connection.
+    served: u64,
+    /// Dialing: since when. Resting: until when.
+    since_ns: u64,
+    reader: Reader,
+    /// Half a head.
+    partial: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It has no connection.
+    Away,
+    /// It will have none for a moment: connecting failed.
+    Resting,
+    Dialing,
+    Open,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Default)]
+struct Flight {
+    intended_ns: u64,
+    begun_ns: u64,
+    message: u16,
+    warm: bool,
+}
+
+/// Connections that are opened at a time ahead of the run: half of a listener's usual queue (512), so that opening
+/// them is no test of that queue.
+const DIALS_MAX: u32 = 256;
+/// The first rest after connecting failed; each further one in a row is twice as long, up to 1.28 s.
+const REST_NS: u64 = 10_000_000;
+const REST_DOUBLINGS_MAX: u8 = 7;
+const NOBODY: u32 = u32::MAX;
+
+impl Requests {
+    pub(crate) fn new(plan: Arc<Plan>, share: Share, tally: Arc<Tally>) -> Self {
+        let count = share.of(plan.connections.into()) as usize;
+        let depth = usize::from(plan.pipeline);
+        let users: Vec<User> = (0..count).map(|_| User::away()).collect();
+        Self {
+            tickets: Tickets::new(&plan, share, 0),
+            timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
+            load: Load::new(&plan, share),
+            plan,
+            share,
+            tally,
+            errors: Errors::default(),
+            flights: vec![Flight::default(); count * depth],
+            users,
+            owners: Vec::new(),
+            under_way: 0,
+            idle: VecDeque::new(),
+            stage: Stage::Opening,
+            undialed: 0,
+            dialing: 0,
+            wheel: Wheel::new(0),
+            due: Vec::new(),
+            drain_ns: u64::MAX,
+            times: Times::default(),
+            head: ResponseHead::new(),
+        }
+    }
+
+    /// What went wrong.
+    pub(crate) fn into_errors(self) -> Errors {
+        self.errors
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        self.times
+    }
+
+    // ---- beginning requests ----
+
+    /// Has a connected user begin what it may, and sends all that waits in one send.
+    fn refill(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &self.users[index as usize];
+        if user.state != State::Open || user.sending || self.stage != Stage::Running {
+            return;
+        }
+        let mut room = u64::from(self.plan.pipeline - user.count);
+        if let Some(limit) = self.plan.requests_per_connection {
+            let taken = user.served + u64::from(user.count - user.sent);
+            room = room.min(limit.saturating_sub(taken));
+        }
+        for _ in 0..room {
+            let Some(ticket) = self.tickets.take(at.now_ns) else { break };
+            self.depart(index, ticket, at);
+        }
+        let user = &self.users[index as usize];
+        if user.count > user.sent {
+            self.send(index, at, out);
+        } else if user.count == 0 {
+            self.rest_idle(index);
+        }
+    }
+
+    /// Has a user without a connection get one, if it has or may have a request for it.
+    fn revive(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        if self.stage != Stage::Running {
+            return;
+        }
+        if self.users[index as usize].count == 0 {
+            let Some(ticket) = self.tickets.take(at.now_ns) else { return self.rest_idle(index) };
+            self.depart(index, ticket, at);
+        }
+        self.dial(index, at, out);
+    }
+
+    fn rest_idle(&mut self, index: u32) {
+        let user = &mut self.users[index as usize];
+        if !std::mem::replace(&mut user.queued, true) {
+            self.idle.push_back(index);
+        }
+    }
+
+    /// A request begins.
+    fn depart(&mut self, index: u32, ticket: Ticket, at: Moment) {
+        let Ticket { intended_ns, warm } = ticket;
+        let user = &mut self.users[index as usize];
+        let message = self.plan.mix.choose(&mut self.load.random);
+        let place = ring(self.plan.pipeline, user.first, user.count);
+        let rested = std::mem::take(&mut user.rested);
+        user.count += 1;
+        self.under_way += 1;
+        self.tally.begun.increment();
+        if !warm {
+            if self.times.counted_ns == 0 {
+                self.times.counted_ns = intended_ns;
+            }
+            if matches!(self.plan.pace, Pace::Open(..)) {
+                let lag_ns = at.now_ns.saturating_sub(intended_ns);
+                self.tally.lag.record(lag_ns);
+                if lag_ns > 0 && !rested {
+                    self.tally.queued.increment();
+                }
+            }
+        }
+        let flight = Flight { intended_ns, begun_ns: at.now_ns, message, warm };
+        self.flights[index as usize * usize::from(self.plan.pipeline) + place] = flight;
+    }
+
+    fn dial(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        (user.state, user.since_ns) = (State::Dialing, at.now_ns);
+        self.dialing += 1;
+        self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
+        out.dials.push(index);
+    }
+
+    /// Sends what a user's flights wait for.
+    fn send(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let depth = self.plan.pipeline;
+        let user = &mut self.users[index as usize];
+        let unsent = user.count - user.sent;
+        let base = index as usize * usize::from(depth);
+        let first = user.first;
+        let messages =
+            (user.sent..user.count).map(|nth| self.flights[base + ring(depth, first, nth)].message);
+        let segments = self.load.segments(&self.plan, unsent, messages);
+        (user.sent, user.sending) = (user.count, true);
+        user.served += u64::from(unsent);
+        out.put(user.token, Op::Send(Send { segments, more: false }));
+        let oldest_ns = self.flights[base + usize::from(first)].begun_ns.max(at.now_ns);
+        self.arm(index, oldest_ns.saturating_add(self.timeout_ns));
+    }
+
+    /// Has the wheel look at a user at a moment, unless it will look earlier: then it is asked again.
+    fn arm(&mut self, index: u32, at_ns: u64) {
+        let user = &mut self.users[index as usize];
+        if !std::mem::replace(&mut user.timed, true) {
+            self.wheel.arm(index, at_ns);
+        }
+    }
+
+    // ---- ends of requests ----
+
+    fn received(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+        self.tally.received_bytes.add(lease.len() as u64);
+        let mut kept = std::mem::take(&mut self.users[index as usize].partial);
+        if kept.is_empty() {
+            let consumed = self.read(index, lease, at, out);
+            if let Some(left) = consumed.and_then(|consumed| lease.get(consumed..)) {
+                self.users[index as usize].partial = left.to_vec();
+            }
+        } else {
+            kept.extend_from_slice(lease);
+            if let Some(consumed) = self.read(index, &kept, at, out) {
+                kept.drain(..consumed);
+                if !kept.is_empty() {
+                    self.users[index as usize].partial = kept;
+                }
+            }
+        }
+    }
+
+    /// Reads answers; how much of the input is dealt with, or `None` if the connection is over.
+    fn read(&mut self, index: u32, input: &[u8], at: Moment, out: &mut Outbox) -> Option<usize> {
+        let mut consumed = 0;
+        while consumed < input.len() {
+            let rest = &input[consumed..];
+            let user = &mut self.users[index as usize];
+            if user.sent == 0 {
+                self.broken(index, Phase::Body, Cause::Unasked, rest, at, out);
+                return None;
+            }
+            let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
+            let flight = self.flights[oldest];
+            if !std::mem::replace(&mut user.answering, true) && !flight.warm {
+                self.tally.first_byte.record(at.woken_ns.saturating_sub(flight.begun_ns));
+            }
+            let method = self.plan.mix.message(flight.message).method();
+            let step = match user.reader.feed(&mut self.head, method, rest) {
+                Ok(step) => step,
+                Err(refusal) => {
+                    self.broken(index, Phase::Body, Cause::Malformed(refusal), rest, at, out);
+                    return None;
+                }
+            };
+            consumed += step.consumed;
+            self.tally.body_bytes.add(step.body as u64);
+            if !step.done {
+                return Some(consumed);
+            }
+            self.answered(index, at);
+            if self.is_enough(index) {
+                self.hang_up(index, out);
+                self.revive(index, at, out);
+                return None;
+            }
+        }
+        self.refill(index, at, out);
+        Some(consumed)
+    }
+
+    /// Whether a connection ends after the answer that has just come.
+    fn is_enough(&self, index: u32) -> bool {
+        let user = &self.users[index as usize];
+        let served = self.plan.requests_per_connection.is_some_and(|limit| user.served >= limit);
+        !user.reader.keep_alive() || served && user.sent == 0
+    }
+
+    /// The oldest flight's answer is whole.
+    fn answered(&mut self, index: u32, at: Moment) {
+        let flight = self.land(index);
+        let user = &mut self.users[index as usize];
+        user.answering = false;
+        let status = user.reader.status();
+        self.times.ended_ns = at.now_ns;
+        if flight.warm {
+            self.tally.warm_up.increment();
+            return;
+        }
+        self.tally.finished.increment();
+        self.tally.statuses[usize::from(status / 100)].increment();
+        if !self.plan.expected.iter().any(|expected| expected.contains(&status)) {
+            self.tally.wrong.increment();
+        }
+        // Under io_uring an answer may come within the turn of its request.
+        let whole_ns = at.woken_ns.max(flight.begun_ns);
+        self.tally.service.record(whole_ns - flight.begun_ns);
+        if matches!(self.plan.pace, Pace::Open(..)) {
+            self.tally.response.record(whole_ns.saturating_sub(flight.intended_ns));
+        }
+    }
+
+    /// Takes the oldest flight out of the ring.
+    fn land(&mut self, index: u32) -> Flight {
+        let depth = self.plan.pipeline;
+        let user = &mut self.users[index as usize];
+        let flight = self.flights[index as usize * usize::from(depth) + usize::from(user.first)];
+        user.first = ring(depth, user.first, 1) as u16;
+        user.count -= 1;
+        user.sent = user.sent.saturating_sub(1);
+        self.under_way -= 1;
+        flight
+    }
+
+    /// The server has ended its side.
+    fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        if user.sent > 0 && user.reader.ended() {
+            self.answered(index, at);
+        } else if user.sent > 0 {
+            let phase = user.phase();
+            let seen = std::mem::take(&mut user.partial);
+            return self.broken(index, phase, Cause::Ended, &seen, at, out);
+        } else {
+            self.tally.ended_idle.increment();
+        }
+        self.hang_up(index, out);
+        self.revive(index, at, out);
+    }
+
+    /// A connection is of no use any more: what was sent on it has failed, what waits has the next one.
+    fn broken(
+        &mut self,
+        index: u32,
+        mut phase: Phase,
+        cause: Cause,
+        seen: &[u8],
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        for _ in 0..self.users[index as usize].sent {
+            self.fail(index, phase, cause, seen, at);
+            // Of those behind the oldest nothing had come.
+            phase = Phase::FirstByte;
+        }
+        self.hang_up(index, out);
+        self.revive(index, at, out);
+    }
+
+    /// A user could not connect.
+    fn unconnected(&mut self, index: u32, cause: Cause, at: Moment, out: &mut Outbox) {
+        self.tally.unconnected.increment();
+        let waiting = self.users[index as usize].count;
+        if waiting == 0 {
+            self.errors.add(Phase::Connect, cause, self.since_begin(at), &[]);
+        }
+        for _ in 0..waiting {
+            self.fail(index, Phase::Connect, cause, &[], at);
+        }
+        self.hang_up(index, out);
+        let user = &mut self.users[index as usize];
+        let rest_ns = REST_NS << user.failures.min(REST_DOUBLINGS_MAX);
+        user.failures = user.failures.saturating_add(1);
+        (user.state, user.since_ns) = (State::Resting, at.now_ns.saturating_add(rest_ns));
+        user.timed = true;
+        self.wheel.arm(index, user.since_ns);
+        self.dial_next(at, out);
+    }
+
+    fn fail(&mut self, index: u32, phase: Phase, cause: Cause, seen: &[u8], at: Moment) {
+        let flight = self.land(index);
+        self.times.ended_ns = at.now_ns;
+        if flight.warm {
+            self.tally.warm_up.increment();
+        } else {
+            self.tally.failed.increment();
+            self.errors.add(phase, cause, self.since_begin(at), seen);
+        }
+    }
+
+    fn since_begin(&self, at: Moment) -> u64 {
+        at.now_ns.saturating_sub(self.times.open_ns)
+    }
+
+    /// Closes a user's connection, if it has one. What was sent behind its last answer goes with the next: a server
+    /// that says it will close has not looked at it (RFC 9112 §9.6).
+    fn hang_up(&mut self, index: u32, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        if user.state == State::Dialing {
+            self.dialing -= 1;
+        }
+        if user.token != Token::NONE {
+            self.owners[user.token.index as usize] = NOBODY;
+            out.put(user.token, Op::Close);
+        }
+        let User { queued, rested, timed, failures, first, count, .. } = *user;
+        *user = User { queued, rested, timed, failures, first, count, ..User::away() };
+    }
+
+    // ---- connections ----
+
+    fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        user.state = State::Open;
+        user.failures = 0;
+        self.dialing -= 1;
+        self.tally.connected.increment();
+        self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
+        out.put(user.token, Op::Recv);
+        self.dial_next(at, out);
+        self.refill(index, at, out);
+    }
+
+    /// Ahead of the run: keeps enough dials under way.
+    fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
+        if self.stage != Stage::Opening {
+            return;
+        }
+        while self.dialing < DIALS_MAX && (self.undialed as usize) < self.users.len() {
+            let index = self.undialed;
+            self.undialed += 1;
+            self.dial(index, at, out);
+        }
+    }
+
+    /// The wheel asks after a user.
+    fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        user.timed = false;
+        let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
+        let deadline_ns = match user.state {
+            State::Resting => user.since_ns,
+            State::Dialing => user.since_ns.saturating_add(self.timeout_ns),
+            State::Open if user.sent > 0 => self.flights[oldest].begun_ns.saturating_add(self.timeout_ns),
+            State::Away | State::Open => return,
+        };
+        if deadline_ns > at.now_ns {
+            return self.arm(index, deadline_ns);
+        }
+        match user.state {
+            State::Resting => {
+                user.state = State::Away;
+                self.revive(index, at, out);
+            }
+            State::Dialing => self.unconnected(index, Cause::Timeout, at, out),
+            State::Away | State::Open => {
+                let phase = user.phase();
+                let seen = std::mem::take(&mut user.partial);
+                self.broken(index, phase, Cause::Timeout, &seen, at, out);
+            }
+        }
+    }
+
+    fn owner(&self, token: Token) -> Option<u32> {
+        let owner = *self.owners.get(token.index as usize)?;
+        (owner != NOBODY && self.users[owner as usize].token == token).then_some(owner)
+    }
+}
+
+impl Crowd for Requests {
+    fn open(&mut self, at: Moment, out: &mut Outbox) {
+        self.wheel = Wheel::new(at.now_ns);
+        self.times.opening_ns = at.now_ns;
+        if self.plan.one_shot() {
+            // Each request opens its own.
+            self.undialed = self.users.len() as u32;
+        }
+        self.dial_next(at, out);
+    }
+
+    fn is_open(&self) -> bool {
+        self.dialing == 0 && self.undialed as usize == self.users.len()
+    }
+
+    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+        self.times.open_ns = at.now_ns;
+        self.times.ended_ns = at.now_ns;
+        self.stage = Stage::Running;
+        self.tickets = Tickets::new(&self.plan, self.share, at.now_ns);
+        let drain_ns = u64::try_from(self.plan.drain.as_nanos()).unwrap_or(u64::MAX);
+        self.drain_ns =
+            self.tickets.until_ns().map_or(u64::MAX, |until_ns| until_ns.saturating_add(drain_ns));
+        for index in 0..self.users.len() as u32 {
+            match self.users[index as usize].state {
+                State::Open => self.refill(index, at, out),
+                State::Away => self.revive(index, at, out),
+                State::Resting | State::Dialing => {}
+            }
+        }
+    }
+
+    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+        match token {
+            Ok(token) => {
+                let place = token.index as usize;
+                if self.owners.len() <= place {
+                    self.owners.resize(place + 1, NOBODY);
+                }
+                self.owners[place] = user;
+                self.users[user as usize].token = token;
+            }
+            Err(fault) => self.unconnected(user, fault.into(), at, out),
+        }
+    }
+
+    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+        match event {
+            Event::Received { token, lease } => {
+                if let Some(index) = self.owner(token) {
+                    self.received(index, lease, at, out);
+                }
+            }
+            Event::Sent { token, bytes, segments } => {
+                self.tally.sent_bytes.add(bytes);
+                self.load.take_back(segments);
+                if let Some(index) = self.owner(token) {
+                    let user = &mut self.users[index as usize];
+                    user.sending = false;
+                    // Only pipelined requests can be answered while others are being sent.
+                    if user.count < self.plan.pipeline {
+                        self.refill(index, at, out);
+                    }
+                }
+            }
+            Event::Connected { token } => {
+                if let Some(index) = self.owner(token) {
+                    self.connected(index, at, out);
+                }
+            }
+            Event::PeerClosed { token, .. } => {
+                if let Some(index) = self.owner(token) {
+                    self.ended(index, at, out);
+                }
+            }
+            Event::Failed { token, op, fault, sent, segments } => {
+                self.tally.sent_bytes.add(sent);
+                self.load.take_back(segments);
+                if let Some(index) = self.owner(token) {
+                    let user = &self.users[index as usize];
+                    let phase = if op == OpKind::Send { Phase::Write } else { user.phase() };
+                    match user.state {
+                        State::Dialing => self.unconnected(index, fault.into(), at, out),
+                        _ => self.broken(index, phase, fault.into(), &[], at, out),
+                    }
+                }
+            }
+            Event::Closed { segments, .. } => self.load.take_back(segments),
+            Event::Woken | Event::Accepted { .. } | Event::Watched { .. } | Event::Offloaded { .. } => {}
+        }
+    }
+
+    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
+        if self.stage == Stage::Over {
+            return;
+        }
+        self.wheel.expire(at.now_ns, &mut self.due);
+        while let Some(index) = self.due.pop() {
+            self.look(index, at, out);
+        }
+        while self.tickets.next_ns().is_some_and(|due_ns| due_ns <= at.now_ns)
+            && let Some(index) = self.idle.pop_front()
+        {
+            let user = &mut self.users[index as usize];
+            (user.queued, user.rested) = (false, true);
+            match user.state {
+                State::Open => self.refill(index, at, out),
+                State::Away => self.revive(index, at, out),
+                State::Resting | State::Dialing => {}
+            }
+        }
+        if at.now_ns >= self.drain_ns {
+            self.close(out);
+        }
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        // What is due while nobody is free waits for somebody, not for a moment.
+        let due_ns = if self.idle.is_empty() { None } else { self.tickets.next_ns() };
+        let drain_ns = (self.drain_ns < u64::MAX).then_some(self.drain_ns);
+        [due_ns, self.wheel.next_ns(), drain_ns].into_iter().flatten().min()
+    }
+
+    fn stop(&mut self, at: Moment) {
+        self.tickets.stop();
+        let drain_ns = u64::try_from(self.plan.drain.as_nanos()).unwrap_or(u64::MAX);
+        self.drain_ns = self.drain_ns.min(at.now_ns.saturating_add(drain_ns));
+    }
+
+    fn is_over(&self) -> bool {
+        match self.stage {
+            Stage::Opening => false,
+            Stage::Running => self.under_way == 0 && self.tickets.is_exhausted(),
+            Stage::Over => true,
+        }
+    }
+
+    fn close(&mut self, out: &mut Outbox) {
+        for index in 0..self.users.len() as u32 {
+            for _ in 0..self.users[index as usize].count {
+                let flight = self.land(index);
+                if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
+            }
+            self.hang_up(index, out);
+        }
+        self.tickets.stop();
+        self.stage = Stage::Over;
+    }
+}
+
+impl User {
+    const fn away() -> Self {
+        Self {
+            token: Token::NONE,
+            state: State::Away,
+            queued: false,
+            rested: false,
+            sending: false,
+            answering: false,
+            timed: false,
+            failures: 0,
+            first: 0,
+            count: 0,
+            sent: 0,
+            served: 0,
+            since_ns: 0,
+            reader: Reader::new(),
+            partial: Vec::new(),
+        }
+    }
+
+    /// What its oldest flight is at.
+    fn phase(&self) -> Phase {
+        if self.sending && !self.answering {
+            Phase::Write
+        } else if self.answering {
+            Phase::Body
+        } else {
+            Phase::FirstByte
+        }
+    }
+}
+
+/// The place in a ring of `depth` that is `nth` behind `first`.
+fn ring(depth: u16, first: u16, nth: u16) -> usize {
+    (usize::from(first) + usize::from(nth)) % usize::from(depth)
+}
+
+/// What sends are made of, used again and again.
+struct Load {
+    /// If all requests are the same: as many of them in a row as can be under way, and the length of one.
+    train: Option<(Arc<[u8]>, usize)>,
+    /// Segments of sends that have ended, with the train still in them.
+    spare: Vec<Vec<Segment>>,
+    buffers: Vec<Vec<u8>>,
+    random: Random,
+    /// The number of the next request written by `{seq}`, and the distance to the one after it.
+    sequence: u64,
+    stride: u64,
+}
+
+/// Spare buffers kept, each of at most 64 KiB.
+const BUFFERS_MAX: usize = 64;
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+impl Load {
+    fn new(plan: &Plan, share: Share) -> Self {
+        let train = plan
+            .mix
+            .single()
+            .map(|message| (message.repeat(usize::from(plan.pipeline)).into(), message.len()));
+        Self {
+            train,
+            spare: Vec::new(),
+            buffers: Vec::new(),
+            random: Random::new(plan.seed, share.number as u64),
+            sequence: share.number as u64 + 1,
+            stride: share.threads as u64,
+        }
+    }
+
+    /// The bytes of the next `count` requests, which are these messages.
+    fn segments(&mut self, plan: &Plan, count: u16, mut messages: impl Iterator<Item = u16>) -> Vec<Segment> {
+        let mut segments = self.spare.pop().unwrap_or_default();
+        if let Some((train, bytes)) = &self.train {
+            // The end of a train is a shorter one.
+            let from = train.len() - usize::from(count) * bytes;
+            match &mut segments[..] {
+                [Segment::Shared(_, start)] => *start = from,
+                _ => {
+                    segments.clear();
+                    segments.push(Segment::Shared(Arc::clone(train), from));
+                }
+            }
+            return segments;
+        }
+        let first = messages.next();
+        let single = first.filter(|_| count == 1).and_then(|number| plan.mix.message(number).fixed());
+        segments.push(match single {
+            Some(fixed) => Segment::Shared(Arc::clone(fixed), 0),
+            None => {
+                let mut buffer = self.buffers.pop().unwrap_or_default();
+                for number in first.into_iter().chain(messages) {
+                    plan.mix.message(number).put(self.sequence, &mut self.random, &mut buffer);
+                    self.sequence += self.stride;
+                }
+                Segment::Bytes(buffer)
+            }
+        });
+        segments
+    }
+
+    /// Takes back what a send was made of.
+    fn take_back(&mut self, mut segments: Vec<Segment>) {
+        if segments.capacity() == 0 {
+            return;
+        }
+        if self.train.is_none() {
+            for segment in segments.drain(..) {
+                if let Segment::Bytes(mut buffer) = segment
+                    && self.buffers.len() < BUFFERS_MAX
+                    && buffer.capacity() <= BUFFER_BYTES_MAX
+                {
+                    buffer.clear();
+                    self.buffers.push(buffer);
+                }
+            }
+        }
+        if self.spare.len() < BUFFERS_MAX {
+            self.spare.push(segments);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Whole runs in the simulator: a crowd on its engine, a server of the test's own, a world, one seed a run.
+//!
+//! The clock is the world's, so truth about latency is arithmetic: a server that freezes for 200 ms of every second
+//! keeps whoever comes at a random moment waiting 100 ms or more in one case of ten, and that is what must be shown.
+//! The worlds of the last test break, delay and cut what they can; then every request must still have ended in
+//! exactly one way, and what was counted here must be what the server counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use encke_io::sim::{Conditions, World};
+use encke_io::{Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+
+use crate::crowd::Crowd;
+use crate::engine::Engine;
+use crate::message::{Message, Mix, Style};
+use crate::pace::{Arrivals, Pace, Rate};
+use crate::plan::{Plan, Share, Stop, WarmUp};
+use crate::requests::Requests;
+use crate::tally::{Errors, Tally, Totals};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
+const MS: u64 = 1_000_000;
+/// Steps after which a run that has not ended is stuck.
+const STEPS_MAX: usize = 10_000_000;
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 80))
+}
+
+/// A world in which everything takes as long as it must, and nothing goes wrong.
+fn calm() -> Conditions {
+    Conditions {
+        latency_ns: 20_000..=20_000,
+        piece_bytes: 64 * 1024..=64 * 1024,
+        window_bytes: 64 * 1024..=64 * 1024,
+        byte_ns: 0,
+        turn_ns: 1_000..=1_000,
+        short_sends: 0,
+        delayed_wakes: 0,
+        ..Conditions::default()
+    }
+}
+
+fn plan(stop: Stop, pace: Pace) -> Plan {
+    let message = Message::new("GET", "sim", "/{seq}", &[], None, Style::default()).expect("a request");
+    Plan { stop, pace, ..Plan::new(address(), Mix::new(vec![(message, 1)]).expect("one message")) }
+}
+
+fn open(rate: f64) -> Pace {
+    Pace::Open(Rate::constant(rate).expect("a rate"), Arrivals::Even)
+}
+
+// ---- the server ----
+
+/// What a server does that is not plain answering.
+#[derive(Clone, Copy, Default)]
+struct Manners {
+    /// It does nothing in the first so many ns of each second.
+    frozen_ns: u64,
+    /// It resets each so-manieth connection when a request has come on it.
+    reset_every: u64,
+    /// It says `Connection: close` with each so-manieth answer, and closes.
+    close_every: u64,
+    /// It never answers each so-manieth request.
+    silent_every: u64,
+    /// How its bodies end changes from answer to answer.
+    motley: bool,
+}
+
+struct Server {
+    reactor: SimReactor,
+    listener: Token,
+    manners: Manners,
+    accepted: u64,
+    resets: u64,
+    requests: u64,
+    answered: u64,
+    body_bytes: u64,
+    silent: u64,
+    conns: BTreeMap<u64, Conn>,
+    held: VecDeque<(Token, u64)>,
+}
+
+struct Conn {
+    number: u64,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sending: bool,
+    closing: bool,
+}
+
+impl Server {
+    fn new(world: &World, manners: Manners) -> Self {
+        let mut reactor = world.reactor();
+        let listener = world.listener(address()).expect("a descriptor");
+        let listener = reactor.adopt(Source::Listener(listener)).expect("a place");
+        reactor.submit(listener, Op::Accept);
+        Self {
+            reactor,
+            listener,
+            manners,
+            accepted: 0,
+            resets: 0,
+            requests: 0,
+            answered: 0,
+            body_bytes: 0,
+            silent: 0,
+            conns: BTreeMap::new(),
+            held: VecDeque::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        let frozen_ns = self.manners.frozen_ns;
+        let thaw_ns = |now_ns: u64| now_ns / (1_000 * MS) * (1_000 * MS) + frozen_ns;
+        let before_ns = self.reactor.now().mono_ns;
+        let until = (!self.held.is_empty()).then(|| thaw_ns(before_ns));
+        let now_ns = self.reactor.wait(until).expect("worlds wait").mono_ns;
+        while let Some(event) = self.reactor.next() {
+            match event {
+                Event::Accepted { token, .. } => {
+                    self.accepted += 1;
+                    let conn = Conn {
+                        number: self.accepted,
+                        input: Vec::new(),
+                        output: Vec::new(),
+                        sending: false,
+                        closing: false,
+                    };
+                    self.conns.insert(token.word(), conn);
+                    self.reactor.submit(token, Op::Recv);
+                }
+                Event::Received { token, lease } => {
+                    let Some(conn) = self.conns.get_mut(&token.word()) else { continue };
+                    conn.input.extend_from_slice(lease);
+                    while let Some(end) = conn.input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                        conn.input.drain(..end + 4);
+                        self.requests += 1;
+                        self.held.push_back((token, self.requests));
+                    }
+                }
+                Event::Sent { token, .. } => {
+                    if let Some(conn) = self.conns.get_mut(&token.word()) {
+                        conn.sending = false;
+                    }
+                    self.flush(token);
+                }
+                Event::PeerClosed { token, .. } | Event::Failed { token, .. } if token != self.listener => {
+                    self.conns.remove(&token.word());
+                    self.reactor.submit(token, Op::Close);
+                }
+                Event::Failed { .. } => self.reactor.submit(self.listener, Op::Accept),
+                _ => {}
+            }
+        }
+        if now_ns >= thaw_ns(now_ns) {
+            while let Some((token, number)) = self.held.pop_front() {
+                self.answer(token, number);
+            }
+        }
+    }
+
+    fn answer(&mut self, token: Token, number: u64) {
+        let every = |count: u64, number: u64| count > 0 && number.is_multiple_of(count);
+        let Some(conn) = self.conns.get_mut(&token.word()) else { return };
+        if conn.closing {
+            return;
+        }
+        if every(self.manners.reset_every, conn.number) {
+            self.resets += 1;
+            self.conns.remove(&token.word());
+            return self.reactor.submit(token, Op::Abort);
+        }
+        if every(self.manners.silent_every, number) {
+            self.silent += 1;
+            return;
+        }
+        let close = every(self.manners.close_every, number);
+        let body = (number % 50) as usize;
+        let field = if close { "Connection: close\r\n" } else { "" };
+        let text = "x".repeat(body);
+        let answer = match (self.manners.motley, number % 4, close) {
+            (true, 0, _) => format!("HTTP/1.1 204 No Content\r\n{field}\r\n"),
+            (true, 1, _) if body > 1 => format!(
+                "HTTP/1.1 200 OK\r\n{field}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+                body - 1,
+                &text[1..]
+            ),
+            (true, 2, true) => format!("HTTP/1.1 200 OK\r\n\r\n{text}"),
+            _ => format!("HTTP/1.1 200 OK\r\n{field}Content-Length: {body}\r\n\r\n{text}"),
+        };
+        self.answered += 1;
+        self.body_bytes += if answer.contains(" 204 ") { 0 } else { body as u64 };
+        conn.output.extend_from_slice(answer.as_bytes());
+        conn.closing = close;
+        self.flush(token);
+    }
+
+    fn flush(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(&token.word()) else { return };
+        if conn.sending {
+            return;
+        }
+        if !conn.output.is_empty() {
+            conn.sending = true;
+            let segments = vec![Segment::Bytes(std::mem::take(&mut conn.output))];
+            self.reactor.submit(token, Op::Send(Send { segments, more: false }));
+        } else if conn.closing {
+            self.reactor.submit(token, Op::Shutdown);
+        }
+    }
+}
+
+// ---- a run ----
+
+struct Ended {
+    totals: Totals,
+    errors: Errors,
+    server: Server,
+    trace: u64,
+    left: usize,
+}
+
+fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
+    let world = World::with(seed, conditions);
+    let mut server = Server::new(&world, manners);
+    let tally = Arc::new(Tally::new());
+    let share = Share { number: 0, threads: 1 };
+    let target = plan.server;
+    let crowd = Requests::new(Arc::new(plan), share, Arc::clone(&tally));
+    let factory = world.clone();
+    let sockets = Box::new(move |_: &SocketAddr| factory.stream());
+    let reactor = world.reactor();
+    let mut engine = Engine::new(reactor, crowd, target, sockets, Arc::new(AtomicBool::new(false)));
+    engine.prepare();
+    let (mut begun, mut steps) = (false, 0);
+    while !engine.crowd().is_over() {
+        if !begun && engine.crowd().is_open() {
+            begun = true;
+            engine.begin();
+        }
+        match world.step() {
+            Some(0) => server.turn(),
+            Some(_) => engine.turn().expect("worlds wait"),
+            None => panic!("seed {seed}: nothing will ever happen again"),
+        }
+        steps += 1;
+        assert!(steps < STEPS_MAX, "seed {seed}: it does not end");
+    }
+    let left = engine.close();
+    let errors = engine.into_crowd().into_errors();
+    Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left }
+}
+
+fn check_sum(totals: &Totals, seed: u64) {
+    let ended = totals.finished + totals.failed + totals.aborted + totals.warm_up;
+    assert_eq!(totals.begun, ended, "seed {seed}: {totals:?}");
+}
+
+#[track_caller]
+fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
+    let ms = ns.expect("there are some") as f64 / 1e6;
+    assert!((ms - expected_ms).abs() <= expected_ms * tolerance, "{ms} ms instead of {expected_ms}");
+}
+
+// ---- truth about latency ----
+
+const FREEZING: Manners =
+    Manners { frozen_ns: 200 * MS, reset_every: 0, close_every: 0, silent_every: 0, motley: false };
+
+#[test]
+fn an_open_loop_shows_a_freeze_as_those_met_it_who_came_by_the_clock() {
+    for arrivals in [Arrivals::Even, Arrivals::Poisson] {
+        let pace = Pace::Open(Rate::constant(2_000.0).expect("a rate"), arrivals);
+        let ended = run(1, calm(), FREEZING, plan(Stop::After(Duration::from_secs(10)), pace));
+        let totals = ended.totals;
+        check_sum(&totals, 1);
+        if arrivals == Arrivals::Even {
+            assert_eq!((totals.begun, totals.finished), (20_000, 20_000));
+        }
+        assert_near(totals.response.quantile_ns(0.9), 100.0, 0.05);
+        assert_near(totals.response.quantile_ns(0.99), 190.0, 0.05);
+        assert_near(Some(totals.response.max_ns()), 200.0, 0.05);
+        let p50_ns = totals.response.quantile_ns(0.5).expect("there are some");
+        assert!((40_000..90_000).contains(&p50_ns), "{p50_ns} ns; an exchange takes 43 µs");
+        assert_eq!(totals.response.count(), totals.lag.count());
+    }
+}
+
+#[test]
+fn a_closed_loop_does_not_show_it_and_its_estimate_does() {
+    // It ends before the freeze of its last second: that would be one too many.
+    let plan = Plan { connections: 4, ..plan(Stop::After(Duration::from_millis(3_900)), Pace::Closed) };
+    let slower = Conditions { latency_ns: 100_000..=100_000, ..calm() };
+    let totals = run(1, slower, FREEZING, plan).totals;
+    check_sum(&totals, 1);
+    assert!(
+        totals.service.quantile_ns(0.99).is_some_and(|ns| ns < MS),
+        "4 in each of 4 seconds met the freeze"
+    );
+    let estimate = crate::estimate::Estimate::of(&totals.service);
+    assert_near(estimate.quantile_ns(0.9), 100.0, 0.05);
+    assert_near(estimate.quantile_ns(0.99), 190.0, 0.05);
+}
+
+#[test]
+fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
+    // 100 ms an answer and 10 connections are 100 a second; 200 are due, so at the end of the 10 s the last are 10 s
+    // late. Nothing is dropped.
+    let conditions = Conditions { latency_ns: 50 * MS..=50 * MS, ..calm() };
+    let plan = Plan {
+        connections: 10,
+        timeout: Duration::from_secs(60),
+        drain: Duration::from_secs(60),
+        ..plan(Stop::After(Duration::from_secs(10)), open(200.0))
+    };
+    let totals = run(1, conditions, Manners::default(), plan).totals;
+    assert_eq!((totals.begun, totals.finished, totals.aborted), (2_000, 2_000, 0));
+    assert!(totals.queued > 1_900, "{}", totals.queued);
+    assert_near(totals.service.quantile_ns(0.5), 100.0, 0.03);
+    assert_near(totals.response.quantile_ns(0.5), 5_100.0, 0.03);
+    assert_near(Some(totals.response.max_ns()), 10_100.0, 0.03);
+    assert_near(Some(totals.lag.max_ns()), 10_000.0, 0.03);
+}
+
+// ---- counts ----
+
+#[test]
+fn a_fixed_number_of_requests_agrees_with_the_server_to_the_last_one() {
+    for (pipeline, requests_per_connection, close_every) in [
+        (1, None, 0),
+        (1, Some(1), 0),
+        (1, Some(7), 0),
+        (16, None, 0),
+        (16, Some(100), 0),
+        (1, None, 9),
+        (8, None, 31),
+    ] {
+        let plan = Plan { pipeline, requests_per_connection, ..plan(Stop::Count(10_000), Pace::Closed) };
+        let manners = Manners { close_every, motley: true, ..Manners::default() };
+        let Ended { totals, server, errors, .. } = run(7, calm(), manners, plan);
+        let case =
+            format!("pipeline {pipeline}, {requests_per_connection:?} a connection, closes {close_every}");
+        assert!(errors.is_empty(), "{case}: {errors:?}");
+        assert_eq!((totals.begun, totals.finished), (10_000, 10_000), "{case}");
+        assert_eq!((totals.finished, totals.body_bytes), (server.answered, server.body_bytes), "{case}");
+        assert_eq!(totals.connected, server.accepted, "{case}");
+        assert_eq!(totals.service.count(), 10_000, "{case}");
+        if let Some(limit) = requests_per_connection {
+            assert!(server.accepted >= 10_000 / limit, "{case}: {}", server.accepted);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_resets_every_hundredth_connection_loses_no_request_from_the_account() {
+    let plan = Plan { requests_per_connection: Some(1), ..plan(Stop::Count(50_000), Pace::Closed) };
+    let manners = Manners { reset_every: 100, ..Manners::default() };
+    let Ended { totals, server, errors, .. } = run(3, calm(), manners, plan);
+    check_sum(&totals, 3);
+    assert_eq!(totals.begun, 50_000);
+    assert_eq!((totals.failed, server.resets), (500, 500));
+    assert_eq!(totals.finished, server.answered);
+    assert_eq!(errors.iter().map(|error| error.count).sum::<u64>(), 500, "{errors:?}");
+}
+
+#[test]
+fn warm_up_is_a_counter_of_its_own() {
+    let warm_up = WarmUp::Count(1_000);
+    let totals =
+        run(5, calm(), Manners::default(), Plan { warm_up, ..plan(Stop::Count(500), Pace::Closed) }).totals;
+    assert_eq!((totals.begun, totals.warm_up, totals.finished), (1_500, 1_000, 500));
+    assert_eq!(totals.service.count(), 500);
+}
+
+#[test]
+fn what_is_under_way_at_the_end_is_waited_for_and_then_given_up() {
+    let manners = Manners { silent_every: 10, ..Manners::default() };
+    let plan = Plan {
+        connections: 8,
+        timeout: Duration::from_secs(60),
+        drain: Duration::from_secs(2),
+        ..plan(Stop::After(Duration::from_secs(1)), Pace::Closed)
+    };
+    let Ended { totals, server, left, .. } = run(2, calm(), manners, plan);
+    check_sum(&totals, 2);
+    // Each connection meets its silence and waits for the rest of the run.
+    assert_eq!((totals.aborted, server.silent, left), (8, 8, 0));
+    assert_eq!(totals.finished, server.answered);
+}
+
+#[test]
+fn a_request_that_takes_too_long_fails_and_its_user_goes_on() {
+    let manners = Manners { silent_every: 10, ..Manners::default() };
+    let plan = Plan {
+        connections: 4,
+        timeout: Duration::from_millis(500),
+        ..plan(Stop::Count(1_000), Pace::Closed)
+    };
+    let Ended { totals, server, .. } = run(2, calm(), manners, plan);
+    check_sum(&totals, 2);
+    assert_eq!((totals.begun, totals.failed, server.silent), (1_000, 100, 100));
+}
+
+#[test]
+fn nobody_there_ends_a_counted_run_and_a_timed_one() {
+    for stop in [Stop::Count(40), Stop::After(Duration::from_secs(5))] {
+        for requests_per_connection in [None, Some(1)] {
+            let plan = Plan { connections: 4, requests_per_connection, ..plan(stop, Pace::Closed) };
+            let plan = Plan { server: SocketAddr::from(([10, 0, 0, 9], 80)), ..plan };
+            let Ended { totals, .. } = run(1, calm(), Manners::default(), plan);
+            check_sum(&totals, 1);
+            assert_eq!((totals.finished, totals.connected), (0, 0));
+            assert!(totals.failed >= 20, "{totals:?}");
+            if let Stop::Count(count) = stop {
+                assert_eq!(totals.failed, count);
+            }
+        }
+    }
+}
+
+// ---- everything at once ----
+
+#[test]
+fn every_request_ends_in_one_counter_whatever_the_world_does() {
+    for seed in SEEDS {
+        let (plan, manners) = by_seed(seed);
+        let counted = match plan.stop {
+            Stop::Count(count) => Some(count),
+            _ => None,
+        };
+        let warm = if let WarmUp::Count(count) = plan.warm_up { count } else { 0 };
+        let first = run(seed, Conditions::harsh(), manners, plan.clone());
+        check_sum(&first.totals, seed);
+        if let Some(count) = counted {
+            assert_eq!(first.totals.begun, count + warm, "seed {seed}");
+            assert_eq!(first.totals.aborted, 0, "seed {seed}");
+        }
+        let finished = first.totals.finished + first.totals.warm_up;
+        assert!(first.totals.finished <= first.server.answered, "seed {seed}");
+        assert!(finished > 0, "seed {seed}: {:?}", first.totals);
+        assert_eq!(first.left, 0, "seed {seed}: connections are left");
+        assert_eq!(first.totals.service.count(), first.totals.finished, "seed {seed}");
+
+        let again = run(seed, Conditions::harsh(), manners, plan);
+        assert_eq!(
+            (first.trace, first.totals),
+            (again.trace, again.totals),
+            "seed {seed} does not repeat itself"
+        );
+    }
+}
+
+/// A plan and a server from a seed.
+fn by_seed(seed: u64) -> (Plan, Manners) {
+    let mut random = crate::random::Random::new(seed, 99);
+    let mut below = |limit: u64| random.below(limit);
+    let pace = match below(3) {
+        0 => open(500.0 + below(3_000) as f64),
+        _ => Pace::Closed,
+    };
+    let closed = pace == Pace::Closed;
+    let stop =
+        if below(2) == 0 { Stop::Count(200 + below(400)) } else { Stop::After(Duration::from_millis(600)) };
+    let plan = Plan {
+        connections: 1 + below(12) as u32,
+        pipeline: if closed { 1 + below(6) as u16 } else { 1 },
+        requests_per_connection: [None, Some(1), Some(1 + below(20))][below(3) as usize],
+        warm_up: [WarmUp::None, WarmUp::Count(below(50))][below(2) as usize],
+        timeout: Duration::from_secs(2),
+        drain: Duration::from_secs(1),
+        seed,
+        ..plan(stop, pace)
+    };
+    let manners = Manners {
+        frozen_ns: [0, 100 * MS][below(2) as usize],
+        reset_every: [0, 7][below(2) as usize],
+        close_every: [0, 5][below(2) as usize],
+        silent_every: [0, 60][below(2) as usize],
+        motley: below(2) == 0,
+    };
+    (plan, manners)
+}

@@ -1,0 +1,190 @@
+//! What must hold: `p99<10ms`, `errors<0.1%`, `rate>=20k`, joined by commas; and whether it did.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::report::Report;
+use crate::words;
+
+/// Conditions that must all hold.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Slo(Vec<Condition>);
+
+#[derive(Clone, PartialEq, Debug)]
+struct Condition {
+    text: String,
+    metric: Metric,
+    relation: Relation,
+    /// In nanoseconds, as a share, or a second.
+    bound: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Metric {
+    /// A percentile of what users wait, as a share; 1 is the longest.
+    Latency(f64),
+    Mean,
+    /// Requests that failed or were answered wrongly, of all that ended.
+    Errors,
+    /// Answers a second.
+    Rate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Relation {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// A condition that did not hold.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Missed {
+    condition: String,
+    found: String,
+}
+
+impl Slo {
+    /// The conditions that a run did not meet. One without an answer meets none.
+    pub fn missed(&self, report: &Report) -> Vec<Missed> {
+        let missed = self.0.iter().filter_map(|condition| {
+            let found = condition.metric.of(report);
+            let holds = found.is_some_and(|found| condition.relation.holds(found, condition.bound));
+            let found = found.map_or_else(|| "unknown".into(), |found| condition.metric.words(found));
+            (!holds).then(|| Missed { condition: condition.text.clone(), found })
+        });
+        missed.collect()
+    }
+}
+
+impl Metric {
+    fn of(self, report: &Report) -> Option<f64> {
+        let totals = &report.outcome.totals;
+        let answered = totals.finished + totals.failed > 0;
+        match self {
+            Self::Latency(1.0) => (totals.finished > 0).then(|| totals.latency().max_ns() as f64),
+            Self::Latency(share) => totals.latency().quantile_ns(share).map(|ns| ns as f64),
+            Self::Mean => totals.latency().mean_ns(),
+            Self::Errors => answered.then(|| totals.error_share()),
+            Self::Rate => answered.then(|| report.rate()),
+        }
+    }
+
+    fn words(self, value: f64) -> String {
+        match self {
+            Self::Latency(_) | Self::Mean => words::time(value as u64),
+            Self::Errors => words::percent(value),
+            Self::Rate => format!("{} a second", words::number(value)),
+        }
+    }
+}
+
+impl Relation {
+    fn holds(self, found: f64, bound: f64) -> bool {
+        match self {
+            Self::Below => found < bound,
+            Self::AtMost => found <= bound,
+            Self::Above => found > bound,
+            Self::AtLeast => found >= bound,
+        }
+    }
+}
+
+impl FromStr for Slo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(|part| Condition::parse(part.trim())).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Condition {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no condition; expected p99<10ms, errors<0.1% or rate>=20k (p50 to p99.999, max, mean)"
+            )
+        };
+        let at = text.find(['<', '>']).ok_or_else(wrong)?;
+        let (name, rest) = text.split_at(at);
+        let (relation, bound) = match rest.as_bytes() {
+            [b'<', b'=', ..] => (Relation::AtMost, &rest[2..]),
+            [b'>', b'=', ..] => (Relation::AtLeast, &rest[2..]),
+            [b'<', ..] => (Relation::Below, &rest[1..]),
+            _ => (Relation::Above, &rest[1..]),
+        };
+        let metric = match name.trim() {
+            "max" => Metric::Latency(1.0),
+            "mean" => Metric::Mean,
+            "errors" => Metric::Errors,
+            "rate" => Metric::Rate,
+            name => {
+                let percent: f64 =
+                    name.strip_prefix('p').and_then(|digits| digits.parse().ok()).ok_or_else(wrong)?;
+                if !(percent > 0.0 && percent < 100.0) {
+                    return Err(wrong());
+                }
+                Metric::Latency(percent / 100.0)
+            }
+        };
+        let units: &[(&str, f64)] = match metric {
+            Metric::Latency(_) | Metric::Mean => {
+                &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]
+            }
+            Metric::Errors => &[("%", 0.01), ("", 1.0)],
+            Metric::Rate => &[("k", 1e3), ("M", 1e6), ("", 1.0)],
+        };
+        let bound = bound.trim();
+        let digits = bound.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+        let (number, unit) = bound.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let unit = units.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?;
+        Ok(Self { text: text.to_owned(), metric, relation, bound: number * unit.1 })
+    }
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "missed: {} (it was {})", self.condition, self.found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+
+    #[test]
+    fn conditions_are_compared_with_what_was_found() {
+        // 1,000 answers of 1 ms within 10 s, 10 wrong, none failed.
+        let report = example();
+        for (text, missed) in [
+            ("p99<10ms", 0),
+            ("p99 < 1us", 1),
+            ("p99.9<=1s, max<2s, mean<1.1ms", 0),
+            ("errors<0.1%", 1),
+            ("errors<=1%", 0),
+            ("errors<0.011", 0),
+            ("rate>=100", 0),
+            ("rate>0.1k", 1),
+            ("p50<1ms,rate>1M,errors<1%", 3),
+        ] {
+            let slo: Slo = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            let found = slo.missed(&report);
+            assert_eq!(found.len(), missed, "{text}: {found:?}");
+        }
+        let slo: Slo = "errors<0.5%".parse().expect("a condition");
+        assert_eq!(slo.missed(&report)[0].to_string(), "missed: errors<0.5% (it was 1.00 %)");
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in
+            ["", "p99", "p99<", "p99<10", "p0<1ms", "p100<1ms", "errors<1ms", "rate>=5%", "x<1", "p99=1ms"]
+        {
+            let error = text.parse::<Slo>().expect_err(text);
+            assert!(error.contains("is no condition"), "{text}: {error}");
+        }
+    }
+}

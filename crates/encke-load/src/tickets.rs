@@ -1,0 +1,201 @@
+//! Which request may begin now: the plan's stop and pace as one question.
+//!
+//! ```text
+//!            closed loop                         open loop
+//!   take ──► now, until the count or the time    when the next is due, however long ago that was;
+//!            is over                             what was due within the time is given out also after it
+//! ```
+//! Whoever is free takes a ticket. A ticket that is due and not taken waits here, at no cost: it is a number of the
+//! schedule ([`crate::pace`]).
+
+use crate::pace::{Pace, Schedule};
+use crate::plan::{Plan, Share, Stop, WarmUp};
+
+/// The requests of a thread that have not begun.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    /// How many may still begin.
+    left: u64,
+    /// How many of them are warm-up.
+    warm: u64,
+    /// What begins earlier is warm-up.
+    warm_until_ns: u64,
+    /// Nothing is due from here on.
+    until_ns: u64,
+    pace: Due,
+    given: u64,
+}
+
+#[derive(Debug)]
+enum Due {
+    /// Always.
+    Closed,
+    /// At moments of the schedule, counted from its beginning.
+    Open { schedule: Schedule, begin_ns: u64, next_ns: Option<u64> },
+}
+
+/// Leave to begin a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticket {
+    /// When it should begin.
+    pub(crate) intended_ns: u64,
+    /// It is not counted.
+    pub(crate) warm: bool,
+}
+
+impl Tickets {
+    /// Those of a share of a plan that begins at `begin_ns`.
+    pub(crate) fn new(plan: &Plan, share: Share, begin_ns: u64) -> Self {
+        let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (warm, warm_until_ns) = match plan.warm_up {
+            WarmUp::None => (0, 0),
+            WarmUp::Count(count) => (share.of(count), 0),
+            WarmUp::For(time) => (0, begin_ns.saturating_add(nanoseconds(time))),
+        };
+        let (left, until_ns) = match plan.stop {
+            Stop::Count(count) => (share.of(count).saturating_add(warm), u64::MAX),
+            Stop::After(time) => (u64::MAX, begin_ns.max(warm_until_ns).saturating_add(nanoseconds(time))),
+            Stop::Told => (u64::MAX, u64::MAX),
+        };
+        let pace = match &plan.pace {
+            Pace::Closed => Due::Closed,
+            Pace::Open(rate, arrivals) => {
+                let mut schedule = Schedule::new(rate, *arrivals, share.number, share.threads, plan.seed);
+                let next_ns = schedule.next_ns().map(|after| begin_ns.saturating_add(after));
+                Due::Open { schedule, begin_ns, next_ns }
+            }
+        };
+        Self { left, warm, warm_until_ns, until_ns, pace, given: 0 }
+    }
+
+    /// Takes the next, if it is due.
+    #[inline]
+    pub(crate) fn take(&mut self, now_ns: u64) -> Option<Ticket> {
+        if self.left == 0 {
+            return None;
+        }
+        let intended_ns = match &mut self.pace {
+            Due::Closed => now_ns,
+            Due::Open { schedule, begin_ns, next_ns } => {
+                let due_ns = (*next_ns)?;
+                if due_ns > now_ns {
+                    return None;
+                }
+                if due_ns < self.until_ns {
+                    *next_ns = schedule.next_ns().map(|after| begin_ns.saturating_add(after));
+                }
+                due_ns
+            }
+        };
+        if intended_ns >= self.until_ns {
+            self.left = 0;
+            return None;
+        }
+        let first = self.given < self.warm;
+        let warm = first || intended_ns < self.warm_until_ns;
+        // A count is one of requests that are counted.
+        if !warm || first {
+            self.left -= 1;
+        }
+        self.given += 1;
+        Some(Ticket { intended_ns, warm })
+    }
+
+    /// When the next is due; `None`: there is none, or it is due whenever somebody is free.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        match self.pace {
+            Due::Open { next_ns, .. } if self.left > 0 => next_ns,
+            _ => None,
+        }
+    }
+
+    /// Whether no request will begin any more. In a closed loop time ends it with the first ticket refused.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let over = match self.pace {
+            Due::Closed => false,
+            Due::Open { next_ns, .. } => next_ns.is_none_or(|due_ns| due_ns >= self.until_ns),
+        };
+        over || self.left == 0
+    }
+
+    /// When time ends it, if time does.
+    pub(crate) fn until_ns(&self) -> Option<u64> {
+        (self.until_ns < u64::MAX).then_some(self.until_ns)
+    }
+
+    /// No more from now on.
+    pub(crate) fn stop(&mut self) {
+        self.left = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::message::{Message, Mix, Style};
+    use crate::pace::{Arrivals, Rate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn tickets(stop: Stop, pace: Pace, warm_up: WarmUp) -> Tickets {
+        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let mix = Mix::new(vec![(message, 1)]).expect("one message");
+        let plan = Plan { stop, pace, warm_up, ..Plan::new(([127, 0, 0, 1], 1).into(), mix) };
+        Tickets::new(&plan, Share { number: 0, threads: 1 }, SECOND)
+    }
+
+    fn open(rate: &str) -> Pace {
+        Pace::Open(rate.parse::<Rate>().expect("a rate"), Arrivals::Even)
+    }
+
+    #[test]
+    fn a_closed_loop_begins_whenever_it_is_asked() {
+        let mut counted = tickets(Stop::Count(2), Pace::Closed, WarmUp::None);
+        assert_eq!(counted.take(5), Some(Ticket { intended_ns: 5, warm: false }));
+        assert!(counted.take(6).is_some() && counted.take(7).is_none() && counted.is_exhausted());
+
+        let mut timed = tickets(Stop::After(Duration::from_secs(1)), Pace::Closed, WarmUp::None);
+        assert!(timed.take(2 * SECOND - 1).is_some() && !timed.is_exhausted());
+        assert!(timed.take(2 * SECOND).is_none() && timed.is_exhausted());
+    }
+
+    #[test]
+    fn an_open_loop_gives_what_was_due_however_late() {
+        let mut tickets = tickets(Stop::After(Duration::from_secs(1)), open("10"), WarmUp::None);
+        assert_eq!(tickets.take(SECOND).map(|ticket| ticket.intended_ns), Some(SECOND));
+        assert_eq!(tickets.take(SECOND), None);
+        assert_eq!(tickets.next_ns(), Some(SECOND + SECOND / 10));
+        let late: Vec<u64> =
+            std::iter::from_fn(|| tickets.take(60 * SECOND)).map(|ticket| ticket.intended_ns).collect();
+        assert_eq!(late.len(), 9, "{late:?}");
+        assert!(late.iter().all(|intended| *intended < 2 * SECOND), "{late:?}");
+        assert!(tickets.is_exhausted());
+    }
+
+    #[test]
+    fn warm_up_comes_before_what_is_counted() {
+        let mut counted = tickets(Stop::Count(3), Pace::Closed, WarmUp::Count(2));
+        let warm: Vec<bool> = std::iter::from_fn(|| counted.take(1)).map(|ticket| ticket.warm).collect();
+        assert_eq!(warm, [true, true, false, false, false]);
+
+        let two = WarmUp::For(Duration::from_secs(2));
+        let mut timed = tickets(Stop::After(Duration::from_secs(1)), open("10"), two);
+        let warm: Vec<bool> =
+            std::iter::from_fn(|| timed.take(60 * SECOND)).map(|ticket| ticket.warm).collect();
+        assert_eq!((warm.len(), warm.iter().filter(|warm| **warm).count()), (30, 20));
+
+        let mut both = tickets(Stop::Count(3), Pace::Closed, two);
+        assert!(both.take(SECOND).is_some_and(|ticket| ticket.warm));
+        let counted = std::iter::from_fn(|| both.take(3 * SECOND)).filter(|ticket| !ticket.warm).count();
+        assert_eq!(counted, 3);
+    }
+
+    #[test]
+    fn none_is_given_after_it_was_stopped() {
+        let mut tickets = tickets(Stop::Told, open("10"), WarmUp::None);
+        tickets.stop();
+        assert!(tickets.is_exhausted() && tickets.next_ns().is_none() && tickets.take(9 * SECOND).is_none());
+    }
+}

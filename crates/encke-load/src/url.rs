@@ -1,0 +1,156 @@
+//! Where requests go, as people write it: `http://HOST[:PORT]/PATH?QUERY`, `HOST:PORT/PATH`, `:PORT/PATH`.
+//!
+//! It is what a request needs of a URL (RFC 3986): the server to connect to, the value of `Host`, the target of the
+//! request line. It is no resolver of relative references and no normaliser: what was written is what is sent.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
+
+/// A URL that load can be sent to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Url {
+    /// Name or address, without the brackets of IPv6.
+    host: String,
+    port: u16,
+    /// Path and query; begins with a slash.
+    target: String,
+}
+
+/// What `http://HOST/` means (RFC 9110 §4.2.1).
+const HTTP_PORT: u16 = 80;
+
+impl Url {
+    /// Path and query, as they stand in the request line.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Host and port as the field `Host` has them (RFC 9110 §7.2): without the port that is understood.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == HTTP_PORT { host } else { format!("{host}:{}", self.port) }
+    }
+
+    /// Whether both lead to the same server.
+    pub fn same_server(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    /// The addresses of its server, in the system's order of preference (getaddrinfo(3)).
+    ///
+    /// # Errors
+    /// The name is not known, or has no address.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        if found.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("`{}` has no address", self.host)));
+        }
+        Ok(found)
+    }
+}
+
+impl FromStr for Url {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no URL; expected http://HOST:PORT/PATH");
+        if text.starts_with("https:") {
+            return Err(format!("`{text}`: https is not spoken yet; name the server's plain http address"));
+        }
+        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(wrong());
+        }
+        let written = text.strip_prefix("http://");
+        let rest = written.unwrap_or(text);
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(format!("`{text}` names a user; say it with -H 'Authorization: …'"));
+        }
+        let (host, port) = server(authority).ok_or_else(wrong)?;
+        let port = match port {
+            Some(port) => port,
+            None if written.is_some() => HTTP_PORT,
+            None => return Err(wrong()),
+        };
+        let target = if behind.starts_with('/') { behind.to_owned() } else { format!("/{behind}") };
+        Ok(Self { host, port, target })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority(), self.target)
+    }
+}
+
+/// `HOST`, `HOST:PORT`, `:PORT`, `PORT`, `[IPV6]:PORT`.
+fn server(authority: &str) -> Option<(String, Option<u16>)> {
+    const LOOPBACK: &str = "127.0.0.1";
+    if let Some(port) = number(authority) {
+        return Some((LOOPBACK.into(), Some(port)));
+    }
+    if let Some(inner) = authority.strip_prefix('[') {
+        let (address, behind) = inner.split_once(']')?;
+        address.parse::<std::net::Ipv6Addr>().ok()?;
+        let port = if behind.is_empty() { None } else { Some(number(behind.strip_prefix(':')?)?) };
+        return Some((address.to_owned(), port));
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, digits)) => (if host.is_empty() { LOOPBACK } else { host }, Some(number(digits)?)),
+        None => (authority, None),
+    };
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    (!host.is_empty() && host.bytes().all(named)).then(|| (host.to_owned(), port))
+}
+
+fn number(digits: &str) -> Option<u16> {
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_as_it_is_written() {
+        for (text, authority, target) in [
+            ("http://example.com", "example.com", "/"),
+            ("http://example.com:80/a", "example.com", "/a"),
+            ("http://example.com:8080/a?b=c#d", "example.com:8080", "/a?b=c"),
+            ("http://h?x", "h", "/?x"),
+            ("http://[::1]:81/", "[::1]:81", "/"),
+            ("localhost:8080/x", "localhost:8080", "/x"),
+            (":8080", "127.0.0.1:8080", "/"),
+            ("8080/x", "127.0.0.1:8080", "/x"),
+            ("http://h/{seq}?r={rand:1-9}", "h", "/{seq}?r={rand:1-9}"),
+        ] {
+            let url: Url = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!((url.authority().as_str(), url.target()), (authority, target), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_a_reason() {
+        for (text, said) in [
+            ("", "is no URL"),
+            ("example.com/x", "is no URL"),
+            ("http://", "is no URL"),
+            ("http://h:65536/", "is no URL"),
+            ("http://h:/", "is no URL"),
+            ("http://[::1/", "is no URL"),
+            ("http://h/a b", "is no URL"),
+            ("http://h/a\r\nX:y", "is no URL"),
+            ("ftp://h:1/", "is no URL"),
+            ("https://h/", "https is not spoken yet"),
+            ("http://a:b@h/", "-H 'Authorization"),
+        ] {
+            let error = text.parse::<Url>().expect_err(text);
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Who was the limit, in words: the server, the rate that was asked for, or this generator, whose figures are then
+//! about itself.
+//!
+//! ```text
+//!   this side ran out of ports or descriptors ──► Generator
+//!   its thread was busy all the time ───────────► Generator     no verdict about the server
+//!   others had its processor ───────────────────► Starved
+//!   under half a second ────────────────────────► TooShort
+//!   open loop: requests waited for connections ► Behind         the server, or too few connections
+//!   open loop: requests were late all the same ► Generator, Starved
+//!   else ───────────────────────────────────────► Server        closed loop: or the number of connections
+//!                                                  Kept         open loop
+//! ```
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::pace::Pace;
+use crate::plan::{Plan, Stop};
+use crate::run::Outcome;
+use crate::tally::Cause;
+use crate::words;
+
+/// What a run says about the server.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// Who was the limit.
+    pub limit: Limit,
+    /// The same in a sentence.
+    pub text: String,
+    /// What else should be known before a figure is believed.
+    pub remarks: Vec<String>,
+}
+
+/// Who was the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Closed loop: the server, or the number of connections.
+    Server,
+    /// Open loop: the rate was kept.
+    Kept,
+    /// Open loop: requests waited for a free connection.
+    Behind,
+    /// This generator.
+    Generator,
+    /// Whoever else used its processor.
+    Starved,
+    /// Nobody knows: it took less than half a second.
+    TooShort,
+}
+
+impl Limit {
+    /// Whether the figures are the server's.
+    pub const fn is_verdict(self) -> bool {
+        !matches!(self, Self::Generator | Self::Starved)
+    }
+
+    /// Its name for machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Kept => "kept",
+            Self::Behind => "behind",
+            Self::Generator => "generator",
+            Self::Starved => "starved",
+            Self::TooShort => "too_short",
+        }
+    }
+}
+
+/// A thread that was busy for this share of the time had no time for more.
+const BUSY: f64 = 0.95;
+/// Waiting for a processor for this share of the time shows in latencies.
+const WAITING: f64 = 0.1;
+const SHORTEST: Duration = Duration::from_millis(500);
+/// A schedule is kept if so much of it was sent, and 99 of 100 requests no later than `LATE_NS`.
+const SENT: f64 = 0.999;
+const LATE_NS: u64 = 1_000_000;
+/// So many requests that waited for a free connection are no accident.
+const QUEUED: f64 = 0.01;
+/// Segments sent again for each request from which on the network is part of the picture.
+const RETRANSMITS: f64 = 0.001;
+
+impl Verdict {
+    /// About a run of a plan.
+    pub fn of(plan: &Plan, outcome: &Outcome) -> Self {
+        let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
+        let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
+        let occupied = outcome.threads.iter().map(|thread| thread.busy + thread.waiting).fold(0.0, f64::max);
+        let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
+        let remarks = remarks(outcome, waiting);
+        let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
+        let (limit, text) = if let Some(error) = ours {
+            let times = words::plural(error.count, "time");
+            let help = match error.cause {
+                Cause::Ports => "; keep connections open, or use fewer at a time",
+                _ => "",
+            };
+            (Limit::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
+        } else if outcome.elapsed < SHORTEST {
+            (Limit::TooShort, "Too short to say who was the limit.".to_owned())
+        } else if occupied >= BUSY && waiting >= WAITING {
+            let share = words::percent(waiting);
+            let text = format!(
+                "The generator was starved: for {share} of the time it could have run, others had its processor."
+            );
+            (Limit::Starved, text)
+        } else if busy >= BUSY {
+            let more = u32::from(plan.threads) + 1;
+            (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
+        } else if let Pace::Open(rate, _) = &plan.pace {
+            let due = match plan.stop {
+                Stop::After(time) => rate.due_within(time).floor(),
+                _ => outcome.totals.begun as f64,
+            };
+            let sent = if due > 0.0 { (outcome.totals.begun as f64 / due).min(1.0) } else { 1.0 };
+            let late_ns = outcome.totals.lag.quantile_ns(0.99).unwrap_or(0);
+            let late = words::time(late_ns);
+            let queued = outcome.totals.queued as f64 / outcome.totals.begun.max(1) as f64;
+            if sent >= SENT && late_ns <= LATE_NS {
+                (Limit::Kept, format!("The schedule was kept (99 of 100 requests within {late}); {used}."))
+            } else if queued >= QUEUED || sent < SENT {
+                let (sent, queued) = (words::percent(sent), words::percent(queued));
+                let text = format!(
+                    "The schedule was not kept: {sent} of it was sent, {queued} of that had to wait for a free \
+                     connection. The server was slower than the rate, or -c is too small; {used}."
+                );
+                (Limit::Behind, text)
+            } else {
+                let limit = if waiting >= WAITING { Limit::Starved } else { Limit::Generator };
+                let text = format!(
+                    "The generator did not keep the schedule: one request of 100 was sent more than {late} late, though \
+                     connections were free; {used}, and others had its processor for {} of the time.",
+                    words::percent(waiting)
+                );
+                (limit, text)
+            }
+        } else {
+            (Limit::Server, format!("The server was the limit, or the number of connections: {used}."))
+        };
+        Self { limit, text, remarks }
+    }
+}
+
+fn remarks(outcome: &Outcome, waiting: f64) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut remark = |text: String| remarks.push(text);
+    if waiting >= WAITING {
+        let share = words::percent(waiting);
+        remark(format!(
+            "For {share} of the time others had the generator's processor: latencies include that."
+        ));
+    }
+    if let Some(tcp) = outcome.tcp {
+        if tcp.listen_drops > 0 {
+            let mut text = words::plural(tcp.listen_drops, "connection");
+            let _infallible = write!(
+                text,
+                " to listeners of this machine got lost because a queue was full; each came a second later or more."
+            );
+            remark(text);
+        }
+        let ended = (outcome.totals.finished + outcome.totals.failed).max(1);
+        if tcp.retransmits as f64 / ended as f64 >= RETRANSMITS {
+            remark(format!("This machine sent {} again.", words::plural(tcp.retransmits, "segment")));
+        }
+    }
+    if outcome.totals.aborted > 0 {
+        let aborted = words::plural(outcome.totals.aborted, "request");
+        remark(format!("{aborted} had no answer when the run was over: they are in no percentile."));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_io::Fault;
+    use encke_io::host::TcpCounters;
+
+    use super::*;
+    use crate::message::{Message, Mix, Style};
+    use crate::pace::{Arrivals, Rate};
+    use crate::run::ThreadShare;
+    use crate::tally::{Errors, Phase, Totals};
+
+    fn plan(pace: Pace) -> Plan {
+        let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
+        let mix = Mix::new(vec![(message, 1)]).expect("one message");
+        Plan { pace, ..Plan::new(([127, 0, 0, 1], 1).into(), mix) }
+    }
+
+    fn outcome(busy: f64, waiting: f64) -> Outcome {
+        let totals = Totals { begun: 10_000, finished: 10_000, ..Totals::default() };
+        Outcome {
+            totals,
+            errors: Errors::default(),
+            opening: Duration::ZERO,
+            elapsed: Duration::from_secs(10),
+            threads: vec![ThreadShare { busy, waiting, run_ns: 1 }],
+            tcp: None,
+        }
+    }
+
+    fn open() -> Pace {
+        Pace::Open(Rate::constant(1_000.0).expect("a rate"), Arrivals::Even)
+    }
+
+    #[test]
+    fn who_was_the_limit_is_told_from_what_was_measured() {
+        let short = Outcome { elapsed: Duration::from_millis(20), ..outcome(1.0, 0.0) };
+        let mut late = outcome(0.2, 0.0);
+        (0..10_000).for_each(|_| late.totals.lag.record(50_000_000));
+        let mut queued = late.clone();
+        queued.totals.queued = 5_000;
+        let mut starved = outcome(0.2, 0.3);
+        starved.totals.lag.merge(&late.totals.lag);
+        let mut unsent = outcome(0.2, 0.0);
+        unsent.totals.begun = 9_000;
+        let mut ports = outcome(0.2, 0.0);
+        ports.errors.add(Phase::Connect, Cause::Ports, 0, &[]);
+        let mut descriptors = outcome(0.2, 0.0);
+        descriptors.errors.add(Phase::Connect, Cause::Fault(Fault::Descriptors), 0, &[]);
+        let mut refused = outcome(0.2, 0.0);
+        refused.errors.add(Phase::Connect, Cause::Fault(Fault::Refused), 0, &[]);
+        for (pace, outcome, limit) in [
+            (Pace::Closed, outcome(0.5, 0.0), Limit::Server),
+            (Pace::Closed, outcome(0.97, 0.0), Limit::Generator),
+            (Pace::Closed, outcome(0.6, 0.38), Limit::Starved),
+            (Pace::Closed, outcome(0.3, 0.3), Limit::Server),
+            (Pace::Closed, short, Limit::TooShort),
+            (Pace::Closed, ports, Limit::Generator),
+            (Pace::Closed, descriptors, Limit::Generator),
+            (Pace::Closed, refused, Limit::Server),
+            (open(), outcome(0.5, 0.0), Limit::Kept),
+            (open(), outcome(0.99, 0.0), Limit::Generator),
+            (open(), queued, Limit::Behind),
+            (open(), late, Limit::Generator),
+            (open(), starved, Limit::Starved),
+            (open(), unsent, Limit::Behind),
+        ] {
+            let verdict = Verdict::of(&plan(pace), &outcome);
+            assert_eq!(verdict.limit, limit, "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn what_disturbs_is_remarked() {
+        let mut outcome = outcome(0.3, 0.2);
+        outcome.tcp = Some(TcpCounters { listen_drops: 3, retransmits: 500 });
+        outcome.totals.aborted = 1;
+        let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
+        assert_eq!(verdict.limit, Limit::Server);
+        for said in ["20.0 %", "3 connections", "500 segments", "1 request had no answer"] {
+            let found = verdict.remarks.iter().any(|remark| remark.contains(said));
+            assert!(found, "{said}: {:?}", verdict.remarks);
+        }
+    }
+}

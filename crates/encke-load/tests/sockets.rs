@@ -1,0 +1,303 @@
+//! The generator against servers of real sockets, over every back end: counts that agree to the last request and
+//! byte, and latencies that show a freeze.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use encke_io::Backend;
+use encke_load::plan::WarmUp;
+use encke_load::{Arrivals, Message, Mix, Outcome, Pace, Plan, Rate, Run, Stop, Style, Url};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server of the test's own: a thread a connection.
+struct Server {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+}
+
+/// What it did, by its own account.
+#[derive(Default)]
+struct Counts {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    answered: AtomicU64,
+    body_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    resets: AtomicU64,
+}
+
+/// How it treats a connection.
+#[derive(Clone, Copy, Default)]
+struct Manners {
+    /// It closes each so-manieth connection with its request unread, which the system answers with a reset.
+    reset_every: u64,
+    /// It answers nothing in the first so many ms of each second.
+    frozen_ms: u64,
+}
+
+impl Server {
+    fn start(manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let counts = Arc::new(Counts::default());
+        let own = Arc::clone(&counts);
+        let began = Instant::now();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let number = own.connections.fetch_add(1, Ordering::Relaxed) + 1;
+                let counts = Arc::clone(&own);
+                thread::spawn(move || {
+                    let _gone = attend(stream, number, manners, began, &counts);
+                });
+            }
+        });
+        Self { address, counts }
+    }
+
+    fn count(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
+        of(&self.counts).load(Ordering::Relaxed)
+    }
+}
+
+fn attend(
+    mut stream: TcpStream,
+    number: u64,
+    manners: Manners,
+    began: Instant,
+    counts: &Counts,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    if manners.reset_every > 0 && number.is_multiple_of(manners.reset_every) {
+        // The first byte is there, and it stays unread.
+        stream.peek(&mut [0])?;
+        counts.resets.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+            match stream.read(&mut buffer)? {
+                0 => return Ok(()),
+                len => input.extend_from_slice(&buffer[..len]),
+            }
+            continue;
+        };
+        let head: Vec<u8> = input.drain(..end + 4).collect();
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+        thaw(began, manners.frozen_ms);
+        let head = String::from_utf8(head).expect("requests are text");
+        let closing = head.contains("Connection: close");
+        let field = if closing { "Connection: close\r\n" } else { "" };
+        let path = head.split(' ').nth(1).expect("a target");
+        let (answer, body, last) = match (path, head.starts_with("HEAD")) {
+            (_, true) => (format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 7\r\n\r\n"), 0, closing),
+            ("/chunked", _) => {
+                let chunks = "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n";
+                (format!("HTTP/1.1 200 OK\r\n{field}Transfer-Encoding: chunked\r\n\r\n{chunks}"), 7, closing)
+            }
+            ("/empty", _) => (format!("HTTP/1.1 204 No Content\r\n{field}\r\n"), 0, closing),
+            ("/until-close", _) => ("HTTP/1.1 200 OK\r\n\r\nabcdefg".to_owned(), 7, true),
+            ("/gone", _) => {
+                (format!("HTTP/1.1 404 Not Found\r\n{field}Content-Length: 0\r\n\r\n"), 0, closing)
+            }
+            _ => (format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 7\r\n\r\nabcdefg"), 7, closing),
+        };
+        // Counted before it is sent: who has read it may look at once.
+        counts.answered.fetch_add(1, Ordering::Relaxed);
+        counts.body_bytes.fetch_add(body, Ordering::Relaxed);
+        counts.sent_bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
+        stream.write_all(answer.as_bytes())?;
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns when the freeze is over that is on at this moment, if one is.
+fn thaw(began: Instant, frozen_ms: u64) {
+    let (never, mutex) = (Condvar::new(), Mutex::new(()));
+    loop {
+        let within = Duration::from_nanos(began.elapsed().subsec_nanos().into());
+        let left = Duration::from_millis(frozen_ms).saturating_sub(within);
+        if left.is_zero() {
+            return;
+        }
+        let guard = mutex.lock().expect("nobody else has it");
+        let _timed_out = never.wait_timeout(guard, left).expect("nobody else has it");
+    }
+}
+
+fn plan(server: &Server, method: &str, path: &str, style: Style) -> Plan {
+    let message = Message::new(method, "localhost", path, &[], None, style).expect("a request");
+    Plan::new(server.address, Mix::new(vec![(message, 1)]).expect("one message"))
+}
+
+fn run(plan: Plan) -> Outcome {
+    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+    assert!(run.wait(PATIENCE), "it does not end");
+    run.outcome().unwrap_or_else(|trouble| panic!("{trouble}"))
+}
+
+fn backends() -> impl Iterator<Item = Backend> {
+    Backend::NAMED.into_iter().filter(|backend| backend.compiled())
+}
+
+#[test]
+fn a_fixed_number_of_requests_agrees_with_the_server_for_every_kind_of_answer() {
+    for backend in backends() {
+        for (method, path) in [
+            ("GET", "/"),
+            ("GET", "/chunked"),
+            ("GET", "/empty"),
+            ("HEAD", "/"),
+            ("GET", "/until-close"),
+            ("GET", "/gone"),
+        ] {
+            for one_shot in [false, true] {
+                let server = Server::start(Manners::default());
+                let style = Style { closing: one_shot, ..Style::default() };
+                let plan = Plan {
+                    stop: Stop::Count(1_000),
+                    connections: 10,
+                    threads: 2,
+                    requests_per_connection: one_shot.then_some(1),
+                    backend,
+                    ..plan(&server, method, path, style)
+                };
+                let outcome = run(plan);
+                let totals = &outcome.totals;
+                let case = format!("{backend}, {method} {path}, one shot: {one_shot}");
+                assert!(outcome.errors.is_empty(), "{case}: {:?}", outcome.errors);
+                assert_eq!((totals.begun, totals.finished), (1_000, 1_000), "{case}");
+                assert_eq!(server.count(|counts| &counts.answered), 1_000, "{case}");
+                assert_eq!(server.count(|counts| &counts.body_bytes), totals.body_bytes, "{case}");
+                assert_eq!(server.count(|counts| &counts.sent_bytes), totals.received_bytes, "{case}");
+                let class = if path == "/gone" { 4 } else { 2 };
+                assert_eq!(totals.statuses[class], 1_000, "{case}");
+                assert_eq!(totals.wrong, if path == "/gone" { 1_000 } else { 0 }, "{case}");
+                if one_shot {
+                    assert_eq!(server.count(|counts| &counts.connections), 1_000, "{case}");
+                }
+                assert_eq!(totals.service.count(), 1_000, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order_and_counted_once() {
+    for backend in backends() {
+        let server = Server::start(Manners::default());
+        let stop = Stop::Count(5_000);
+        let plan = Plan {
+            stop,
+            connections: 4,
+            pipeline: 16,
+            backend,
+            ..plan(&server, "GET", "/", Style::default())
+        };
+        let outcome = run(plan);
+        assert_eq!((outcome.totals.begun, outcome.totals.finished), (5_000, 5_000), "{backend}");
+        assert_eq!(server.count(|counts| &counts.answered), 5_000, "{backend}");
+        assert_eq!(server.count(|counts| &counts.connections), 4, "{backend}");
+    }
+}
+
+#[test]
+fn a_server_that_resets_connections_loses_no_request_from_the_account() {
+    for backend in backends() {
+        let server = Server::start(Manners { reset_every: 100, ..Manners::default() });
+        let style = Style { closing: true, ..Style::default() };
+        let plan = Plan {
+            stop: Stop::Count(3_000),
+            connections: 8,
+            requests_per_connection: Some(1),
+            backend,
+            ..plan(&server, "GET", "/", style)
+        };
+        let totals = run(plan).totals;
+        assert_eq!(totals.begun, 3_000, "{backend}");
+        assert_eq!(totals.failed, server.count(|counts| &counts.resets), "{backend}");
+        assert_eq!(totals.finished, server.count(|counts| &counts.answered), "{backend}");
+        assert_eq!((totals.failed, totals.finished), (30, 2_970), "{backend}");
+    }
+}
+
+#[test]
+fn an_open_loop_shows_a_freeze_of_a_real_server() {
+    let server = Server::start(Manners { frozen_ms: 200, ..Manners::default() });
+    let rate = Rate::constant(500.0).expect("a rate");
+    let plan = Plan {
+        stop: Stop::After(Duration::from_secs(5)),
+        pace: Pace::Open(rate, Arrivals::Even),
+        connections: 16,
+        ..plan(&server, "GET", "/", Style::default())
+    };
+    let totals = run(plan).totals;
+    assert_eq!((totals.begun, totals.finished), (2_500, 2_500), "the whole schedule is sent");
+    let quantile_ms = |share| totals.response.quantile_ns(share).expect("answered") as f64 / 1e6;
+    let (p50, p90, p99) = (quantile_ms(0.5), quantile_ms(0.9), quantile_ms(0.99));
+    // The truth is 100 and 190 ms. A machine that is busy with other things adds to it, and takes nothing away.
+    assert!(p90 > 95.0 && p90 < 300.0, "p90 {p90} ms");
+    assert!(p99 > 180.0 && p99 < 600.0, "p99 {p99} ms");
+    assert!(p50 < 60.0, "p50 {p50} ms");
+}
+
+#[test]
+fn several_messages_come_by_their_weights_and_templates_are_filled() {
+    let server = Server::start(Manners::default());
+    let message =
+        |path| Message::new("GET", "localhost", path, &[], None, Style::default()).expect("a request");
+    let mix =
+        Mix::new(vec![(message("/empty?{seq}&{uuid}"), 1), (message("/gone"), 3)]).expect("two messages");
+    let plan = Plan {
+        stop: Stop::Count(4_000),
+        warm_up: WarmUp::Count(100),
+        connections: 4,
+        ..Plan::new(server.address, mix)
+    };
+    let totals = run(plan).totals;
+    assert_eq!((totals.finished, totals.warm_up), (4_000, 100));
+    assert!((2_800..3_200).contains(&totals.statuses[4]), "{:?}", totals.statuses);
+    assert_eq!(server.count(|counts| &counts.requests), 4_100);
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_ends_with_everything_accounted_for() {
+    let server = Server::start(Manners::default());
+    let plan = Plan { stop: Stop::Told, threads: 2, ..plan(&server, "GET", "/", Style::default()) };
+    let mut run = Run::start(plan).unwrap_or_else(|trouble| panic!("{trouble}"));
+    let began = Instant::now();
+    while run.totals().1.finished < 1_000 {
+        assert!(
+            began.elapsed() < PATIENCE && !run.wait(Duration::from_millis(5)),
+            "it goes on until it is told"
+        );
+    }
+    let halter = run.halter();
+    thread::spawn(move || halter.halt());
+    assert!(run.wait(PATIENCE), "it does not end");
+    let totals = run.outcome().unwrap_or_else(|trouble| panic!("{trouble}")).totals;
+    assert_eq!((totals.begun, totals.aborted, totals.failed), (totals.finished, 0, 0));
+    assert_eq!(totals.finished, server.count(|counts| &counts.answered));
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_told_as_refused() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = free.local_addr().expect("bound");
+    drop(free);
+    let url: Url = format!("http://{address}/").parse().expect("a URL");
+    let message = Message::new("GET", &url.authority(), url.target(), &[], None, Style::default());
+    let mix = Mix::new(vec![(message.expect("a request"), 1)]).expect("one message");
+    let outcome = run(Plan { stop: Stop::Count(5), connections: 2, ..Plan::new(address, mix) });
+    assert_eq!((outcome.totals.finished, outcome.totals.failed), (0, 5));
+    let said: Vec<String> = outcome.errors.iter().map(|error| error.cause.to_string()).collect();
+    assert_eq!(said, ["the connection was refused"]);
+}

@@ -1,0 +1,391 @@
+//! `encke load`: a plan from flags, a run of it, and what came of it on one screen or as JSON.
+//!
+//! ```text
+//!   flags ─► Plan ─► Run ── each second: a line of progress ──► Report ─► summary or JSON ─► exit status
+//!                     ▲
+//!                     └── ^C: begin nothing more, then report; ^C again: end at once
+//! ```
+//! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
+//! generator was the limit · 130 after ^C.
+
+mod foreign;
+
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use encke_io::Backend;
+use encke_io::host::{self, Signal, Signals};
+use encke_load::plan::WarmUp;
+use encke_load::report::Report;
+use encke_load::series::Stretch;
+use encke_load::{Message, Mix, Pace, Plan, Run, Series, Stop, Style, Url, words};
+use encke_server::settings::{OrAuto, Period};
+
+use crate::arguments::Load;
+use crate::{Done, Failure, INTERRUPTED, note, print};
+
+pub(crate) use foreign::Foreign;
+
+/// Between two looks at a run.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks between two lines of progress where nobody watches a terminal.
+const LOOKS_PER_LINE: usize = 10;
+/// A server with several addresses gets this long at each to answer, before the run.
+const PROBE: Duration = Duration::from_secs(2);
+/// Bytes of a body, which is held whole.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+/// The status where the figures are not the server's.
+const NO_VERDICT: u8 = 4;
+/// The status where `--slo` did not hold.
+const MISSED: u8 = 3;
+
+pub(crate) fn run(arguments: &Load) -> Done {
+    // Before the first thread, so that only the one below ever gets a signal.
+    let signals = Signals::block();
+    let plan = plan(arguments)?;
+    if arguments.requests.is_none() && arguments.duration.is_none() && duration_of_rate(&plan).is_none() {
+        note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
+    }
+    let (report, interrupted) = measure(plan, arguments, signals)?;
+    nothing_measured(&report)?;
+    if arguments.json {
+        print(&format!("{:#}\n", report.json()))?;
+    } else {
+        print(&report.summary())?;
+    }
+    let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
+    for condition in &missed {
+        let _nobody_listens = writeln!(io::stderr(), "{condition}");
+    }
+    let verdict = report.verdict.limit.is_verdict();
+    let judged = !arguments.slo.is_empty();
+    Ok(ExitCode::from(match (interrupted, verdict, missed.is_empty()) {
+        (true, _, _) => INTERRUPTED,
+        // What holds although the generator held it up holds.
+        (_, _, true) if judged => 0,
+        (_, false, _) => NO_VERDICT,
+        (_, true, false) => MISSED,
+        (_, true, true) => 0,
+    }))
+}
+
+/// Runs a plan; whether ^C ended it.
+fn measure(plan: Plan, arguments: &Load, signals: Signals) -> Result<(Report, bool), Failure> {
+    let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let halt = run.halter();
+    let (told, interrupts) = std::sync::mpsc::channel();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            let _the_run_is_over = told.send(());
+            halt.halt();
+            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            host::exit_now(INTERRUPTED.into());
+        })
+        .map_err(|error| Failure::CouldNotRun(format!("a thread cannot be started: {error}")))?;
+
+    let mut progress = Progress::new(arguments.json);
+    let mut series = Series::default();
+    let (now_ns, totals) = run.totals();
+    series.look(now_ns, totals);
+    while !run.wait(LOOK) {
+        let (now_ns, totals) = run.totals();
+        if let Some(stretch) = series.look(now_ns, totals) {
+            progress.tell(stretch);
+        }
+    }
+    let (now_ns, totals) = run.totals();
+    series.look(now_ns, totals);
+    progress.end();
+    let outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let urls = arguments.urls.iter().map(|weighted| weighted.url.to_string()).collect();
+    let report = Report::new(plan, urls, command(), outcome, series);
+    Ok((report, interrupts.try_recv().is_ok()))
+}
+
+/// A run in which no request was answered says nothing but why.
+fn nothing_measured(report: &Report) -> Result<(), Failure> {
+    let outcome = &report.outcome;
+    let nothing =
+        outcome.totals.finished == 0 && outcome.totals.warm_up == 0 && outcome.totals.connected == 0;
+    match outcome.errors.iter().next() {
+        Some(error) if nothing => {
+            Err(Failure::CouldNotRun(format!("{}: {} ({})", report.plan.server, error.cause, error.phase)))
+        }
+        _ => Ok(()),
+    }
+}
+
+// ---- flags into a plan ----
+
+/// A URL and how often it is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Weighted {
+    weight: u32,
+    url: Url,
+}
+
+impl std::str::FromStr for Weighted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let weighted = text.split_once('@').and_then(|(digits, url)| {
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| digits.parse::<u32>().ok()).flatten().map(|weight| (weight, url))
+        });
+        match weighted {
+            Some((0, _)) => Err(format!("`{text}`: a weight is 1 or more")),
+            Some((weight, url)) => Ok(Self { weight, url: url.parse()? }),
+            None => Ok(Self { weight: 1, url: text.parse()? }),
+        }
+    }
+}
+
+/// How many threads: a number, and nothing that another tool means by `-t`.
+pub(crate) fn threads(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) if text.ends_with(['s', 'm', 'h']) => {
+            Err(format!("-t is the number of threads; a time is -d {text}"))
+        }
+        Ok(0) | Err(_) => Err("expected a number, 1 or more".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// Statuses that are expected, as ranges. (A type of its own: of a `Vec` the arguments' table would want one a flag.)
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Statuses(Vec<RangeInclusive<u16>>);
+
+/// `200`, `2xx`, `200-299`, joined by commas.
+pub(crate) fn statuses(text: &str) -> Result<Statuses, String> {
+    let wrong = || format!("`{text}`: expected statuses such as 200, 2xx or 200-399, joined by commas");
+    let status = |text: &str| text.parse::<u16>().ok().filter(|status| (100..=999).contains(status));
+    let one = |part: &str| {
+        if let Some((first, last)) = part.split_once('-') {
+            return Some(status(first)?..=status(last)?).filter(|range| !range.is_empty());
+        }
+        if let Some(class) = part.strip_suffix("xx") {
+            let class = class.parse::<u16>().ok().filter(|class| (1..=9).contains(class))?;
+            return Some(class * 100..=class * 100 + 99);
+        }
+        status(part).map(|status| status..=status)
+    };
+    text.split(',').map(|part| one(part.trim()).ok_or_else(wrong)).collect::<Result<_, _>>().map(Statuses)
+}
+
+/// What is not counted: a time, or a number of requests.
+pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
+    match text.parse::<u64>() {
+        Ok(count) => Ok(WarmUp::Count(count)),
+        Err(_) => Ok(WarmUp::For(text.parse::<Period>()?.duration())),
+    }
+}
+
+fn plan(arguments: &Load) -> Result<Plan, Failure> {
+    let usage = |text: String| Failure::Usage(text);
+    let [first, others @ ..] = &arguments.urls[..] else { return Err(usage("where to?".into())) };
+    if let Some(other) = others.iter().find(|other| !other.url.same_server(&first.url)) {
+        let text = format!(
+            "{} and {} are two servers; a run has one, so that its figures are about it",
+            first.url, other.url
+        );
+        return Err(usage(text));
+    }
+    let limit = arguments.per_conn.map(|limit| u64::from(limit.get()));
+    let requests_per_connection = if arguments.no_keepalive { Some(1) } else { limit };
+    let pace = match &arguments.rate {
+        None => Pace::Closed,
+        Some(rate) => Pace::Open(rate.clone(), arguments.arrivals.into()),
+    };
+    if arguments.pipeline > 1 && pace != Pace::Closed {
+        let text = "--pipeline has no meaning with a rate: requests begin when they are due, not when a \
+                    connection has room";
+        return Err(usage(text.into()));
+    }
+    let backend = match arguments.backend {
+        Some(OrAuto::Set(backend)) => backend,
+        Some(OrAuto::Auto) | None => {
+            Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
+        }
+    };
+    let mix = mix(arguments)?;
+    let base = Plan::new(server(&first.url)?, mix);
+    let timed = arguments.duration.map(|period| Stop::After(period.duration()));
+    let counted = arguments.requests.map(|count| Stop::Count(count.get()));
+    let mut plan = Plan {
+        connections: arguments.connections.get(),
+        threads: arguments.threads,
+        pipeline: arguments.pipeline,
+        requests_per_connection,
+        timeout: arguments.timeout.duration(),
+        drain: arguments.timeout.duration(),
+        warm_up: arguments.warm_up,
+        pace,
+        backend,
+        seed: arguments.seed,
+        ..base
+    };
+    plan.stop = counted.or(timed).or_else(|| duration_of_rate(&plan)).unwrap_or(plan.stop);
+    if let Some(Statuses(expected)) = &arguments.expect_status {
+        plan.expected = expected.clone();
+    }
+    if let Stop::Count(count) = plan.stop {
+        plan.connections = plan.connections.min(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+    if u32::from(plan.threads) > plan.connections {
+        return Err(usage(format!("{} threads have less than a connection each", plan.threads)));
+    }
+    Ok(plan)
+}
+
+/// A ramp or steps end by themselves.
+fn duration_of_rate(plan: &Plan) -> Option<Stop> {
+    match &plan.pace {
+        Pace::Open(rate, _) => rate.duration().map(Stop::After),
+        Pace::Closed => None,
+    }
+}
+
+fn mix(arguments: &Load) -> Result<Mix, Failure> {
+    let body = arguments.body.as_deref().map(body).transpose()?;
+    let method = arguments.method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
+    let fields = arguments.header.iter().map(|field| match field.split_once(':') {
+        Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
+        None => Err(Failure::Usage(format!("`{field}` is no field; expected 'Name: value'"))),
+    });
+    let fields: Vec<_> = fields.collect::<Result<_, _>>()?;
+    let style = Style { http10: arguments.http10, closing: arguments.no_keepalive };
+    let messages = arguments.urls.iter().map(|Weighted { weight, url }| {
+        Message::new(method, &url.authority(), url.target(), &fields, body.as_deref(), style)
+            .map(|message| (message, *weight))
+            .map_err(|error| Failure::Usage(error.to_string()))
+    });
+    let messages = messages.collect::<Result<Vec<_>, _>>()?;
+    Mix::new(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))
+}
+
+/// What `--body` says: the text itself, `@FILE`, or `-` for the standard input.
+fn body(text: &str) -> Result<Vec<u8>, Failure> {
+    let failed = |error: io::Error| Failure::CouldNotRun(format!("the body ({text}): {error}"));
+    let mut content = Vec::new();
+    match text.strip_prefix('@') {
+        Some(path) => {
+            let file = std::fs::File::open(path).map_err(failed)?;
+            file.take(BODY_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
+        }
+        None if text == "-" => {
+            io::stdin().lock().take(BODY_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
+        }
+        None => content.extend_from_slice(text.as_bytes()),
+    }
+    if content.len() as u64 > BODY_BYTES_MAX {
+        return Err(Failure::Usage(format!("the body ({text}) is longer than 64 MiB")));
+    }
+    Ok(content)
+}
+
+/// The address that is asked: of several, the first at which somebody listens.
+fn server(url: &Url) -> Result<SocketAddr, Failure> {
+    let addresses = url.addresses().map_err(|error| Failure::CouldNotRun(format!("{url}: {error}")))?;
+    match addresses[..] {
+        [only] => Ok(only),
+        _ => {
+            let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, PROBE).is_ok();
+            let found = addresses.iter().find(listens).copied();
+            found
+                .ok_or_else(|| Failure::CouldNotRun(format!("{url}: nobody listens at any of its addresses")))
+        }
+    }
+}
+
+/// The command line, to be typed again.
+fn command() -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_./:=@%+,".contains(char);
+    let words = std::env::args().skip(1).map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    std::iter::once("encke".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+// ---- progress ----
+
+/// Lines of progress on standard error: on a terminal one that is written over, elsewhere one now and then.
+struct Progress {
+    terminal: bool,
+    silent: bool,
+    looks: usize,
+}
+
+impl Progress {
+    fn new(silent: bool) -> Self {
+        Self { terminal: io::stderr().is_terminal(), silent, looks: 0 }
+    }
+
+    fn tell(&mut self, stretch: &Stretch) {
+        self.looks += 1;
+        if self.silent || !self.terminal && !self.looks.is_multiple_of(LOOKS_PER_LINE) {
+            return;
+        }
+        let rate = words::number(stretch.finished as f64 / stretch.seconds);
+        let [p50, p99] =
+            [stretch.p50_ns, stretch.p99_ns].map(|ns| ns.map_or_else(|| "–".into(), words::time));
+        let at = stretch.at_s;
+        let failed = words::count(stretch.failed);
+        let line = format!("{at:.0} s: {rate} a second, p50 {p50}, p99 {p99}, {failed} failed");
+        let (begin, end) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let mut error = io::stderr().lock();
+        let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());
+    }
+
+    fn end(&self) {
+        if self.terminal && !self.silent && self.looks > 0 {
+            let _nobody_listens = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_may_have_a_weight() {
+        let weighted: Weighted = "3@http://h/a".parse().expect("a weight and a URL");
+        assert_eq!((weighted.weight, weighted.url.to_string().as_str()), (3, "http://h/a"));
+        assert_eq!("http://h/a".parse::<Weighted>().expect("a URL").weight, 1);
+        assert_eq!("http://h/a@b".parse::<Weighted>().expect("a URL").weight, 1);
+        assert!("0@http://h/".parse::<Weighted>().is_err_and(|error| error.contains("1 or more")));
+    }
+
+    #[test]
+    fn expected_statuses_are_numbers_classes_and_ranges() {
+        let expected = Statuses(vec![200..=200, 300..=399, 404..=410]);
+        assert_eq!(statuses("200,3xx, 404-410"), Ok(expected));
+        for text in ["", "20", "2x", "0xx", "300-200", "200;201"] {
+            assert!(statuses(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_another_tool_means_by_t_is_told() {
+        assert_eq!(threads("4"), Ok(4));
+        assert!(threads("10s").is_err_and(|error| error.contains("-d 10s")));
+        assert!(threads("0").is_err());
+    }
+
+    #[test]
+    fn warm_up_is_a_time_or_a_number() {
+        assert_eq!(warm_up("500"), Ok(WarmUp::Count(500)));
+        assert_eq!(warm_up("2s"), Ok(WarmUp::For(Duration::from_secs(2))));
+        assert!(warm_up("two").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! `encke load` against `encke serve`: counts, output, exit status.
+
+mod running;
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use encke_io::host::Signal;
+use running::{Folder, Running, encke, text};
+
+fn load(arguments: &[&str]) -> Output {
+    encke().arg("load").args(arguments).output().expect("the program starts")
+}
+
+/// A server of a small site that logs what it serves to a file.
+fn server(name: &str) -> (Folder, Running) {
+    let folder = Folder::new(name);
+    folder.write("public/index.html", "hello");
+    let log = folder.path("access.log");
+    let public = folder.path("public");
+    let file =
+        folder.write("encke.toml", &format!("[log]\naccess = \"{log}\"\n[[site]]\nroot = \"{public}\"\n"));
+    let server = Running::start(&["-c", &file]);
+    (folder, server)
+}
+
+#[test]
+fn a_fixed_number_agrees_with_the_servers_log() {
+    let (folder, server) = server("load-count");
+    let url = format!("http://{}/", server.site);
+    let mut sent = 0;
+    for (flags, count) in [
+        (&["-n", "2000", "-c", "20"][..], 2_000),
+        (&["-n", "1500", "-c", "10", "-t", "2", "--no-keepalive"][..], 1_500),
+        (&["-n", "2000", "-c", "4", "--pipeline", "8"][..], 2_000),
+        (&["-n", "500", "-X", "HEAD", "--per-conn", "7"][..], 500),
+        (&["-n", "300", "--http10", "--backend", "poll"][..], 300),
+        (&["-n", "400", "-r", "4k"][..], 400),
+    ] {
+        let output = load(&[flags, &["--json", &url]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)));
+        assert_eq!(json["schema"], 1);
+        assert_eq!(
+            (&json["requests"]["begun"], &json["requests"]["finished"]),
+            (&count.into(), &count.into())
+        );
+        assert_eq!(json["statuses"]["2xx"], count, "{flags:?}");
+        sent += count;
+    }
+    // It writes all of its log before it ends.
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let lines = folder.read("access.log").lines().count();
+    assert_eq!(lines, sent, "the log has a line for each request");
+}
+
+#[test]
+fn the_summary_says_what_was_done_and_what_came_of_it() {
+    let (_folder, server) = server("load-summary");
+    let url = format!("http://{}/gone", server.site);
+    let output = load(&["-n", "100", "-c", "5", &url]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    for part in [
+        "Closed loop; 5 connections",
+        "100 finished",
+        "100 wrong",
+        "4xx 100",
+        "p99.99",
+        "service time",
+        &format!("Again: encke load -n 100 -c 5 {url}"),
+    ] {
+        assert!(said.contains(part), "no `{part}`:\n{said}");
+    }
+    assert!(said.lines().count() <= 24, "{said}");
+}
+
+#[test]
+fn the_exit_status_is_for_scripts() {
+    let (_folder, server) = server("load-status");
+    let url = format!("http://{}/", server.site);
+    let held = load(&["-n", "200", "-c", "2", "--slo", "errors<=0%,p99<10s,rate>1", &url]);
+    assert_eq!(held.status.code(), Some(0), "{}", text(&held.stderr));
+    let missed = load(&["-n", "200", "-c", "2", "--slo", "p50<1ns", &url]);
+    assert_eq!(missed.status.code(), Some(3), "{}", text(&missed.stdout));
+    assert!(text(&missed.stderr).contains("missed: p50<1ns (it was "), "{}", text(&missed.stderr));
+
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = format!("http://{}/", free.local_addr().expect("bound"));
+    drop(free);
+    let refused = load(&["-n", "3", &nobody]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("refused"), "{}", text(&refused.stderr));
+}
