@@ -64,6 +64,7 @@ test('a WebSocket goes by a stream of the connection that is there', async () =>
     const { url, browser, count } = await stack.secure();
     const { page } = await visit(await browser.newContext(), `${url}comet.svg`);
     const before = await count('encke_tls_handshakes_total');
+    assert.ok(before > 0);
     await listen(page, 'socket', { transport: 'ws' });
     assert.equal(await opened(page), 'ws');
     await say(page, 'socket', 'through a stream');
