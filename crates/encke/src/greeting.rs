@@ -14,6 +14,7 @@
 //! ```
 
 use std::fs;
+use std::path::Path;
 
 use encke_io::Address;
 use encke_server::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
@@ -46,7 +47,9 @@ pub(crate) fn text(service: &Service, settings: &Settings, authority: Option<&Lo
     if settings.push.enabled
         && let Some(address) = service.addresses().first()
     {
-        let [publish, read] = push(address, service.is_secure(address), &settings.push);
+        let secure = service.is_secure(address);
+        let trusted = authority.filter(|_| secure).map(|authority| authority.certificate.as_path());
+        let [publish, read] = push(address, secure, trusted, &settings.push);
         line("publish", publish);
         line("read", read);
         line("rights", rights(settings, &service.addresses()));
@@ -90,20 +93,21 @@ fn trust(authority: &LocalAuthority, address: Option<&Address>) -> Vec<(&'static
         (
             "",
             format!(
-                "Debian     sudo cp {file} /usr/local/share/ca-certificates/encke.crt && sudo \
+                "Debian     sudo install -m 644 {file} /usr/local/share/ca-certificates/encke.crt && sudo \
                  update-ca-certificates"
             ),
         ),
     ]
 }
 
-/// How a message is published there, and how it is read.
-fn push(address: &Address, secure: bool, settings: &PushSettings) -> [String; 2] {
+/// How a message is published there, and how it is read. `trusted` is an authority that programs have to be told of.
+fn push(address: &Address, secure: bool, trusted: Option<&Path>, settings: &PushSettings) -> [String; 2] {
     let path = format!("{}news", settings.prefix.trim_start_matches('/'));
-    let publish = format!("curl -d hi {}", of_curl(address, secure, &path));
+    let by = trusted.map(|file| format!("--cacert {} ", file.display())).unwrap_or_default();
+    let publish = format!("curl {by}-d hi {}", of_curl(address, secure, &path));
     let url = bare_url(address, secure, &path);
     let read = match address {
-        Address::Inet(_) => format!("{url} in a browser, or: encke sub {url}"),
+        Address::Inet(_) => format!("{url} in a browser, or: encke sub {by}{url}"),
         Address::Unix(_) => {
             format!("curl -N -H 'Accept: text/event-stream' {}", of_curl(address, secure, &path))
         }
@@ -185,12 +189,16 @@ mod tests {
     #[test]
     fn push_is_told_as_it_is_typed() {
         let settings = PushSettings::default();
-        let [publish, read] = push(&at("0.0.0.0:80"), false, &settings);
+        let [publish, read] = push(&at("0.0.0.0:80"), false, None, &settings);
         assert_eq!(publish, "curl -d hi http://localhost:80/push/news");
         let url = "http://localhost:80/push/news";
         assert_eq!(read, format!("{url} in a browser, or: encke sub {url}"));
+        let [publish, read] = push(&at("127.0.0.1:443"), true, Some(Path::new("ca.pem")), &settings);
+        let url = "https://127.0.0.1:443/push/news";
+        assert_eq!(publish, format!("curl --cacert ca.pem -d hi {url}"));
+        assert_eq!(read, format!("{url} in a browser, or: encke sub --cacert ca.pem {url}"));
         let live = PushSettings { prefix: "/live/".into(), ..settings };
-        let [publish, read] = push(&Address::Unix("/s".into()), false, &live);
+        let [publish, read] = push(&Address::Unix("/s".into()), false, None, &live);
         assert_eq!(publish, "curl -d hi --unix-socket /s http://localhost/live/news");
         let curl = "curl -N -H 'Accept: text/event-stream' --unix-socket /s http://localhost/live/news";
         assert_eq!(read, curl);

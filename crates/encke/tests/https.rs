@@ -49,7 +49,7 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
         let mut command = encke();
         command.env("XDG_STATE_HOME", folder.path("state"));
         command.args(["serve", "-l", "127.0.0.1:0", "-l", &format!("unix:{}", folder.path("socket"))]);
-        command.args(["--admin", "127.0.0.1:0", "--tls-self-signed", &folder.path("public")]);
+        command.args(["--admin", "127.0.0.1:0", "--tls-self-signed", "--open", &folder.path("public")]);
         Running::start_command(&mut command)
     };
     let authority = folder.path("state/encke/authority/authority.pem");
@@ -70,6 +70,13 @@ fn an_authority_of_its_own_is_made_once_and_trusted_from_then_on() {
         let here = format!("{machine}:{port}:127.0.0.1");
         assert_eq!(page(&authority, &format!("https://{machine}:{port}/"), &["--resolve", &here]), "hello");
     }
+    // What is said to be typed works as it is said.
+    let publish =
+        first.greeting.lines().find_map(|line| line.strip_prefix("  publish  ")).expect("it is told");
+    let words: Vec<&str> = publish.split(' ').collect();
+    let published = Command::new(words[0]).args(&words[1..]).args(["-sS", "-w", "%{http_code}"]).output();
+    let published = published.expect("curl is installed");
+    assert!(text(&published.stdout).ends_with("201"), "{publish}: {published:?}");
     // Nobody else believes it, and it may not speak for others.
     let system =
         curl("/etc/ssl/certs/ca-certificates.crt", &format!("https://localhost:{port}/"), &["--ipv4"]);
