@@ -282,29 +282,9 @@ impl Core {
                 self.answer_in_call(token, &request, asked, intake, reply, Some(handler));
             }
             Some(Ok(Outcome::Later)) if !dropped => {
-                let entry = self.begin_entry(&request);
-                let record = self.records.insert(Record {
-                    token,
-                    generation: key.generation,
-                    stream_id: stream,
-                    handler,
-                    asked,
-                    intake,
-                    end_told: false,
-                    body_seen: 0,
-                    rate_left_ns: self.policy.rate_window_ns,
-                    rate_seen: 0,
-                    answered: false,
-                    reply: None,
-                    stream: None,
-                    entry,
-                    sent_bytes: 0,
-                    started_ns: self.now.mono_ns,
-                });
+                let record = self.remember(token, &request, asked, intake, handler);
                 debug_assert_eq!(record, key.slot);
-                let conn = &mut self.conns[token.index as usize];
-                conn.record = record;
-                conn.deadline_ns = u64::MAX;
+                self.conns[token.index as usize].deadline_ns = u64::MAX;
             }
             Some(Ok(Outcome::Upgrade(upgrade))) => {
                 if intake.is_done() {
@@ -374,12 +354,25 @@ impl Core {
             self.next_request(token);
             return;
         }
+        let record = self.remember(token, request, asked, intake, handler.unwrap_or(u16::MAX));
+        self.answer_record(token, record, reply);
+    }
+
+    /// Remembers a request that outlives the call of its handler; returns where.
+    fn remember(
+        &mut self,
+        token: Token,
+        request: &Request<'_>,
+        asked: Asked,
+        intake: Intake,
+        handler: u16,
+    ) -> u32 {
         let entry = self.begin_entry(request);
-        let record = self.records.insert(Record {
+        let place = self.records.insert(Record {
             token,
             generation: self.generation,
             stream_id: self.http2.stream_id(token),
-            handler: handler.unwrap_or(u16::MAX),
+            handler,
             asked,
             intake,
             end_told: false,
@@ -393,8 +386,8 @@ impl Core {
             sent_bytes: 0,
             started_ns: self.now.mono_ns,
         });
-        self.conns[token.index as usize].record = record;
-        self.answer_record(token, record, reply);
+        self.conns[token.index as usize].record = place;
+        place
     }
 
     /// Puts down the answer of an open exchange.
