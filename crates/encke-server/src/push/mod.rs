@@ -57,6 +57,9 @@ const EVENT_BYTES_MAX: usize = 128;
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 255;
 
+/// By this name it is counted that bodies of others took all the memory that there is for them.
+const CROWDED: &str = "push_incoming";
+
 /// The client library, at `/encke.js`: made from `client/` and kept in the repository as it is served.
 const CLIENT: &str = include_str!("../../../../client/dist/encke.js");
 /// Where it is.
@@ -102,6 +105,7 @@ impl Mount for Push {
             plan: Arc::clone(&self.0),
             desk,
             bodies: HashMap::new(),
+            incoming_bytes: 0,
             tokens: TokenCache::default(),
             inquiries: HashMap::new(),
             jobs: HashMap::new(),
@@ -112,8 +116,10 @@ impl Mount for Push {
 struct Pusher {
     plan: Arc<PushPlan>,
     desk: Desk,
-    /// Bodies on their way: at most one a connection, each at most a message's bytes.
+    /// Bodies on their way: at most one a connection or stream, each at most a message's bytes.
     bodies: HashMap<ExchangeKey, Incoming>,
+    /// The memory that they take: not more than `push.incoming`, but for a single one.
+    incoming_bytes: usize,
     tokens: TokenCache,
     /// What the application is being asked, by question: at most as many as the pool takes jobs.
     inquiries: HashMap<Digest, Inquiry>,
@@ -198,6 +204,7 @@ impl Handler for Pusher {
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(mut incoming) = self.bodies.remove(&key) else { return };
+        self.incoming_bytes -= incoming.bytes.capacity();
         match piece {
             Piece::Data(data) if incoming.bytes.len() + data.len() > incoming.most => {
                 let text = format!("a message may have {} bytes (push.message_bytes)", incoming.most);
@@ -205,6 +212,12 @@ impl Handler for Pusher {
             }
             Piece::Data(data) => {
                 incoming.bytes.extend_from_slice(data);
+                let bytes = self.incoming_bytes + incoming.bytes.capacity();
+                if bytes > self.plan.incoming_bytes && self.incoming_bytes > 0 {
+                    self.desk.metrics().refused(CROWDED);
+                    return incoming.exchange.answer(crowded().and_close());
+                }
+                self.incoming_bytes = bytes;
                 incoming.exchange.read_more();
                 self.bodies.insert(key, incoming);
             }
@@ -519,6 +532,12 @@ fn preflight(share: &Share) -> Reply {
 /// Too many messages came from one address.
 fn hold_up(too_fast: TooFast) -> Reply {
     refusal(429, too_fast.to_string()).with("Retry-After", too_fast.retry_after_s().to_string())
+}
+
+/// Bodies of others take all the memory that there is for them.
+fn crowded() -> Reply {
+    let text = "too many messages are on their way in at once (push.incoming); come back in a moment";
+    refusal(503, text.into()).with("Retry-After", "1")
 }
 
 /// The application did not say.

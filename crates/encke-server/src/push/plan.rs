@@ -23,6 +23,8 @@ pub(crate) struct PushPlan {
     pub(crate) epoch: Epoch,
     /// Where messages are stored, if they are.
     pub(crate) archive: Option<Arc<Archive>>,
+    /// What bodies of publishes that are not whole may take, a worker.
+    pub(crate) incoming_bytes: usize,
     /// Silence after which a stream says that it is alive.
     pub(crate) heartbeat_ns: u64,
     /// When a client that was sent away comes back: half of this more or less.
@@ -54,6 +56,7 @@ impl PushPlan {
             rights: Rights::new(auth, &push.origins, openness).map_err(io::Error::other)?,
             epoch: archive::new_epoch()?,
             archive: None,
+            incoming_bytes: usize::try_from(push.incoming.bytes()).unwrap_or(usize::MAX),
             heartbeat_ns: push.heartbeat.nanoseconds(),
             retry_ms: push.retry.nanoseconds() / 1_000_000,
             compress: push.compress,

@@ -22,6 +22,9 @@ pub struct PushSettings {
     pub memory: super::OrAuto<ByteSize>,
     /// The largest message. More is a 413.
     pub message_bytes: ByteSize,
+    /// What messages on their way in, not whole yet, may take in each worker. A further one is a 503; a single one is
+    /// always taken.
+    pub incoming: ByteSize,
     /// Channels that may exist at a time. One more is a 503.
     pub channels: u32,
     /// Channels that one stream may have.
@@ -61,6 +64,7 @@ impl Default for PushSettings {
             prefix: "/push/".into(),
             memory: super::OrAuto::Auto,
             message_bytes: ByteSize::of(rules.message_bytes as u64),
+            incoming: ByteSize::of(64 << 20),
             channels: rules.channels as u32,
             channels_per_stream: rules.channels_per_stream as u16,
             heartbeat: Period::seconds(25),

@@ -18,6 +18,7 @@ on_every_stand! {
     an_id_of_another_life_is_a_gap,
     several_channels_come_on_one_stream_in_one_order,
     what_is_wrong_with_a_publish_is_said,
+    bodies_on_their_way_take_no_more_memory_than_they_may,
     a_repeated_publish_is_published_once,
     envelopes_are_published_in_order,
     a_poll_waits_and_is_answered_with_nothing,
@@ -394,6 +395,33 @@ fn what_is_wrong_with_a_publish_is_said(on: Stand) {
     let answer = rig.client().ask("PATCH /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(answer.status, 405);
     assert!(answer.field("Allow").is_some_and(|allow| allow.contains("POST")), "{answer:?}");
+}
+
+fn bodies_on_their_way_take_no_more_memory_than_they_may(on: Stand) {
+    let rig =
+        with(on, PushSettings { incoming: "64KiB".parse().expect("a size"), ..PushSettings::default() });
+    let (first, last) = ([b'x'; 30 << 10], [b'y'; 1 << 10]);
+    let head = format!("POST /push/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 31 << 10);
+    // Three of nine have met the same worker, and two of three fit.
+    let mut clients: Vec<Client> = (0..9).map(|_| rig.client()).collect();
+    for client in &mut clients {
+        client.send(&head);
+        client.send(first);
+    }
+    rig.wait(|| rig.count_of("encke_http_refusals_total", "push_incoming") > 0, "somebody is refused");
+    let mut statuses = Vec::new();
+    for client in &mut clients {
+        // Who is refused may not be listened to any more.
+        drop(client.try_send(last));
+        let answer = client.answer();
+        statuses.push(answer.status);
+        if answer.status == 503 {
+            assert_eq!((answer.field("Retry-After"), answer.field("Connection")), (Some("1"), Some("close")));
+        }
+    }
+    assert!(statuses.iter().all(|status| [201, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&201) && statuses.contains(&503), "{statuses:?}");
+    assert_eq!(publish(&rig, "a", &"z".repeat(100_000)).status, 201, "what was taken is given back");
 }
 
 fn a_repeated_publish_is_published_once(on: Stand) {
