@@ -252,11 +252,12 @@ impl Core {
             awaits_continue: head.expects_continue(),
         };
         conn.phase = Phase::Open;
+        let (peer, secure, sent_on) = (conn.peer, conn.has(SECURE), conn.has(TO_HTTPS));
         let policy = Rc::clone(&self.policy);
-        let asker = Asker::Peer(conn.peer, conn.has(SECURE), &policy);
+        let known = if secure { self.tls_known(token) } else { None };
+        let asker = Asker::Peer(peer, secure, known.as_ref(), &policy);
         let request = Request { head, bytes, asker, now: self.now };
         let intake = Intake::new(head.framing());
-        let sent_on = conn.has(TO_HTTPS);
         self.metrics.requests.increment();
         if let Some(reply) = self.preliminary(&request, sent_on) {
             self.answer_in_call(token, &request, asked, intake, reply, None);

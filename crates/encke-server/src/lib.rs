@@ -56,4 +56,4 @@ pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use server::{Door, Options, Running, Server};
 pub use service::Service;
-pub use tls::{ClientSession, Distrust, Identity, LocalAuthority, Trust};
+pub use tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};

@@ -1,6 +1,7 @@
 //! What a handler sees of a request: a view of method, path, authority and fields, never of buffers.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use encke_io::{Now, Peer};
 use encke_wire::conditional::Conditions;
@@ -11,6 +12,7 @@ use encke_wire::method::Method;
 
 use crate::conn::PackedPeer;
 use crate::policy::Policy;
+use crate::tls::TlsKnown;
 
 /// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
 #[derive(Clone, Copy)]
@@ -25,8 +27,8 @@ pub struct Request<'a> {
 /// From what a request's origin is told, once somebody asks: most handlers do not.
 #[derive(Clone, Copy)]
 pub(crate) enum Asker<'a> {
-    /// The connection's peer, whether it is encrypted, and whose word counts.
-    Peer(PackedPeer, bool, &'a Policy),
+    /// The connection's peer, whether it is encrypted, what TLS knows of it, and whose word counts.
+    Peer(PackedPeer, bool, Option<&'a Arc<TlsKnown>>, &'a Policy),
     /// Told before.
     Known(&'a Origin),
 }
@@ -41,6 +43,8 @@ pub struct Origin {
     pub client: Option<IpAddr>,
     /// The request came encrypted, to us or to a trusted proxy.
     pub secure: bool,
+    /// What TLS knows of the connection, if it is ours that speaks it.
+    pub tls: Option<Arc<TlsKnown>>,
     /// The connection itself comes from this machine (loopback address or Unix socket).
     pub local: bool,
 }
@@ -124,8 +128,18 @@ impl<'a> Request<'a> {
     /// Where it came from.
     pub fn origin(&self) -> Origin {
         match self.asker {
-            Asker::Peer(peer, secure, policy) => self.tell_origin(peer.unpack(), secure, policy),
+            Asker::Peer(peer, secure, tls, policy) => {
+                Origin { tls: tls.cloned(), ..self.tell_origin(peer.unpack(), secure, policy) }
+            }
             Asker::Known(origin) => origin.clone(),
+        }
+    }
+
+    /// What TLS knows of the connection: [`Origin::tls`], for those who want nothing else.
+    pub fn tls(&self) -> Option<&'a TlsKnown> {
+        match self.asker {
+            Asker::Peer(_, _, tls, _) => tls.map(|tls| &**tls),
+            Asker::Known(origin) => origin.tls.as_deref(),
         }
     }
 
@@ -135,7 +149,7 @@ impl<'a> Request<'a> {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
-        let mut origin = Origin { peer, client: address, secure, local };
+        let mut origin = Origin { peer, client: address, secure, tls: None, local };
         let trusted = |ip| policy.trusted_proxies.iter().any(|network| network.contains(ip));
         // Whoever reaches a Unix socket was let in by its permissions: a proxy of ours.
         let proxy = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

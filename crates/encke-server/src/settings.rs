@@ -36,7 +36,7 @@ mod secret;
 pub(crate) mod tls;
 mod written;
 
-pub use auth::{Act, AskUrl, AuthSettings, KeySettings, StaticToken};
+pub use auth::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};

@@ -108,6 +108,12 @@ impl Http2 {
         self.streams.get(among_streams(token)).map_or(0, |stream| stream.id)
     }
 
+    /// The connection that carries a stream.
+    pub(crate) fn carrier(&self, token: Token) -> Option<Token> {
+        let stream = self.streams.get(among_streams(token))?;
+        self.engines.get(stream.engine).map(|engine| engine.token)
+    }
+
     /// What of a stream's send the engine has not taken, in bytes.
     pub(crate) fn unsent(&self, token: Token) -> u64 {
         self.streams.get(among_streams(token)).map_or(0, Stream::unsent)

@@ -4,7 +4,7 @@
 //! bytes and duration come in between, so an entry keeps what stands before them and what stands behind:
 //!
 //! ```text
-//! combined   203.0.113.9 - - [21/Nov/2026:21:26:03 +0000] "GET / HTTP/1.1" │ 200 13 │ "-" "curl/8.5.0"
+//! combined   203.0.113.9 - ann [21/Nov/2026:21:26:03 +0000] "GET / HTTP/1.1" │ 200 13 │ "-" "curl/8.5.0"
 //! JSON       {"time":"…","client":"…","method":"GET",…,"user_agent":"…"    │ ,"status":200,…}
 //!                                                                         split
 //! ```
@@ -38,6 +38,20 @@ const VALUE_BYTES_MAX: usize = 4 * 1024;
 
 /// Memory that an entry keeps for its next use.
 const ENTRY_BYTES_KEPT: usize = 1024;
+
+/// What a JSON line tells of a request that was understood, and not of another.
+const NAMES_OF_REFUSED: [&str; 10] = [
+    "method",
+    "target",
+    "version",
+    "host",
+    "referer",
+    "user_agent",
+    "tls",
+    "cipher",
+    "server_name",
+    "certificate",
+];
 
 /// A query's value of these names is a secret: a client's (RFC 6750 §2.3), and the one of the admin listener.
 const MASKED_NAMES: [&[u8]; 2] = [b"access_token", b"token"];
@@ -99,11 +113,13 @@ impl Writer {
             Version::Http2 => b"HTTP/2.0",
         };
         let client = request.origin().client;
+        let tls = request.tls();
+        let user = tls.and_then(|tls| tls.client.as_ref()).map(|client| client.name.as_bytes());
         let referer = request.known(Known::Referer);
         let user_agent = request.known(Known::UserAgent);
         match format {
             LogFormat::Combined => {
-                self.put_start(request.now(), client, &mut entry.text);
+                self.put_start(request.now(), client, user, &mut entry.text);
                 entry.text.push(b'"');
                 put_escaped(&mut entry.text, request.method_text());
                 entry.text.push(b' ');
@@ -135,6 +151,11 @@ impl Writer {
                     None => put_json(&mut entry.text, "referer", None),
                 }
                 put_json(&mut entry.text, "user_agent", user_agent);
+                put_json(&mut entry.text, "tls", tls.map(|tls| tls.version.as_bytes()));
+                put_json(&mut entry.text, "cipher", tls.map(|tls| tls.cipher.as_bytes()));
+                let server_name = tls.and_then(|tls| tls.server_name.as_deref());
+                put_json(&mut entry.text, "server_name", server_name.map(str::as_bytes));
+                put_json(&mut entry.text, "certificate", user);
                 entry.split = entry.text.len();
             }
         }
@@ -149,14 +170,14 @@ impl Writer {
         };
         match format {
             LogFormat::Combined => {
-                self.put_start(now, client, &mut entry.text);
+                self.put_start(now, client, None, &mut entry.text);
                 entry.text.extend_from_slice(b"\"-\"");
                 entry.split = entry.text.len();
                 entry.text.extend_from_slice(b" \"-\" \"-\"");
             }
             LogFormat::Json => {
                 self.put_json_start(now, client, &mut entry.text);
-                for key in ["method", "target", "version", "host", "referer", "user_agent"] {
+                for key in NAMES_OF_REFUSED {
                     put_json(&mut entry.text, key, None);
                 }
                 entry.split = entry.text.len();
@@ -164,10 +185,12 @@ impl Writer {
         }
     }
 
-    fn put_start(&mut self, now: Now, client: Option<IpAddr>, text: &mut Vec<u8>) {
+    fn put_start(&mut self, now: Now, client: Option<IpAddr>, user: Option<&[u8]>, text: &mut Vec<u8>) {
         self.tell_time(now);
         put_address(text, client);
-        text.extend_from_slice(b" - - [");
+        text.extend_from_slice(b" - ");
+        put_word(text, user.unwrap_or(b"-"));
+        text.extend_from_slice(b" [");
         text.extend_from_slice(&self.combined);
         text.extend_from_slice(b"] ");
     }
@@ -288,6 +311,16 @@ fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
     text.extend_from_slice(rest);
 }
 
+/// The same, and spaces too: where readers of logs look for the next space.
+fn put_word(text: &mut Vec<u8>, value: &[u8]) {
+    for (count, word) in value.split(|&byte| byte == b' ').enumerate() {
+        if count > 0 {
+            text.extend_from_slice(b"\\x20");
+        }
+        put_escaped(text, word);
+    }
+}
+
 /// As RFC 8259 §7 has it. What is no UTF-8 becomes U+FFFD.
 fn put_json_escaped(text: &mut Vec<u8>, value: &[u8]) {
     let (value, rest) = cut(value);
@@ -314,16 +347,28 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::request::{Asker, Origin};
+    use crate::tls::{Certified, TlsKnown};
     use encke_wire::http1::{Head, HeadLimits};
 
     const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
 
     fn line(format: LogFormat, head: &[u8], finish: impl FnOnce(&mut Entry) -> (u64, u64)) -> String {
+        line_by(format, head, None, finish)
+    }
+
+    fn line_by(
+        format: LogFormat,
+        head: &[u8],
+        tls: Option<Arc<TlsKnown>>,
+        finish: impl FnOnce(&mut Entry) -> (u64, u64),
+    ) -> String {
         let mut parsed = Head::new();
         parsed.feed(head, &HeadLimits::default());
         let client = Some("203.0.113.9".parse().expect("an address"));
-        let origin = Origin { peer: Peer::Local, client, secure: false, local: false };
+        let origin = Origin { peer: Peer::Local, client, secure: false, tls, local: false };
         let request = Request { head: &parsed, bytes: head, asker: Asker::Known(&origin), now: NOW };
         let mut writer = Writer::new();
         let mut entry = Entry::default();
@@ -364,9 +409,38 @@ mod tests {
             serde_json::json!({
                 "time": "2026-11-21T21:26:03.042Z", "client": "203.0.113.9", "method": "GET", "target": "/a?b=c",
                 "version": "HTTP/1.1", "host": "h:80", "referer": null, "user_agent": "é \u{fffd}\"\\x",
+                "tls": null, "cipher": null, "server_name": null, "certificate": null,
                 "status": 200, "sent_bytes": 13, "duration_us": 1234,
             })
         );
+    }
+
+    #[test]
+    fn what_tls_knows_is_told() {
+        let client = Certified { name: "Ann \"M\" é".into(), expires_unix_s: 0 };
+        let known = TlsKnown {
+            version: "1.3",
+            cipher: "TLS_AES_256_GCM_SHA384",
+            server_name: Some("example.org".into()),
+            client: Some(client),
+        };
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let known = Some(Arc::new(known));
+        let combined = line_by(LogFormat::Combined, head, known.clone(), ok);
+        assert!(
+            combined.starts_with("203.0.113.9 - Ann\\x20\\x22M\\x22\\x20\\xC3\\xA9 [21/Nov"),
+            "{combined}"
+        );
+        let json: serde_json::Value =
+            serde_json::from_str(&line_by(LogFormat::Json, head, known, ok)).expect("JSON");
+        for (key, value) in [
+            ("tls", "1.3"),
+            ("cipher", "TLS_AES_256_GCM_SHA384"),
+            ("server_name", "example.org"),
+            ("certificate", "Ann \"M\" é"),
+        ] {
+            assert_eq!(json[key], value, "{key}");
+        }
     }
 
     #[test]
@@ -377,8 +451,8 @@ mod tests {
             (
                 LogFormat::Json,
                 "{\"time\":\"2026-11-21T21:26:03.042Z\",\"client\":\"2001:db8::1\",\"method\":null,\"target\":null,\
-                 \"version\":null,\"host\":null,\"referer\":null,\"user_agent\":null,\"status\":400,\
-                 \"sent_bytes\":0,\"duration_us\":0}\n",
+                 \"version\":null,\"host\":null,\"referer\":null,\"user_agent\":null,\"tls\":null,\"cipher\":null,\
+                 \"server_name\":null,\"certificate\":null,\"status\":400,\"sent_bytes\":0,\"duration_us\":0}\n",
             ),
         ] {
             let (mut writer, mut entry, mut out) = (Writer::new(), Entry::default(), Vec::new());

@@ -9,6 +9,7 @@
 //!    │    ├─ a JWT that a key of ours has signed ─────► Identity ┘ until it ends
 //!    │    └─ neither ─────────────────────────────────► Denial: 401; nobody, if an application is asked
 //!    └─ none
+//!         ├─ a certificate, and the server is not open ► Identity that may do what `certificates` names
 //!         ├─ the server is open to the request (`open`) ► Identity that may do everything
 //!         └─ nobody ──────────────────────────────────► Identity that may do what `anonymous` names
 //!
@@ -21,6 +22,7 @@
 //! an [`Identity`] not even that. The access log masks it in targets (`log/line.rs`), and no error repeats it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -71,6 +73,8 @@ pub(crate) struct Rights {
     anonymous: Acts,
     keys: Box<[Key]>,
     tokens: Box<[Fixed]>,
+    /// By subject.
+    certificates: HashMap<String, Grants>,
     cookie: Option<Box<str>>,
     ask: Option<AskUrl>,
     origins: Origins,
@@ -111,6 +115,8 @@ enum Credential {
     Fixed(Digest),
     /// By a token that this key has signed.
     Signed(Digest),
+    /// By the certificate of their TLS.
+    Certified,
 }
 
 /// Why somebody may not.
@@ -185,10 +191,17 @@ impl Rights {
                 Fixed::new(token).map_err(|error| format!("auth.tokens, number {}: {error}", place + 1))?;
             tokens.push(fixed);
         }
+        let mut certificates = HashMap::new();
+        for one in &auth.certificates {
+            let grants = Grants::named(|act| one.patterns(act))
+                .map_err(|error| format!("auth.certificates, {:?}: {error}", one.subject))?;
+            certificates.insert(one.subject.clone(), grants);
+        }
         let origins = Origins::new(origins).map_err(|error| format!("push.origins: {error}"))?;
-        if origins.are_all() && (auth.cookie.is_some() || auth.ask.is_some()) {
-            return Err("push.origins = [\"*\"] would let every page on the Internet use the cookies of whoever looks \
-                        at it (auth.cookie, auth.ask): name the origins"
+        if origins.are_all() && (auth.cookie.is_some() || auth.ask.is_some() || !auth.certificates.is_empty())
+        {
+            return Err("push.origins = [\"*\"] would let every page on the Internet use the cookies and certificates of \
+                        whoever looks at it (auth.cookie, auth.ask, auth.certificates): name the origins"
                 .into());
         }
         Ok(Self {
@@ -196,6 +209,7 @@ impl Rights {
             anonymous: auth.anonymous.iter().copied().collect(),
             keys: keys.into(),
             tokens: tokens.into(),
+            certificates,
             cookie: auth.cookie.as_deref().map(Into::into),
             ask: auth.ask.clone(),
             origins,
@@ -222,7 +236,10 @@ impl Rights {
         };
         // Where no token can be right, none is wrong either.
         let token = if self.takes_tokens() { self.token(request)? } else { None };
-        let Some(token) = token else { return Ok(without.clone()) };
+        let Some(token) = token else {
+            let certified = if open.is_ok() { None } else { self.certified(request) };
+            return Ok(certified.unwrap_or_else(|| without.clone()));
+        };
         let (digest, now_s) = (Digest::of(token.as_bytes()), request.now().unix_s());
         if let Some(identity) = memory.tokens.find(&digest)
             && identity.expires_unix_s.is_none_or(|end_s| now_s < end_s)
@@ -237,6 +254,25 @@ impl Rights {
             // It may be the application's own.
             Err(_) if self.ask.is_some() => Ok(without.clone()),
             Err(fault) => Err(Denial::Unauthorized(format!("the token is not taken: {fault}"))),
+        }
+    }
+
+    /// Who shows a certificate.
+    fn certified(&self, request: &Request<'_>) -> Option<Identity> {
+        let client = request.tls()?.client.as_ref()?;
+        Some(Identity(Arc::new(Somebody {
+            grants: self.grants_of(&client.name),
+            name: Some(Arc::clone(&client.name)),
+            expires_unix_s: Some(client.expires_unix_s),
+            credential: Credential::Certified,
+        })))
+    }
+
+    /// What a certificate's subject may do.
+    fn grants_of(&self, subject: &str) -> Grants {
+        match self.certificates.get(subject).or_else(|| self.certificates.get("*")) {
+            Some(grants) => grants.with_everywhere(self.anonymous),
+            None => Grants::everywhere(self.anonymous),
         }
     }
 
@@ -267,6 +303,10 @@ impl Rights {
             cookie: cookies
                 .next()
                 .map(|first| iter::once(first).chain(cookies).collect::<Vec<_>>().join(&b"; "[..]).into()),
+            certificate: request
+                .tls()
+                .and_then(|tls| tls.client.as_ref())
+                .map(|client| client.name.as_bytes().into()),
         };
         let answers = &mut cache.memory(self).answers;
         match answers.find(&question.digest()) {
@@ -290,6 +330,9 @@ impl Rights {
             Credential::Fixed(digest) => {
                 let fixed = self.tokens.iter().find(|fixed| fixed.digest == digest)?;
                 (fixed.grants.with_everywhere(self.anonymous), identity.credential)
+            }
+            Credential::Certified => {
+                (self.grants_of(identity.name.as_deref().unwrap_or_default()), identity.credential)
             }
             Credential::Signed(print) => {
                 self.keys.iter().find(|key| key.print == print)?;
@@ -381,9 +424,9 @@ impl Identity {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
     }
 
-    /// Whether a token has told who they are.
+    /// Whether a token or a certificate has told who they are.
     pub(crate) fn is_somebody(&self) -> bool {
-        matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_))
+        matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_) | Credential::Certified)
     }
 
     /// What to answer when they may not.
@@ -398,6 +441,9 @@ impl Identity {
             Credential::Nobody(shut) => {
                 Denial::Unauthorized(format!("nobody may {act} {channel} without a token: {}", shut.hint()))
             }
+            Credential::Certified => {
+                Denial::Forbidden(format!("this certificate does not allow to {act} {channel}"))
+            }
             _ => Denial::Forbidden(format!("this token does not allow to {act} {channel}")),
         }
     }
@@ -408,10 +454,12 @@ impl Identity {
         let digest = match (&self.name, self.credential) {
             (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
             (None, Credential::Fixed(digest) | Credential::Signed(digest)) => digest,
-            (None, Credential::Nobody(_) | Credential::Open) => match request.origin().client {
-                Some(address) => Digest::of(format!("address{}", household(address)).as_bytes()),
-                None => Digest::of(b"local"),
-            },
+            (None, Credential::Nobody(_) | Credential::Open | Credential::Certified) => {
+                match request.origin().client {
+                    Some(address) => Digest::of(format!("address{}", household(address)).as_bytes()),
+                    None => Digest::of(b"local"),
+                }
+            }
         };
         digest.short()
     }

@@ -31,11 +31,15 @@ pub struct AuthSettings {
     pub jwks: Option<PathBuf>,
     /// Fixed tokens, for programs that publish.
     pub tokens: Vec<StaticToken>,
+    /// Clients by their certificates, where a listener asks for them (`tls.client_ca`). A token that comes along counts
+    /// in place of the certificate.
+    pub certificates: Vec<CertificateRights>,
     /// The name of a cookie that holds a token, for pages that cannot send a header (EventSource, WebSocket).
     /// Requests of other origins than the page's own are refused, unless `push.origins` names them.
     pub cookie: Option<String>,
     /// Asks this URL of your application where no token and not `anonymous` allows it: a GET with the request's
-    /// Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`. 2xx allows, 401 and 403 deny, all else
+    /// Authorization and Cookie, `X-Encke-Action` and `X-Encke-Channel`, and who a client's certificate is for as
+    /// `X-Encke-Certificate`. 2xx allows, 401 and 403 deny, all else
     /// and no answer within 5 s is a 503. An answer is kept as long as its `Cache-Control: max-age` says.
     pub ask: Option<AskUrl>,
 }
@@ -91,6 +95,27 @@ pub struct StaticToken {
     pub manage: Vec<String>,
 }
 
+/// `[[auth.certificates]]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateRights {
+    /// Who it is for: the common name of the certificate's subject; without any, the first e-mail address, host or URI of
+    /// its subjectAltName. `"*"` is everybody with a certificate whom no other entry names.
+    pub subject: String,
+    /// Patterns of channels they may publish to.
+    #[serde(default)]
+    pub publish: Vec<String>,
+    /// Patterns of channels they may read.
+    #[serde(default)]
+    pub subscribe: Vec<String>,
+    /// Patterns of channels whose members they may see.
+    #[serde(default)]
+    pub presence: Vec<String>,
+    /// Patterns of channels whose messages they may have forgotten.
+    #[serde(default)]
+    pub manage: Vec<String>,
+}
+
 /// Where an application is asked: `http://HOST[:PORT]/PATH`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AskUrl {
@@ -116,6 +141,18 @@ impl Act {
 }
 
 impl StaticToken {
+    /// The patterns for an act.
+    pub fn patterns(&self, act: Act) -> &[String] {
+        match act {
+            Act::Publish => &self.publish,
+            Act::Subscribe => &self.subscribe,
+            Act::Presence => &self.presence,
+            Act::Manage => &self.manage,
+        }
+    }
+}
+
+impl CertificateRights {
     /// The patterns for an act.
     pub fn patterns(&self, act: Act) -> &[String] {
         match act {
@@ -224,6 +261,22 @@ impl AuthSettings {
                 if let Err(error) = rights::pattern(text) {
                     wrong(&["tokens", &place, act.name()], format!("auth.tokens: {error}"));
                 }
+            }
+        }
+        for (place, one) in self.certificates.iter().enumerate() {
+            let place = place.to_string();
+            for (act, text) in
+                Act::ALL.into_iter().flat_map(|act| one.patterns(act).iter().map(move |text| (act, text)))
+            {
+                if let Err(error) = rights::pattern(text) {
+                    wrong(&["certificates", &place, act.name()], format!("auth.certificates: {error}"));
+                }
+            }
+        }
+        for (place, one) in self.certificates.iter().enumerate() {
+            if self.certificates[..place].iter().any(|earlier| earlier.subject == one.subject) {
+                let message = format!("auth.certificates names {:?} twice", one.subject);
+                wrong(&["certificates", &place.to_string(), "subject"], message);
             }
         }
         if let Some(cookie) = &self.cookie

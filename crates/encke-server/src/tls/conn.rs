@@ -1,12 +1,15 @@
 //! What TLS does to a connection: a handshake before the first request, records in place of bytes, and an end that is
 //! told.
 
+use std::sync::Arc;
+
 use encke_io::{Peer, Token};
 use encke_wire::proxy::{self, ProxyHeader};
 
-use super::TlsFault;
+use super::{TlsFault, TlsKnown};
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, PackedPeer, Phase, SECURE, SENDING};
+use crate::conns::is_stream;
 use crate::record::Asked;
 use crate::reply::Reply;
 use crate::transport::Transport;
@@ -69,6 +72,15 @@ impl Core {
             }
         }
         self.scratch.plain = plain;
+    }
+
+    /// What is known of a connection by TLS: of a stream, by that of its carrier.
+    pub(crate) fn tls_known(&self, token: Token) -> Option<Arc<TlsKnown>> {
+        let carrier = if is_stream(token) { self.http2.carrier(token)? } else { token };
+        match &self.conns[carrier.index as usize].transport {
+            Transport::Tls(tls) => tls.known(),
+            Transport::Plain => None,
+        }
     }
 
     /// The handshake is over: requests may come.

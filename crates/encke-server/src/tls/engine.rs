@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use encke_io::{Fault, Segment};
 use rustls::server::UnbufferedServerConnection;
-use rustls::{HandshakeKind, ProtocolVersion, ServerConfig};
+use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::acme::PROOF_PROTOCOL;
 use super::records::{RECORD_BYTES, Records};
-use super::{Opened, TlsFault};
+use super::{Certified, Opened, TlsFault, TlsKnown, known};
 
 /// What is sealed for one send. 64 KiB are four records: enough to keep a socket busy that holds some 200 KiB, and the
 /// most that a client who stops reading makes us hold of sealed bytes.
@@ -42,6 +42,10 @@ pub(crate) struct Tls {
     queue: VecDeque<Segment>,
     /// Nothing is sent behind what is in the queue.
     last: bool,
+    /// The name that was asked for, until the handshake is over.
+    server_name: Option<Box<str>>,
+    /// What the handshake has brought to light.
+    known: Option<Arc<TlsKnown>>,
     /// Until when the handshake must be over, on the monotonic clock in ns.
     pub(crate) handshake_ends_ns: u64,
 }
@@ -51,7 +55,14 @@ impl Tls {
     pub(crate) fn new(config: Arc<ServerConfig>, handshake_ends_ns: u64) -> Option<Box<Self>> {
         let session = UnbufferedServerConnection::new(config).ok()?;
         let records = Records::new(session);
-        Some(Box::new(Self { records, queue: VecDeque::new(), last: false, handshake_ends_ns }))
+        Some(Box::new(Self {
+            records,
+            queue: VecDeque::new(),
+            last: false,
+            server_name: None,
+            known: None,
+            handshake_ends_ns,
+        }))
     }
 
     /// Opens what has arrived: plaintext is appended to `plain`. After a fault an alert may be in [`Tls::seal`].
@@ -59,7 +70,32 @@ impl Tls {
         if !self.is_established() && self.records.partial.is_empty() && looks_like_http(lease) {
             return Err(TlsFault::PlainHttp);
         }
-        self.records.open(lease, plain).map_err(|error| TlsFault::of(&error))
+        if self.is_established() {
+            return self.records.open(lease, plain).map_err(|error| TlsFault::of(&error));
+        }
+        let opened = self.records.open(lease, plain);
+        self.server_name = known::take_server_name().or_else(|| self.server_name.take());
+        let opened = opened.map_err(|error| TlsFault::of(&error))?;
+        if opened.established {
+            self.known = Some(Arc::new(self.knowledge()));
+        }
+        Ok(opened)
+    }
+
+    fn knowledge(&mut self) -> TlsKnown {
+        let session = &self.records.session;
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        TlsKnown {
+            version: self.description().0,
+            cipher: session.negotiated_cipher_suite().map_or("", |suite| iana_name(suite.suite())),
+            server_name: self.server_name.take(),
+            client: certificate.and_then(|certificate| Certified::of(certificate)),
+        }
+    }
+
+    /// What is known since the handshake.
+    pub(crate) fn known(&self) -> Option<Arc<TlsKnown>> {
+        self.known.clone()
     }
 
     /// Has segments sent behind what is to be sent already.
@@ -151,6 +187,16 @@ impl Tls {
     /// Keeps that until more of it has come.
     pub(crate) fn keep_partial(&mut self, bytes: Vec<u8>) {
         self.records.partial = bytes;
+    }
+}
+
+/// A cipher suite's name; rustls writes those of TLS 1.3 in its own way.
+fn iana_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or(""),
     }
 }
 

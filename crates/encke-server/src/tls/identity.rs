@@ -18,6 +18,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use super::acme::{Acme, PROOF_PROTOCOL};
+use super::known;
 use super::watch::Stamp;
 use crate::log::Civil;
 use crate::server::lock;
@@ -224,6 +225,7 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name();
+        known::note_server_name(name);
         // Who comes to see a proof speaks of nothing else (RFC 8737 §3).
         let mut protocols = hello.alpn().into_iter().flatten();
         if protocols.next() == Some(PROOF_PROTOCOL) && protocols.next().is_none() {

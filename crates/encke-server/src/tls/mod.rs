@@ -19,6 +19,7 @@ mod conn;
 mod engine;
 #[cfg(feature = "tls")]
 mod identity;
+mod known;
 #[cfg(feature = "tls")]
 mod records;
 #[cfg(feature = "tls")]
@@ -34,6 +35,7 @@ pub use authority::LocalAuthority;
 pub use client::{ClientSession, Trust};
 #[cfg(feature = "tls")]
 pub use identity::Identity;
+pub use known::{Certified, TlsKnown};
 #[cfg(not(feature = "tls"))]
 pub use without::{ClientSession, Identity, LocalAuthority, Trust};
 

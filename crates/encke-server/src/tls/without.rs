@@ -9,7 +9,7 @@ use std::time::Duration;
 use encke_io::{Fault, Segment};
 use encke_stats::Family;
 
-use super::{Distrust, Opened, TlsFault};
+use super::{Distrust, Opened, TlsFault, TlsKnown};
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::reply::Reply;
@@ -159,6 +159,10 @@ impl Tls {
     }
 
     pub(crate) fn description(&self) -> (&'static str, &'static str) {
+        match self.none {}
+    }
+
+    pub(crate) fn known(&self) -> Option<Arc<TlsKnown>> {
         match self.none {}
     }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use encke_io::Address;
 use encke_server::settings::{
-    AcmeSettings, AuthSettings, CertSettings, ClientCert, PushSettings, Settings, TlsSettings, TlsVersion,
+    AcmeSettings, AuthSettings, CertSettings, CertificateRights, ClientCert, PushSettings, Settings,
+    TlsSettings, TlsVersion,
 };
-use encke_server::{CloseReason, Door, Identity, Policy, Server, Service};
+use encke_server::{CloseReason, Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server, Service};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;
@@ -51,6 +52,7 @@ on_every_back_end! {
     clients_show_certificates_where_they_must,
     renegotiation_is_refused,
     without_a_certificate_handshakes_are_refused,
+    a_certificate_is_a_user_also_when_its_session_is_resumed,
 }
 
 /// An authority of a case's own, and what it signs.
@@ -828,6 +830,69 @@ fn without_a_certificate_handshakes_are_refused(stand: Stand) {
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     rig.wait_for_closes(CloseReason::Answered, 1);
     assert_eq!(rig.count("encke_http_requests_total"), 2);
+}
+
+fn a_certificate_is_a_user_also_when_its_session_is_resumed(stand: Stand) {
+    let authority = Authority::new();
+    let shown = authority.sign_by("client", &[], |params| {
+        params.distinguished_name.push(rcgen::DnType::CommonName, "ann");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    let mut settings = settings(authority.sign("localhost", &["localhost"]));
+    settings.client_ca = Some(authority.path("authority.pem"));
+    settings.client = ClientCert::Optional;
+    let rights = CertificateRights {
+        subject: "ann".into(),
+        publish: vec!["news".into()],
+        subscribe: Vec::new(),
+        presence: Vec::new(),
+        manage: Vec::new(),
+    };
+    let auth = AuthSettings { certificates: vec![rights], ..AuthSettings::default() };
+    let rig = serve_as(
+        stand,
+        identity(&settings),
+        |_| {},
+        |server| {
+            let server = server.push(&PushSettings::default(), &auth).expect("settings that hold");
+            server.mount("/known", known)
+        },
+    );
+    // By a loopback name this machine may do everything without a certificate.
+    let publish = "POST /push/news HTTP/1.1\r\nHost: example.org\r\nContent-Length: 2\r\n\r\nhi";
+    for version in BOTH {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .expect("a version")
+            .with_root_certificates(authority.roots());
+        let chain = vec![CertificateDer::from_pem_file(&shown.cert).expect("a certificate")];
+        let key = PrivateKeyDer::from_pem_file(&shown.key).expect("a key");
+        let config = Arc::new(builder.with_client_auth_cert(chain, key).expect("a pair"));
+        for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let mut stream = shake(&rig, &config, "localhost");
+            let (_, told) = ask(&mut stream, &get("/known"));
+            let told = String::from_utf8(told).expect("text");
+            let number = if version.version == ProtocolVersion::TLSv1_3 { "1.3" } else { "1.2" };
+            assert!(told.starts_with(number) && told.ends_with(" localhost ann"), "{told}");
+            assert_eq!(stream.conn.handshake_kind(), Some(kind));
+            let (head, _) = ask(&mut stream, publish);
+            assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
+            let elsewhere = publish.replace("news", "other");
+            assert!(ask(&mut stream, &elsewhere).0.starts_with("HTTP/1.1 403 "));
+        }
+        let mut stranger = shake(&rig, &Arc::new(authority.client(&[version])), "localhost");
+        assert!(ask(&mut stranger, publish).0.starts_with("HTTP/1.1 401 "));
+        let (_, told) = ask(&mut stranger, &get("/known"));
+        assert!(told.ends_with(b" localhost -"), "{}", String::from_utf8_lossy(&told));
+    }
+}
+
+/// Says what TLS knows.
+fn known(request: &Request<'_>, _: Exchange) -> Outcome {
+    let Some(known) = request.tls() else { return Outcome::Now(Reply::text(200, "nothing")) };
+    let client = known.client.as_ref().map_or("-", |client| &client.name);
+    let name = known.server_name.as_deref().unwrap_or("-");
+    Outcome::Now(Reply::text(200, format!("{} {} {name} {client}", known.version, known.cipher)))
 }
 
 #[test]

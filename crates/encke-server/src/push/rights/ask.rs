@@ -4,7 +4,8 @@
 //!  GET /may HTTP/1.1                        2xx          allowed  ┐ for as long as Cache-Control: max-age says,
 //!  X-Encke-Action: subscribe          ◄──   401, 403     denied   ┘ at most an hour; without it, this once
 //!  X-Encke-Channel: news/today              all else,
-//!  Authorization, Cookie: as they came      or nothing:  503, and nothing is remembered
+//!  Authorization, Cookie: as they came
+//!  X-Encke-Certificate: its subject         or nothing:  503, and nothing is remembered
 //! ```
 //! It blocks, up to [`PATIENCE`], and so belongs on the offload pool. Only the answer's head is read.
 //!
@@ -13,6 +14,7 @@
 //! once.
 
 use std::io::{self, Read as _, Write as _};
+use std::iter;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -46,6 +48,8 @@ pub(crate) struct Question {
     /// As they came with the request; a token in the query stands for an Authorization (RFC 6750 §2).
     pub(super) authorization: Option<Box<[u8]>>,
     pub(super) cookie: Option<Box<[u8]>>,
+    /// Who the client's certificate is for: printable text.
+    pub(super) certificate: Option<Box<[u8]>>,
 }
 
 /// What the application says.
@@ -132,7 +136,11 @@ impl Question {
         )
         .into_bytes();
         // A field's value that was parsed has no line ends: these cannot become other fields.
-        for (name, value) in [("Authorization", &self.authorization), ("Cookie", &self.cookie)] {
+        for (name, value) in [
+            ("Authorization", &self.authorization),
+            ("Cookie", &self.cookie),
+            ("X-Encke-Certificate", &self.certificate),
+        ] {
             if let Some(value) = value {
                 request.extend_from_slice(format!("{name}: ").as_bytes());
                 request.extend_from_slice(value);
@@ -167,7 +175,8 @@ impl Question {
     pub(crate) fn digest(&self) -> Digest {
         let channel = self.channel.as_str().as_bytes();
         let mut text = vec![self.act as u8];
-        for part in [Some(channel), self.authorization.as_deref(), self.cookie.as_deref()] {
+        let credentials = [&self.authorization, &self.cookie, &self.certificate].map(Option::as_deref);
+        for part in iter::once(Some(channel)).chain(credentials) {
             // Lengths keep apart what was apart; an absent part differs from an empty one.
             text.extend_from_slice(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
             text.extend_from_slice(part.unwrap_or_default());
@@ -207,6 +216,7 @@ mod tests {
             channel: Name::parse(b"news/today").expect("a name"),
             authorization: Some(b"Bearer abc".as_slice().into()),
             cookie: Some(b"session=1; other=2".as_slice().into()),
+            certificate: Some("Ann é".as_bytes().into()),
         }
     }
 
@@ -249,6 +259,7 @@ mod tests {
             "X-Encke-Channel: news/today",
             "Authorization: Bearer abc",
             "Cookie: session=1; other=2",
+            "X-Encke-Certificate: Ann é",
         ] {
             assert!(request.contains(&format!("\r\n{line}\r\n")), "{line} is missing in {request}");
         }

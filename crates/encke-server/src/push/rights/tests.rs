@@ -11,6 +11,7 @@ use super::*;
 use crate::request::{Asker, Origin};
 use crate::settings::Secret;
 use crate::settings::auth::KeySettings;
+use crate::tls::{Certified, TlsKnown};
 
 const NOW_S: u64 = 1_795_300_000;
 const LOCAL: &str = "127.0.0.1:50000";
@@ -24,6 +25,7 @@ pub(super) struct Asked {
     fields: String,
     peer: Peer,
     secure: bool,
+    tls: Option<Arc<TlsKnown>>,
     now_s: u64,
 }
 
@@ -34,6 +36,7 @@ impl Asked {
             fields: String::new(),
             peer: Peer::Inet(LOCAL.parse().expect("an address")),
             secure: false,
+            tls: None,
             now_s: NOW_S,
         }
     }
@@ -57,6 +60,13 @@ impl Asked {
         Self { peer, ..self }
     }
 
+    /// With a certificate for somebody, which ends at [`NOW_S`] + 100.
+    fn certified(self, name: &str) -> Self {
+        let client = Certified { name: name.into(), expires_unix_s: NOW_S + 100 };
+        let known = TlsKnown { version: "1.3", cipher: "", server_name: None, client: Some(client) };
+        Self { secure: true, tls: Some(Arc::new(known)), ..self }
+    }
+
     fn bearer(self, token: &str) -> Self {
         self.field("Authorization", &format!("Bearer {token}"))
     }
@@ -74,7 +84,7 @@ impl Asked {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
-        let origin = Origin { peer: self.peer, client, secure: self.secure, local };
+        let origin = Origin { peer: self.peer, client, secure: self.secure, tls: self.tls.clone(), local };
         let now = Now { mono_ns: 0, unix_ns: self.now_s * 1_000_000_000 };
         look(&Request { head: &head, bytes: &bytes, asker: Asker::Known(&origin), now })
     }
@@ -624,4 +634,81 @@ fn what_is_wrong_with_rights_is_told_at_the_start() {
         assert!(error.contains(reason), "{error}");
     }
     assert!(Rights::new(&AuthSettings::default(), &star, Openness::Loopback).is_ok());
+}
+
+/// Ann may publish news, everybody else with a certificate may read them.
+fn with_certificates() -> AuthSettings {
+    let text = "[[certificates]]\nsubject = \"ann\"\npublish = [\"news\"]\n\
+                [[certificates]]\nsubject = \"*\"\nsubscribe = [\"news\"]\n";
+    toml::from_str(text).expect("settings")
+}
+
+#[test]
+fn a_certificate_may_what_its_subject_may() {
+    let rights = rights(&with_certificates());
+    for (subject, acts) in
+        [("ann", vec![Act::Publish]), ("ben", vec![Act::Subscribe]), ("Ann", vec![Act::Subscribe])]
+    {
+        let asked = Asked::here().from(REMOTE).certified(subject);
+        assert_eq!(asked.acts(&rights), acts, "{subject}");
+        let identity = asked.identity(&rights).expect("somebody");
+        assert_eq!(identity.name.as_deref(), Some(subject));
+        assert_eq!(identity.expires_unix_s, Some(NOW_S + 100));
+        assert!(identity.is_somebody() && !identity.publishes_as_anybody());
+        assert!(matches!(identity.denial(Act::Manage, &news()), Denial::Forbidden(_)));
+    }
+    assert_eq!(Asked::here().from(REMOTE).acts(&rights), []);
+    let without = Rights::new(&AuthSettings::default(), &[], Openness::Shut(Shut::Settings));
+    assert_eq!(Asked::here().certified("ann").acts(&without.expect("settings")), []);
+}
+
+#[test]
+fn a_token_counts_in_place_of_a_certificate() {
+    let token = StaticToken {
+        token: Secret::Text(FIXED.into()),
+        name: Some("robot".into()),
+        publish: Vec::new(),
+        subscribe: Vec::new(),
+        presence: Vec::new(),
+        manage: vec!["news".into()],
+    };
+    let rights = rights(&AuthSettings { tokens: vec![token], ..with_certificates() });
+    let asked = Asked::here().from(REMOTE).certified("ann");
+    assert_eq!(asked.clone().bearer(FIXED).acts(&rights), [Act::Manage]);
+    // A token that is worth nothing is told, and not passed over.
+    assert!(matches!(asked.bearer("abcdefabcdefabcdef").identity(&rights), Err(Denial::Unauthorized(_))));
+}
+
+#[test]
+fn a_certificate_is_looked_at_anew_after_a_reload() {
+    let before = rights(&with_certificates());
+    let identity = Asked::here().certified("ann").identity(&before).expect("somebody");
+    let after = rights(
+        &toml::from_str("[[certificates]]\nsubject = \"ann\"\nmanage = [\"news\"]").expect("settings"),
+    );
+    let renewed = after.renew(&identity).expect("somebody");
+    assert!(renewed.may(Act::Manage, &news()) && !renewed.may(Act::Publish, &news()));
+    let nothing = rights(&AuthSettings::default()).renew(&identity).expect("somebody still");
+    assert!(!nothing.may(Act::Manage, &news()));
+}
+
+#[test]
+fn pages_of_others_cannot_use_a_certificate() {
+    let rights = rights(&with_certificates());
+    let asked = Asked::here().certified("ann").field("Origin", "https://evil.example");
+    assert!(matches!(asked.identity(&rights), Err(Denial::Forbidden(_))));
+    let all = Rights::new(&with_certificates(), &["*".into()], Openness::Shut(Shut::Settings));
+    assert!(all.is_err_and(|error| error.contains("auth.certificates")));
+}
+
+#[test]
+fn certificates_are_named_once_and_their_patterns_are_looked_at() {
+    for (text, said) in [
+        ("[[certificates]]\nsubject = \"a\"\n[[certificates]]\nsubject = \"a\"", "twice"),
+        ("[[certificates]]\nsubject = \"a\"\npublish = [\"a b\"]", "no pattern of channels"),
+    ] {
+        let settings = crate::settings::Settings::parse("t", &text.replace("[[", "[[auth."));
+        let problems = settings.expect_err(text).to_string();
+        assert!(problems.contains(said), "{text}: {problems}");
+    }
 }

@@ -176,7 +176,7 @@ impl Stage {
         let mut head = Head::new();
         let progress = head.feed(&bytes, &HeadLimits::default());
         assert_eq!(progress, Progress::Done { head_bytes: bytes.len() }, "{request}");
-        let origin = Origin { peer: Peer::Local, client: None, secure: false, local: true };
+        let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
         let request = Request { head: &head, bytes: &bytes, asker: Asker::Known(&origin), now: self.now };
         let key = ExchangeKey { slot, generation: 0, stream: 0 };
         self.link.enter_call(key);

@@ -1,0 +1,122 @@
+//! What TLS has found out about a connection and whoever is at its other end, for handlers, rights and the log.
+
+#[cfg(feature = "tls")]
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// What is known of a connection by TLS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TlsKnown {
+    /// `1.3` or `1.2`.
+    pub version: &'static str,
+    /// The cipher suite, as IANA writes it: `TLS_AES_256_GCM_SHA384`.
+    pub cipher: &'static str,
+    /// The name that was asked for (SNI).
+    pub server_name: Option<Box<str>>,
+    /// Who the client is, if it has shown a certificate that says so.
+    pub client: Option<Certified>,
+}
+
+/// Somebody whom an authority that is trusted here has given a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Certified {
+    /// The one common name of its subject; without any, the first name of its subjectAltName: an e-mail address, a host,
+    /// or a URI.
+    pub name: Arc<str>,
+    /// When the certificate ends, in seconds since 1970.
+    pub expires_unix_s: u64,
+}
+
+#[cfg(feature = "tls")]
+thread_local! {
+    /// The name that the hello which this thread looks at asks for. Of a session without buffers rustls tells it to the
+    /// one who picks the certificate and to nobody else; both happen within one call of [`super::Tls::open`].
+    static ASKED_FOR: Cell<Option<Box<str>>> = const { Cell::new(None) };
+}
+
+/// Notes what name a hello asks for.
+#[cfg(feature = "tls")]
+pub(super) fn note_server_name(name: Option<&str>) {
+    ASKED_FOR.set(name.map(Into::into));
+}
+
+/// Takes the name that was noted, if a hello was looked at since the last time.
+#[cfg(feature = "tls")]
+pub(super) fn take_server_name() -> Option<Box<str>> {
+    ASKED_FOR.take()
+}
+
+/// Bytes of a name: of a common name X.520 allows 64 characters.
+#[cfg(feature = "tls")]
+const NAME_BYTES_MAX: usize = 256;
+
+#[cfg(feature = "tls")]
+impl Certified {
+    /// Who a certificate (DER) is for. `None`: it says it in no way, or in several, or by what is no printable text.
+    pub(super) fn of(certificate: &[u8]) -> Option<Self> {
+        use x509_parser::prelude::{FromDer as _, X509Certificate};
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let mut common = certificate.subject().iter_common_name();
+        let name = match (common.next(), common.next()) {
+            (Some(name), None) => name.as_str().ok()?,
+            (Some(_), Some(_)) => return None,
+            (None, _) => first_alternative(&certificate)?,
+        };
+        let printable = !name.is_empty() && !name.chars().any(char::is_control);
+        let expires_unix_s = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        (printable && name.len() <= NAME_BYTES_MAX).then(|| Self { name: name.into(), expires_unix_s })
+    }
+}
+
+#[cfg(feature = "tls")]
+fn first_alternative<'a>(certificate: &'a x509_parser::certificate::X509Certificate<'_>) -> Option<&'a str> {
+    use x509_parser::extensions::GeneralName;
+    let names = certificate.subject_alternative_name().ok()??;
+    names.value.general_names.iter().find_map(|name| match name {
+        GeneralName::RFC822Name(name) | GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
+        _ => None,
+    })
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn certified(common: &[&str], alternatives: Vec<SanType>) -> Option<String> {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for name in common {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        params.subject_alt_names = alternatives;
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let key = KeyPair::generate().expect("randomness");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Certified::of(certificate.der()).map(|certified| {
+            assert_eq!(certified.expires_unix_s, 4_102_444_800);
+            certified.name.to_string()
+        })
+    }
+
+    #[test]
+    fn a_client_is_its_common_name_or_else_its_first_alternative() {
+        let mail = || SanType::Rfc822Name("ann@example.org".try_into().expect("ASCII"));
+        let host = || SanType::DnsName("host.example.org".try_into().expect("ASCII"));
+        for (common, alternatives, name) in [
+            (&["ann"][..], vec![mail()], Some("ann")),
+            (&["Ann Müller"], vec![], Some("Ann Müller")),
+            (&[], vec![mail(), host()], Some("ann@example.org")),
+            (&[], vec![host()], Some("host.example.org")),
+            (&[], vec![], None),
+            (&[""], vec![host()], None),
+            (&["a\nb"], vec![], None),
+            (&["x".repeat(257).as_str()], vec![], None),
+        ] {
+            assert_eq!(certified(common, alternatives).as_deref(), name, "{common:?}");
+        }
+        assert_eq!(Certified::of(b"no certificate"), None);
+    }
+}
