@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, durable, machine, plot, promises, push, report, servers, timed
+from encke_bench import counts, crowds, durable, machine, plot, promises, push, report, servers, timed, tls
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, PUSH, SERVERS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
@@ -35,7 +35,7 @@ NONE = "none"
 EXAMPLES = """
   bench/run.py --quick                              three rounds, fewer servers: a tendency in three minutes
   bench/run.py --only keepalive --backends uring    one workload, one back end
-  bench/run.py --write                              everything, into bench/RESULTS.md, RESULTS-push.md and results.svg
+  bench/run.py --write                              everything, into bench/RESULTS*.md and results.svg
 """
 
 
@@ -56,11 +56,12 @@ AB = ("ab", "apache2-utils")
 H2LOAD = ("h2load", "nghttp2-client")
 VALGRIND = ("valgrind", "valgrind")
 STRACE = ("strace", "strace")
+OPENSSL = ("openssl", "openssl")
 LIBURING = ("/usr/include/liburing.h", "liburing-dev")
 
 PLAN: tuple[Measurement, ...] = (
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
-                  functools.partial(timed.measure, workload), (AB if workload.closing else WRK,))
+                  functools.partial(timed.measure, workload), (workload.tool,))
       for workload in timed.WORKLOADS),
     Measurement("instructions", "user instructions a request", counts.instructions_seconds, counts.instructions,
                 (VALGRIND, H2LOAD)),
@@ -83,6 +84,11 @@ PLAN: tuple[Measurement, ...] = (
     Measurement("push-cycle", "push: the cycle of report 001", push.cycle_seconds, push.cycle, (LIBURING,),
                 quick=False),
     Measurement("push-durable", "push: durable messages", durable.seconds_of, durable.measure, (), quick=False),
+    *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
+                  functools.partial(timed.measure, workload), (workload.tool, OPENSSL), quick=False)
+      for workload in timed.TLS_WORKLOADS),
+    Measurement("tls-memory", "TLS: memory of a connection, of a subscriber, and of HTTP/2", tls.memory_seconds,
+                tls.memory, (OPENSSL,), quick=False),
 )
 
 
@@ -114,6 +120,8 @@ def _bench(options: argparse.Namespace) -> int:
         root.mkdir()
         state.mkdir()
         servers.write_resources(root)
+        if any(entry.name in TLS for entry in plan):
+            servers.make_certificate(state)
         programs = servers.Programs(servers.build_floor(folder / "epl", "pthread"), encke)
         if comet:
             programs = replace(programs, push_floor=servers.build_floor(folder / "rawpush", "uring"), comet=comet)
@@ -168,7 +176,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
-    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg and RESULTS-push.md")
+    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md and RESULTS-tls.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -280,9 +288,10 @@ def _keep_samples(sections: list[Section]) -> None:
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    """Requests and channels have a page each, so that one can be measured without the other."""
+    """Requests, channels and TLS have a page each, so that one can be measured without the others."""
     push = [section for section in sections if section.name.startswith("push-")]
-    requests = [section for section in sections if section not in push]
+    tls_sections = [section for section in sections if section.name in TLS]
+    requests = [section for section in sections if section not in push + tls_sections]
     written = []
     if requests:
         report.write_results(BENCH / "RESULTS.md", account, requests)
@@ -292,6 +301,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if push:
         report.write_results(BENCH / "RESULTS-push.md", account, push)
         written.append("RESULTS-push.md")
+    if tls_sections:
+        report.write_results(BENCH / "RESULTS-tls.md", account, tls_sections)
+        written.append("RESULTS-tls.md")
     print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 

@@ -28,6 +28,12 @@ Non-2xx responses:      2
 Total transferred:      765000 bytes
 """
 
+H2LOAD = """finished in 1.00s, 68600.00 req/s, 3.81MB/s
+requests: 68613 total, 68650 started, 68613 done, 68600 succeeded, 13 failed, 0 errored, 0 timeout
+status codes: 68600 2xx, 0 3xx, 13 4xx, 0 5xx
+traffic: 3.81MB (4000000) total, 1.00MB (1048576) headers (space savings 90.00%), 871.00KB (891904) data
+"""
+
 STRACE_TABLE = """% time     seconds  usecs/call     calls    errors syscall
 ------ ----------- ----------- --------- --------- ----------------
  60.00    0.100000          10     10000           sendto
@@ -98,6 +104,15 @@ class WhatToolsPrint(unittest.TestCase):
         self.assertEqual((load.requests, load.bytes, load.seconds), (5000, 765000, 1.25))
         self.assertEqual((load.errors, load.busy), (5, 1.0))
 
+    def test_h2load_for_a_time(self):
+        load = generators.read_h2load(H2LOAD, 0.5)
+        self.assertEqual((load.requests, load.bytes, load.seconds), (68_600, 4_000_000, 1.0))
+        self.assertEqual((load.errors, load.busy), (13, 0.5))
+
+    def test_openssl_s_time(self):
+        load = generators.read_s_time("No CIPHER specified\nstarting\nrrr*r\n\n5 connections in 0.01s; ", 2, 1)
+        self.assertEqual((load.requests, load.seconds, load.errors, load.busy), (4, 2, 1, 0.5))
+
     def test_callgrind(self):
         self.assertEqual(counts.read_callgrind("==1== Events    : Ir\n==1== Collected : 181962\n"), 181962)
 
@@ -110,7 +125,8 @@ class WhatToolsPrint(unittest.TestCase):
 
     def test_silence_is_trouble_and_not_a_zero(self):
         for read in (counts.read_callgrind, counts.read_strace_summary, lambda text: generators.read_wrk(text, 0),
-                     lambda text: generators.read_ab(text, 0)):
+                     lambda text: generators.read_ab(text, 0), lambda text: generators.read_h2load(text, 0),
+                     lambda text: generators.read_s_time(text, 1, 0)):
             with self.assertRaises(Trouble):
                 read("")
 
@@ -293,9 +309,11 @@ class PushVerdicts(unittest.TestCase):
 
     def test_push_servers_take_part_in_push_and_the_others_do_not(self):
         for server in servers.SERVERS:
-            sections = {section for section in (*servers.PUSH, "keepalive", "memory") if server.takes_part(section)}
-            self.assertIn(sections, ({"keepalive", "memory"}, {"keepalive"}, set(servers.PUSH), {"push-cycle"}),
-                          server.name)
+            sections = {section for section in (*servers.PUSH, *servers.TLS, "keepalive", "memory")
+                        if server.takes_part(section)}
+            self.assertIn(sections, ({"keepalive", "memory"}, {"keepalive"}, set(servers.PUSH), {"push-cycle"},
+                                     set(servers.TLS)), server.name)
+            self.assertEqual(server.scheme == "https", sections == set(servers.TLS), server.name)
             if sections & set(servers.PUSH):
                 self.assertTrue(server.dialect and server.transports, server.name)
 

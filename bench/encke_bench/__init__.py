@@ -5,10 +5,11 @@
            ├─► crowds    memory of idle connections, 64 active among 18,000
            ├─► promises  no failed request, no answer held back
            ├─► push      what a message costs a receiver, what a subscriber costs
-           └─► durable   what it costs to be told that a message is stored
+           ├─► durable   what it costs to be told that a message is stored
+           └─► tls       memory of a connection by TLS (its timed workloads are in timed)
                   │
                   ├── servers     who serves, and what
-                  ├── generators  wrk, ab, h2load, and a child that holds connections
+                  ├── generators  wrk, ab, h2load, openssl, and a child that holds connections
                   ├── machine     cores, sessions, processes, what the kernel counts
                   └── figures ──► report, plot
 

@@ -110,6 +110,39 @@ def h2load(bench: Bench, run: Running, requests: int, connections: int,
         raise Trouble(f"{run.server.name}: h2load got {good[1] if good else 'no'} good answers of {requests}")
 
 
+def h2load_streams(bench: Bench, run: Running, connections: int, streams: int, seconds: int) -> Load:
+    text, cpu_seconds = _run(bench, [located("h2load", "nghttp2-client"), "-t1", f"-c{connections}", f"-m{streams}",
+                                     "-D", str(seconds), run.url], seconds)
+    return read_h2load(text, cpu_seconds)
+
+
+def read_h2load(text: str, cpu_seconds: float) -> Load:
+    took = re.search(r"^finished in ([\d.]+)(us|ms|s)", text, re.MULTILINE)
+    counts = re.search(r"(\d+) done, (\d+) succeeded, (\d+) failed", text)
+    size = re.search(r"^traffic: .*\((\d+)\) total", text, re.MULTILINE)
+    if took is None or counts is None or size is None:
+        raise Trouble(f"h2load printed no result{last_words(text)}")
+    seconds = float(took[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1}[took[2]]
+    done, succeeded, _ = (int(count) for count in counts.groups())
+    return Load(succeeded, int(size[1]), seconds, done - succeeded, cpu_seconds / seconds)
+
+
+def openssl_resumed(bench: Bench, run: Running, seconds: int) -> Load:
+    """A new connection each, resumed by a ticket; those that were not are errors."""
+    text, cpu_seconds = _run(bench, [located("openssl", "openssl"), "s_time", "-reuse", "-time", str(seconds),
+                                     "-connect", f"127.0.0.1:{run.port}", "-www", run.server.path(run.resource)], seconds)
+    return read_s_time(text, seconds, cpu_seconds)
+
+
+def read_s_time(text: str, seconds: int, cpu_seconds: float) -> Load:
+    """It draws `r` for each session that was resumed, and `t` or `*` for others."""
+    marks = re.search(r"^starting\n([rt*]*)", text, re.MULTILINE)
+    if marks is None:
+        raise Trouble(f"openssl s_time printed no result{last_words(text)}")
+    resumed = marks[1].count("r")
+    return Load(resumed, 0, seconds, len(marks[1]) - resumed, cpu_seconds / seconds)
+
+
 def _run(bench: Bench, argv: list[str], seconds: int) -> tuple[str, float]:
     """(what the generator printed, its CPU seconds)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -10,6 +10,7 @@ import http.client
 import os
 import random
 import shutil
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,9 +25,13 @@ PEERS = BENCH / "peers"
 BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
 # Of these sections none takes part that does not name them.
 PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle")
+# By TLS; the same holds for these.
+TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
 TRANSPORTS = ("sse", "poll", "ws")
 # May publish in peers/encke-push.toml, as often as it likes; others may 10 times a second.
 PUBLISHER_TOKEN = "a-token-for-the-bench"
+# In the folder of states: certificate and key.
+TLS_FOLDER = "tls"
 NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 
@@ -70,7 +75,7 @@ class Server:
     """Base of the table's entries.
 
     `peer` is the name that --servers or --backends selects it by, `only` the sections that it is for (none: all
-    but push), `variant` whether a quick run leaves it out, `callgrind` whether valgrind can run it,
+    but push and TLS), `variant` whether a quick run leaves it out, `callgrind` whether valgrind can run it,
     `connections_max` what its settings allow here; `dialect` and `transports` are how a crowd speaks to it.
     """
 
@@ -79,6 +84,7 @@ class Server:
     program = ""
     package = ""
     only: tuple[str, ...] = ()
+    scheme = "http"
     variant = False
     callgrind = True
     connections_max = DESCRIPTORS
@@ -92,7 +98,7 @@ class Server:
         return ((self.program, self.package),) if self.package else ()
 
     def takes_part(self, section: str) -> bool:
-        return section in self.only if self.only else section not in PUSH
+        return section in self.only if self.only else section not in PUSH + TLS
 
     def speaking(self, transport: str) -> "Server":
         """This server, where it must be started in another way for that transport."""
@@ -158,7 +164,8 @@ class Templated(Server):
 
     def __init__(self, name: str, program: str, package: str, template: str, arguments: list[str], *,
                  peer: str = "", only: tuple[str, ...] = (), variant: bool = False,
-                 paths: dict[str, str] | None = None, connections_max: int = DESCRIPTORS):
+                 paths: dict[str, str] | None = None, connections_max: int = DESCRIPTORS, scheme: str = "http"):
+        self.scheme = scheme
         self.name, self.peer, self.only, self.connections_max = name, peer or name, only, connections_max
         self.variant = variant
         self.program, self.package = program, package
@@ -219,6 +226,20 @@ class Encke(Server):
         return _first_line([str(programs.encke), "--version"])
 
 
+class SecureEncke(Encke):
+    """The same behind TLS. Its listener is a table of the settings file, over which a flag would win."""
+
+    scheme = "https"
+
+    def __init__(self, backend: str):
+        super().__init__(backend, settings="encke-tls.toml", only=TLS)
+
+    def command(self, place: Place) -> list[str]:
+        settings = _fill(self._settings, place)
+        return [str(place.programs.encke), "serve", "-w", "1", "--backend", self.backend, "-c", str(settings),
+                "--admin", "127.0.0.1:0", "--open"]
+
+
 SERVERS: tuple[Server, ...] = (
     Floor(),
     Templated("nginx", "nginx", "nginx", "nginx.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
@@ -234,6 +255,9 @@ SERVERS: tuple[Server, ...] = (
     Nchan("nchan", "nginx", "libnginx-mod-nchan", "nchan.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
           only=PUSH),
     *(Encke(backend, settings="encke-push.toml", only=PUSH) for backend in BACKENDS[:2]),
+    Templated("nginx", "nginx", "nginx", "nginx-tls.conf", ["-p", "@STATE@", "-e", "stderr", "-c", "@SETTINGS@"],
+              only=TLS, paths={HELLO.name: "/plain"}, scheme="https"),
+    *(SecureEncke(backend) for backend in BACKENDS[:2]),
     Encke("epoll-edge", name="encke, backlog 128", settings="encke-push.toml", only=("push-cycle",), variant=True,
           arguments=("--backlog", "128")),
 )
@@ -252,7 +276,7 @@ class Running:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}{self.server.path(self.resource)}"
+        return f"{self.server.scheme}://127.0.0.1:{self.port}{self.server.path(self.resource)}"
 
     def verify(self, root: Path, warm: int) -> None:
         """One whole answer compared with the file, then `warm` more, so that no round pays for first times."""
@@ -263,7 +287,11 @@ class Running:
             self._body()
 
     def _body(self) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        if self.server.scheme == "https":
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10,
+                                                     context=ssl._create_unverified_context())
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request("GET", self.server.path(self.resource))
             answer = connection.getresponse()
@@ -337,6 +365,19 @@ def write_resources(root: Path) -> None:
         os.utime(root / resource.name, (settled, settled))
 
 
+def make_certificate(state: Path) -> None:
+    """A certificate on P-256, as most sites have; nobody here looks at who has signed it."""
+    folder = state / TLS_FOLDER
+    folder.mkdir()
+    outcome = subprocess.run(
+        [located("openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
+        capture_output=True, text=True, check=False)
+    if outcome.returncode != 0:
+        raise Trouble(f"openssl made no certificate: {outcome.stderr.strip()[-400:]}")
+
+
 def build_floor(target: Path, library: str) -> Path:
     """Compiles the floor of that name, with the library that it needs besides C's own."""
     compiler = located("cc", "gcc")
@@ -363,7 +404,7 @@ def _fill(template: str, place: Place) -> Path:
     text = (PEERS / template).read_text()
     user = "user: root" if os.geteuid() == 0 else ""  # h2o, started by root, would go on as nobody
     for word, value in (("@PORT@", place.port), ("@ROOT@", place.root), ("@STATE@", place.state), ("@USER@", user),
-                        ("@TOKEN@", PUBLISHER_TOKEN)):
+                        ("@TOKEN@", PUBLISHER_TOKEN), ("@TLS@", place.state.parent / TLS_FOLDER)):
         text = text.replace(word, str(value))
     filled = place.state / template
     filled.write_text(text)

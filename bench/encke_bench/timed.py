@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from .figures import Bar, Section, Verdict, judge, number, paired
-from .generators import Load, ab_closing, wrk
+from .generators import Load, ab_closing, h2load_streams, openssl_resumed, wrk
 from .machine import Trouble, cpu, stolen_seconds
 from .report import Progress
 from .servers import HELLO, IMAGE, KIB, KIB16, MIB64, Bench, Encke, Resource, Running, Server
@@ -33,15 +33,36 @@ class Workload:
     bars: tuple[Bar, ...]
     pipelined: bool = False
     closing: bool = False
+    resumed: bool = False
+    streams: int = 0  # HTTP/2 with so many at a time on each connection
 
     @property
     def how(self) -> str:
+        if self.resumed:
+            return "openssl s_time -reuse: a new connection each, one after the other, by the first one's ticket"
+        if self.streams:
+            return f"h2load -t1 -c{self.connections} -m{self.streams}"
+        if self.closing and self.name.startswith("tls"):
+            return f"ab -t SECONDS -c {self.connections}: a new connection and a full handshake each, the server closes"
         if self.closing:
             return f"ab -t SECONDS -c {self.connections}, 13 bytes: HTTP/1.0, the server closes"
         depth = " with 16 requests in one write" if self.pipelined else ""
         return f"wrk -t1 -c{self.connections}{depth}, kept connections"
 
+    @property
+    def tool(self) -> tuple[str, str]:
+        """(program, Debian package)."""
+        if self.resumed:
+            return ("openssl", "openssl")
+        if self.streams:
+            return ("h2load", "nghttp2-client")
+        return ("ab", "apache2-utils") if self.closing else ("wrk", "wrk")
+
     def load(self, bench: Bench, run: Running) -> Load:
+        if self.resumed:
+            return openssl_resumed(bench, run, bench.seconds)
+        if self.streams:
+            return h2load_streams(bench, run, self.connections, self.streams, bench.seconds)
         if self.closing:
             return ab_closing(bench, run, self.connections, bench.seconds)
         return wrk(bench, run, self.connections, bench.seconds, pipelined=self.pipelined)
@@ -67,6 +88,17 @@ WORKLOADS = (
     Workload("64m", "64 MiB, c = 4", MIB64, 4, (_bar(1.05, "floor"),)),
     Workload("connect", "a new connection each, c = 64", HELLO, 64, (_bar(1.05, "floor"),), closing=True),
     Workload("pingpong", "ping-pong, 13 bytes, c = 1", HELLO, 1, (_bar(1.12, "floor"),)),
+)
+
+# No floor: nobody seals records with less than a TLS library. By CPU, as handshakes a second are what the CPU of one
+# handshake leaves room for, and a generator needs more of it than a server.
+TLS_WORKLOADS = (
+    Workload("tls-keepalive", "TLS: 13 bytes, kept connections, c = 64", HELLO, 64, (_bar(0.9, "nginx"),)),
+    Workload("tls-16k", "TLS: 16 KiB, c = 64", KIB16, 64, (_bar(1.0, "nginx"),)),
+    Workload("tls-image", "TLS: 2,397,701 bytes, c = 16", IMAGE, 16, (_bar(1.0, "nginx"),)),
+    Workload("tls-full", "TLS: a full handshake each, c = 64", HELLO, 64, (_bar(1.0, "nginx"),), closing=True),
+    Workload("tls-resumed", "TLS: a resumed session each, c = 1", HELLO, 1, (_bar(1.0, "nginx"),), resumed=True),
+    Workload("tls-h2", "TLS: HTTP/2, 13 bytes, c = 64, m = 32", HELLO, 64, (_bar(1.0, "nginx"),), streams=32),
 )
 
 COLUMNS = ["server", "CPU µs/request", "requests/s", "÷ floor [95 %]", "÷ nginx [95 %]", "p50 µs", "p99 µs",
@@ -146,7 +178,7 @@ def _sample(bench: Bench, workload: Workload, run: Running) -> Sample:
 
 def _section(bench: Bench, workload: Workload, entries: list[Entry]) -> Section:
     section = Section(workload.name, workload.title, workload.how, COLUMNS,
-                      floor_bar=next(bar.limit for bar in workload.bars if bar.against == "floor"),
+                      floor_bar=next((bar.limit for bar in workload.bars if bar.against == "floor"), None),
                       samples={e.server.name: [vars(sample) for sample in e.samples] for e in entries})
     whole = {entry.server.name: entry for entry in entries if not entry.failure}
     for entry in entries:

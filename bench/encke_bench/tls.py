@@ -1,0 +1,104 @@
+"""TLS: what a connection at rest takes, as a kept one, as a subscriber, and of HTTP/2.
+
+    fresh ─► RSS ─► N clients shake hands, ask once and rest ─► RSS
+
+Fewer than in the clear: each client is a session of OpenSSL in one thread of Python, and takes 30 KB itself.
+"""
+
+import ssl
+import socket
+from contextlib import ExitStack
+
+from .crowds import settle
+from .figures import Bar, Section, judge
+from .machine import Trouble, rss_bytes
+from .report import Progress
+from .servers import HELLO, Bench, Encke, Running
+
+CONNECTIONS = 2_000
+TIMEOUT_SECONDS = 10
+# Preface, empty SETTINGS, their acknowledgement; a request is not needed for the engine to be there.
+H2_START = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
+
+IDLE_BAR = Bar(4_200, "bytes of RSS an idle connection")
+SUBSCRIBER_BAR = Bar(4_500, "bytes of RSS a subscriber")
+
+
+def memory_seconds(bench: Bench) -> float:
+    return 12 * len(bench.servers_for("tls-memory"))
+
+
+def memory(bench: Bench, progress: Progress) -> Section:
+    section = Section("tls-memory", "TLS: memory of a connection, bytes",
+                      f"(RSS with {CONNECTIONS:,} connections at rest − RSS before) ÷ {CONNECTIONS:,}, smaps_rollup; TLS 1.3, "
+                      "each kind on a fresh process",
+                      ["server", "fresh RSS, MB", "idle after a GET", "subscriber", "HTTP/2, idle"])
+    for server in bench.servers_for("tls-memory"):
+        progress.step(f"tls-memory: {server.name}")
+        ours = isinstance(server, Encke)
+        row = [server.name]
+        try:
+            for kind, rest, bar in (("idle", _asked, IDLE_BAR), ("subscriber", _subscribed, SUBSCRIBER_BAR),
+                                    ("h2", _speaking_h2, None)):
+                if kind == "subscriber" and not ours:
+                    row.append("–")
+                    continue
+                with bench.running(server, HELLO) as run:
+                    settle(run)
+                    fresh = rss_bytes(run.pid)
+                    each = _each(run, rest, fresh, ("h2",) if kind == "h2" else ("http/1.1",))
+                if kind == "idle":
+                    row.append(f"{fresh / 1e6:.2f}")
+                row.append(f"{each:,.0f}")
+                if ours and bar:
+                    section.verdicts.append(judge(section.title, server.name, bar, round(each)))
+            section.rows.append(row)
+        except (Trouble, OSError) as trouble:
+            section.failed(server.name, trouble, (IDLE_BAR, SUBSCRIBER_BAR) if ours else ())
+            section.failed_row(row)
+    return section
+
+
+def _each(run: Running, rest, fresh: int, protocols: tuple[str, ...]) -> float:
+    context = ssl._create_unverified_context()
+    context.set_alpn_protocols(list(protocols))
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            plain = socket.create_connection(("127.0.0.1", run.port), TIMEOUT_SECONDS)
+            client = stack.enter_context(context.wrap_socket(plain, server_hostname="localhost"))
+            rest(client, run)
+        settle(run)
+        return (rss_bytes(run.pid) - fresh) / CONNECTIONS
+
+
+def _asked(client: ssl.SSLSocket, run: Running) -> None:
+    client.sendall(f"GET {run.server.path(HELLO)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    _until(client, b"Hello, World!")
+
+
+def _subscribed(client: ssl.SSLSocket, run: Running) -> None:
+    client.sendall(b"GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+    _until(client, b"id: ")
+
+
+def _speaking_h2(client: ssl.SSLSocket, run: Running) -> None:
+    if client.selected_alpn_protocol() != "h2":
+        raise Trouble(f"{run.server.name} does not speak HTTP/2")
+    client.sendall(H2_START)
+    # Its settings have come, and its acknowledgement of ours.
+    received = b""
+    while received.count(b"\0\0\0\4\1\0\0\0\0") == 0:
+        received += _some(client)
+
+
+def _until(client: ssl.SSLSocket, mark: bytes) -> None:
+    received = b""
+    while mark not in received:
+        received += _some(client)
+
+
+def _some(client: ssl.SSLSocket) -> bytes:
+    piece = client.recv(65_536)
+    if not piece:
+        raise Trouble("the server closed before its answer ended")
+    return piece
