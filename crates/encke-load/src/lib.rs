@@ -10,7 +10,7 @@
 //! ```
 //! What it promises: each request ends in exactly one counter; in an open loop a request that finds no free
 //! connection stays due, and its time runs; time is taken where things happen, not where it is convenient
-//! ([`crate::crowd::Moment`]).
+//! (`Moment` in `crowd.rs`).
 //!
 //! In scope: making load and counting what comes of it. Out of scope: arguments of a command line, and screens.
 //! It has no thread but those of a run, no async runtime, and asks no clock but the reactor's.

@@ -1,6 +1,6 @@
 //! What a run does: which requests, to whom, how many at a time, at which pace, until when.
 //!
-//! A plan is a value: `stop` × `pace` × the mix of messages. One loop ([`crate::requests`]) runs all of them, so a
+//! A plan is a value: `stop` × `pace` × the mix of messages. One loop (`requests.rs`) runs all of them, so a
 //! correction in it is a correction everywhere.
 
 use std::net::SocketAddr;

@@ -349,7 +349,6 @@ fn what_cannot_be_meant_is_a_usage_error() {
     for (arguments, said) in [
         (&["pub"][..], "CHANNEL|URL"),
         (&["pub", "a b", "hi"], "is no channel"),
-        (&["pub", "https://localhost/push/news", "hi"], "comes with TLS"),
         (&["pub", "news", "hi", "--server", "nonsense"], "is no address"),
         (&["pub", "news", "hi", "--rate", "5/s"], "give `-` as DATA"),
         (&["pub", "news", "-", "--rate", "often"], "is no rate"),
