@@ -15,7 +15,7 @@ from .machine import Trouble, rss_bytes
 from .report import Progress
 from .servers import HELLO, Bench, Encke, Running
 
-CONNECTIONS = 2_000
+CONNECTIONS = 8_000
 TIMEOUT_SECONDS = 10
 # Preface, empty SETTINGS, their acknowledgement; a request is not needed for the engine to be there.
 H2_START = (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
@@ -25,7 +25,7 @@ SUBSCRIBER_BAR = Bar(4_500, "bytes of RSS a subscriber")
 
 
 def memory_seconds(bench: Bench) -> float:
-    return 12 * len(bench.servers_for("tls-memory"))
+    return 60 * len(bench.servers_for("tls-memory"))
 
 
 def memory(bench: Bench, progress: Progress) -> Section:
