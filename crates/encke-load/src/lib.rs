@@ -19,6 +19,7 @@ mod answer;
 mod crowd;
 mod engine;
 pub mod estimate;
+pub mod find;
 pub mod message;
 pub mod pace;
 pub mod plan;

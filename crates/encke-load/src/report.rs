@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   Plan + Outcome + Series + Verdict ──► Report ──┬─► summary: one screen of text
+//!                                                  ├─► ab, htstress: in the layout of those tools
 //!                                                  └─► json: everything, schema 1, keys are only added
 //! ```
 
+mod foreign;
 mod json;
 mod summary;
 
@@ -167,6 +169,34 @@ mod tests {
             for said in ["1,000 finished", "2 failed", "10 wrong", "1 without", "2xx 990", "100 a second"] {
                 assert!(text.contains(said), "no `{said}`:\n{text}");
             }
+        }
+    }
+
+    #[test]
+    fn scripts_find_the_lines_of_other_tools() {
+        let report = example();
+        let ab = report.ab();
+        for line in [
+            "Document Path:          /",
+            "Concurrency Level:      64",
+            "Time taken for tests:   10.000 seconds",
+            "Complete requests:      1000",
+            "Failed requests:        0",
+            "Requests per second:    100.00 [#/sec] (mean)",
+            "Time per request:       640.000 [ms] (mean)",
+            "  50%      1",
+            " 100%      1 (longest request)",
+        ] {
+            assert!(ab.lines().any(|other| other == line), "no `{line}`:\n{ab}");
+        }
+        let htstress = report.htstress();
+        for line in [
+            "requests:      1000",
+            "good requests: 990 [99%]",
+            "seconds:       10.000",
+            "requests/sec:  100.000",
+        ] {
+            assert!(htstress.lines().any(|other| other == line), "no `{line}`:\n{htstress}");
         }
     }
 

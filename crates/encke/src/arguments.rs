@@ -255,6 +255,16 @@ pub(crate) struct Load {
     /// Everything, as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
+    #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
+    #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]
+    pub(crate) find_max: Option<Slo>,
+    /// Take the flags of ab or htstress, and print what they print; comes first
+    #[arg(long = "as", value_name = "TOOL", hide_short_help = true)]
+    pub(crate) dress: Option<String>,
+    /// What `--as` has been put into
+    #[arg(long, hide = true, default_value = "own")]
+    pub(crate) layout: Layout,
     /// A new connection for each request
     #[arg(long, hide_short_help = true, conflicts_with = "per_conn")]
     pub(crate) no_keepalive: bool,
@@ -323,6 +333,14 @@ pub(crate) struct Load {
 
 /// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
 const PIPELINE_MAX: i64 = 1_024;
+
+/// Whose words a report is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Layout {
+    Own,
+    Ab,
+    Htstress,
+}
 
 /// How requests that are due are spread over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

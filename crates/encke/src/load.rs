@@ -8,26 +8,32 @@
 //! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
 //! generator was the limit · 130 after ^C.
 
+mod dress;
 mod foreign;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
+use encke_load::find::Search;
 use encke_load::plan::WarmUp;
-use encke_load::report::Report;
+use encke_load::run::Halt;
 use encke_load::series::Stretch;
-use encke_load::{Message, Mix, Pace, Plan, Run, Series, Stop, Style, Url, words};
+use encke_load::verdict::Limit;
+use encke_load::{Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Stop, Style, Url, words};
 use encke_server::settings::{OrAuto, Period};
 
-use crate::arguments::Load;
+use crate::arguments::{Layout, Load};
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
+pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
 
 /// Between two looks at a run.
@@ -46,24 +52,33 @@ const MISSED: u8 = 3;
 pub(crate) fn run(arguments: &Load) -> Done {
     // Before the first thread, so that only the one below ever gets a signal.
     let signals = Signals::block();
+    if arguments.dress.is_some() {
+        return Err(Failure::Usage("--as TOOL comes first: encke load --as ab -n 1000 URL".into()));
+    }
     let plan = plan(arguments)?;
+    let interrupts = Interrupts::watch(signals)?;
+    if let Some(slo) = &arguments.find_max {
+        return find_max(&plan, slo, arguments, &interrupts);
+    }
     if arguments.requests.is_none() && arguments.duration.is_none() && duration_of_rate(&plan).is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
-    let (report, interrupted) = measure(plan, arguments, signals)?;
+    let report = measure(plan, arguments, &interrupts)?;
     nothing_measured(&report)?;
-    if arguments.json {
-        print(&format!("{:#}\n", report.json()))?;
-    } else {
-        print(&report.summary())?;
-    }
+    let text = match arguments.layout {
+        _ if arguments.json => format!("{:#}\n", report.json()),
+        Layout::Own => report.summary(),
+        Layout::Ab => report.ab(),
+        Layout::Htstress => report.htstress(),
+    };
+    print(&text)?;
     let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
     for condition in &missed {
         let _nobody_listens = writeln!(io::stderr(), "{condition}");
     }
     let verdict = report.verdict.limit.is_verdict();
     let judged = !arguments.slo.is_empty();
-    Ok(ExitCode::from(match (interrupted, verdict, missed.is_empty()) {
+    Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
         (true, _, _) => INTERRUPTED,
         // What holds although the generator held it up holds.
         (_, _, true) if judged => 0,
@@ -73,22 +88,10 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }))
 }
 
-/// Runs a plan; whether ^C ended it.
-fn measure(plan: Plan, arguments: &Load, signals: Signals) -> Result<(Report, bool), Failure> {
+/// Runs a plan.
+fn measure(plan: Plan, arguments: &Load, interrupts: &Interrupts) -> Result<Report, Failure> {
     let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
-    let halt = run.halter();
-    let (told, interrupts) = std::sync::mpsc::channel();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
-            let _the_run_is_over = told.send(());
-            halt.halt();
-            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
-            host::exit_now(INTERRUPTED.into());
-        })
-        .map_err(|error| Failure::CouldNotRun(format!("a thread cannot be started: {error}")))?;
-
+    interrupts.end(run.halter());
     let mut progress = Progress::new(arguments.json);
     let mut series = Series::default();
     let (now_ns, totals) = run.totals();
@@ -104,8 +107,112 @@ fn measure(plan: Plan, arguments: &Load, signals: Signals) -> Result<(Report, bo
     progress.end();
     let outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     let urls = arguments.urls.iter().map(|weighted| weighted.url.to_string()).collect();
-    let report = Report::new(plan, urls, command(), outcome, series);
-    Ok((report, interrupts.try_recv().is_ok()))
+    Ok(Report::new(plan, urls, command(), outcome, series))
+}
+
+/// What ^C ends: the first one the run that is on, which still reports; the second one the process.
+struct Interrupts {
+    seen: Arc<AtomicBool>,
+    run: Arc<Mutex<Option<Halt>>>,
+}
+
+impl Interrupts {
+    fn watch(signals: Signals) -> Result<Self, Failure> {
+        let (seen, run) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<Halt>)));
+        let watched = Self { seen: Arc::clone(&seen), run: Arc::clone(&run) };
+        let watch = move || {
+            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            seen.store(true, Ordering::Relaxed);
+            if let Some(halt) = &*run.lock().unwrap_or_else(PoisonError::into_inner) {
+                halt.halt();
+            }
+            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            host::exit_now(INTERRUPTED.into());
+        };
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(watch)
+            .map_err(|error| Failure::CouldNotRun(format!("a thread cannot be started: {error}")))?;
+        Ok(watched)
+    }
+
+    /// This run is on now.
+    fn end(&self, halt: Halt) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        // A signal may have come before there was anything to end.
+        if self.seen() {
+            halt.halt();
+        }
+        *run = Some(halt);
+    }
+
+    fn seen(&self) -> bool {
+        self.seen.load(Ordering::Relaxed)
+    }
+}
+
+// ---- the highest rate ----
+
+/// How long a closed loop shows where the search may begin, and how long each trial lasts if nothing else is said.
+const SOUNDING: Duration = Duration::from_secs(2);
+const TRIAL: Duration = Duration::from_secs(5);
+
+/// Searches the highest rate at which a condition holds.
+fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
+    let trial = arguments.duration.map_or(TRIAL, Period::duration);
+    let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
+    let sounding = measure(closed, arguments, interrupts)?;
+    nothing_measured(&sounding)?;
+    tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
+    let mut search = Search::new(sounding.rate());
+    let mut trials = Vec::new();
+    while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
+        let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
+        let pace = Pace::Open(constant, arguments.arrivals.into());
+        let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
+        let report = measure(open, arguments, interrupts)?;
+        if interrupts.seen() {
+            break;
+        }
+        let missed: Vec<String> = slo.missed(&report).iter().map(ToString::to_string).collect();
+        let limit = report.verdict.limit;
+        let held = missed.is_empty() && limit == Limit::Kept;
+        search.tell(rate, held);
+        let word = if held { "held" } else { "did not hold" };
+        let [p50, p99] = [0.5, 0.99].map(|share| {
+            report.outcome.totals.latency().quantile_ns(share).map_or_else(|| "–".into(), words::time)
+        });
+        let why = if limit == Limit::Behind { "; the schedule was not kept" } else { "" };
+        let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
+        tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)))?;
+        trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
+        if !limit.is_verdict() {
+            tell(&report.verdict.text)?;
+            break;
+        }
+    }
+    let over = search.next().is_none();
+    let found = search.found();
+    if arguments.json {
+        let told = serde_json::json!({ "schema": 1, "find_max": { "rate_per_s": found, "trials": trials } });
+        print(&format!("{told:#}\n"))?;
+    } else {
+        match found {
+            Some(rate) => print(&format!("highest rate that held: {} a second\n", words::number(rate)))?,
+            None => print("no rate held\n")?,
+        }
+    }
+    Ok(ExitCode::from(match (interrupts.seen(), over, found) {
+        (true, ..) => INTERRUPTED,
+        (_, false, _) => NO_VERDICT,
+        (_, true, None) => MISSED,
+        (_, true, Some(_)) => 0,
+    }))
+}
+
+/// A line of what goes on, beside the result.
+fn tell(line: &str) -> Result<(), Failure> {
+    writeln!(io::stderr(), "{line}").map_err(|_| Failure::ReaderGone)
 }
 
 /// A run in which no request was answered says nothing but why.

@@ -7,7 +7,8 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use encke_server::settings::SettingsError;
 
 mod arguments;
@@ -30,7 +31,10 @@ use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     // Wrong flags end here, with status 2.
-    let arguments = Arguments::parse();
+    let arguments = match load::undress(std::env::args_os()) {
+        Ok(words) => Arguments::parse_from(words),
+        Err(text) => Arguments::command().error(ErrorKind::UnknownArgument, text).exit(),
+    };
     let done = match &arguments.command {
         Command::Serve(serve) => serve::run(serve),
         Command::Demo(demo) => demo::run(demo),

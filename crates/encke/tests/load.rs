@@ -93,3 +93,29 @@ fn the_exit_status_is_for_scripts() {
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
     assert!(text(&refused.stderr).contains("refused"), "{}", text(&refused.stderr));
 }
+
+#[test]
+fn it_takes_the_flags_of_ab_and_prints_its_lines() {
+    let (_folder, server) = server("load-ab");
+    let url = format!("http://{}/", server.site);
+    for (keeps, line) in [("-k", "Keep-Alive requests:    300"), ("-q", "Complete requests:      300")] {
+        let output = load(&["--as", "ab", "-n", "300", "-c", "5", keeps, &url]);
+        let said = text(&output.stdout);
+        assert!(said.lines().any(|other| other == line), "{said}{}", text(&output.stderr));
+        assert!(said.contains("\nRequests per second:    "), "{said}");
+    }
+    let output = load(&["--as", "siege", &url]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_search_for_a_rate_ends_with_one_or_says_why_not() {
+    let (_folder, server) = server("load-find");
+    let url = format!("http://{}/", server.site);
+    let output = load(&["--find-max", "p99<1ns", "-d", "50ms", "-c", "4", "--json", &url]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    // Nothing answers within a nanosecond; a machine that is busy with other things has no verdict at all.
+    assert_eq!(json["find_max"]["rate_per_s"], serde_json::Value::Null);
+    assert!(matches!(output.status.code(), Some(3 | 4)), "{}", text(&output.stderr));
+}

@@ -1,0 +1,176 @@
+//! `encke load --as TOOL`: the flags of another tool, put into ours, and its layout for what comes of it.
+//!
+//! ```text
+//!   --as ab -n 1000 -c 10 -k URL  ──►  --layout ab -n 1000 -c 10 --http10 URL
+//! ```
+//! It happens before anything else looks at the command line, because those tools' flags mean other things here.
+
+use std::ffi::OsString;
+
+/// A flag of another tool: its letter, whether a value follows, and what it is here.
+type Flag = (char, bool, Meaning);
+
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// These words, and the value as the last one if there is one.
+    Is(&'static [&'static str]),
+    /// A field of this name, with the value.
+    Field(&'static str),
+    /// A number of seconds for this flag.
+    Seconds(&'static str),
+    /// A file for this flag, and these words.
+    File(&'static [&'static str]),
+    /// Nothing.
+    Nothing,
+    /// Connections are kept.
+    Keeps,
+}
+
+use Meaning::{Field, File, Is, Keeps, Nothing, Seconds};
+
+const AB: &[Flag] = &[
+    ('n', true, Is(&["-n"])),
+    ('c', true, Is(&["-c"])),
+    ('t', true, Seconds("-d")),
+    ('s', true, Seconds("--timeout")),
+    ('k', false, Keeps),
+    ('p', true, File(&["--body"])),
+    ('u', true, File(&["-X", "PUT", "--body"])),
+    ('T', true, Field("Content-Type")),
+    ('C', true, Field("Cookie")),
+    ('H', true, Is(&["-H"])),
+    ('m', true, Is(&["-X"])),
+    ('i', false, Is(&["-X", "HEAD"])),
+    ('l', false, Nothing),
+    ('q', false, Nothing),
+    ('r', false, Nothing),
+    ('d', false, Nothing),
+    ('S', false, Nothing),
+];
+
+const HTSTRESS: &[Flag] = &[('n', true, Is(&["-n"])), ('c', true, Is(&["-c"])), ('t', true, Is(&["-t"]))];
+
+/// The command line, with `load --as TOOL` and what follows it put into our flags; any other stays as it is.
+///
+/// # Errors
+/// A tool or a flag that is not known here.
+pub(crate) fn undress(words: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
+    let words: Vec<OsString> = words.collect();
+    let told = |place: usize| words.get(place).and_then(|word| word.to_str());
+    let (Some("load"), Some("--as")) = (told(1), told(2)) else { return Ok(words) };
+    let (tool, flags) = match told(3) {
+        Some("ab") => ("ab", AB),
+        Some("htstress") => ("htstress", HTSTRESS),
+        other => return Err(format!("--as {}: there are ab and htstress", other.unwrap_or(""))),
+    };
+    let rest = words[4..].iter().map(|word| word.to_str().map(str::to_owned).ok_or("the flags are no text"));
+    let rest: Vec<String> = rest.collect::<Result<_, _>>()?;
+    let mut ours = vec!["--layout".to_owned(), tool.to_owned()];
+    let kept = put(&mut ours, tool, flags, &rest)?;
+    // Both speak HTTP/1.0, and close after each answer unless they are told otherwise; without a number they
+    // send one request.
+    ours.push("--http10".into());
+    if !kept {
+        ours.push("--no-keepalive".into());
+    }
+    let given = |flag: &str| ours.iter().any(|word| word == flag);
+    let (timed, counted, wide) = (given("-d"), given("-n"), given("-c"));
+    if timed && counted {
+        return Err(format!("{tool}: end after -n requests or after -t seconds, not both"));
+    }
+    if !timed && !counted {
+        ours.extend(["-n".into(), "1".into()]);
+    }
+    if !wide {
+        ours.extend(["-c".into(), "1".into()]);
+    }
+    Ok(words[..2].iter().cloned().chain(ours.into_iter().map(OsString::from)).collect())
+}
+
+/// Puts a tool's flags into ours; whether connections are kept.
+fn put(ours: &mut Vec<String>, tool: &str, flags: &[Flag], rest: &[String]) -> Result<bool, String> {
+    let mut kept = false;
+    let mut words = rest.iter();
+    while let Some(word) = words.next() {
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            ours.push(word.clone());
+            continue;
+        };
+        // `-kc5` is -k, and -c with 5.
+        for (at, letter) in letters.char_indices() {
+            let Some((_, valued, meaning)) = flags.iter().find(|(flag, ..)| *flag == letter) else {
+                return Err(format!("-{letter} of {tool} is not known here"));
+            };
+            let behind = &letters[at + letter.len_utf8()..];
+            let value = match (valued, behind) {
+                (false, _) => String::new(),
+                (true, "") => {
+                    words.next().cloned().ok_or_else(|| format!("-{letter} of {tool} needs a value"))?
+                }
+                (true, behind) => behind.to_owned(),
+            };
+            let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            match *meaning {
+                Is(flags) => ours.extend(text(flags).into_iter().chain(valued.then_some(value))),
+                Field(name) => ours.extend(["-H".into(), format!("{name}: {value}")]),
+                Seconds(flag) => ours.extend([flag.into(), format!("{value}s")]),
+                File(flags) => ours.extend(text(flags).into_iter().chain([format!("@{value}")])),
+                Nothing => {}
+                Keeps => kept = true,
+            }
+            if *valued {
+                break;
+            }
+        }
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn undressed(line: &str) -> Result<String, String> {
+        let words = undress(line.split(' ').map(OsString::from))?;
+        Ok(words.iter().map(|word| word.to_str().expect("text")).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn flags_of_other_tools_are_put_into_ours() {
+        for (theirs, ours) in [
+            ("encke load -n 5 http://h/", "encke load -n 5 http://h/"),
+            ("encke serve --as ab", "encke serve --as ab"),
+            (
+                "encke load --as ab -n 100 -c 10 -k http://h/",
+                "encke load --layout ab -n 100 -c 10 http://h/ --http10",
+            ),
+            (
+                "encke load --as ab -kc5 -t 3 -T text/plain -p f http://h/",
+                "encke load --layout ab -c 5 -d 3s -H Content-Type: text/plain --body @f http://h/ --http10",
+            ),
+            (
+                "encke load --as ab http://h/",
+                "encke load --layout ab http://h/ --http10 --no-keepalive -n 1 -c 1",
+            ),
+            (
+                "encke load --as htstress -n 9 -c 3 -t 2 h:1",
+                "encke load --layout htstress -n 9 -c 3 -t 2 h:1 --http10 --no-keepalive",
+            ),
+        ] {
+            assert_eq!(undressed(theirs).as_deref(), Ok(ours), "{theirs}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for (line, said) in [
+            ("encke load --as siege -c 5 h:1", "there are ab and htstress"),
+            ("encke load --as ab -Z h:1", "-Z of ab is not known"),
+            ("encke load --as ab -n", "needs a value"),
+            ("encke load --as ab -n 5 -t 5 h:1", "not both"),
+        ] {
+            let error = undressed(line).expect_err(line);
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}
