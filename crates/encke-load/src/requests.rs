@@ -804,3 +804,21 @@ impl Load {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_connection_takes_what_its_comment_says() {
+        assert_eq!((size_of::<User>(), size_of::<Flight>()), (104, 24));
+    }
+
+    #[test]
+    fn a_ring_begins_again_at_its_end() {
+        assert_eq!(
+            [ring(4, 0, 0), ring(4, 3, 0), ring(4, 3, 1), ring(4, 2, 3), ring(1, 0, 1)],
+            [0, 3, 0, 1, 0]
+        );
+    }
+}

@@ -26,7 +26,6 @@ use encke_load::find::Search;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::series::Stretch;
-use encke_load::verdict::Limit;
 use encke_load::{Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Stop, Style, Url, words};
 use encke_server::settings::{OrAuto, Period};
 
@@ -156,6 +155,8 @@ impl Interrupts {
 /// How long a closed loop shows where the search may begin, and how long each trial lasts if nothing else is said.
 const SOUNDING: Duration = Duration::from_secs(2);
 const TRIAL: Duration = Duration::from_secs(5);
+/// One request of so many may remain unsent at a rate that holds.
+const UNSENT: u64 = 1_000;
 
 /// Searches the highest rate at which a condition holds.
 fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
@@ -165,7 +166,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     nothing_measured(&sounding)?;
     tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
     let mut search = Search::new(sounding.rate());
-    let mut trials = Vec::new();
+    let (mut trials, mut undecided) = (Vec::new(), false);
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
         let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
         let pace = Pace::Open(constant, arguments.arrivals.into());
@@ -175,23 +176,25 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
             break;
         }
         let missed: Vec<String> = slo.missed(&report).iter().map(ToString::to_string).collect();
-        let limit = report.verdict.limit;
-        let held = missed.is_empty() && limit == Limit::Kept;
+        // What waited for a connection has waited in its latency, too; what was never sent is in none.
+        let all_sent = report.unsent() <= report.outcome.totals.begun / UNSENT;
+        let held = missed.is_empty() && all_sent;
         search.tell(rate, held);
         let word = if held { "held" } else { "did not hold" };
         let [p50, p99] = [0.5, 0.99].map(|share| {
             report.outcome.totals.latency().quantile_ns(share).map_or_else(|| "–".into(), words::time)
         });
-        let why = if limit == Limit::Behind { "; the schedule was not kept" } else { "" };
+        let why = if all_sent { "" } else { "; not all that was due was sent" };
         let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
         tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)))?;
         trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
-        if !limit.is_verdict() {
+        // What holds although the generator held it up holds.
+        if !held && !report.verdict.limit.is_verdict() {
             tell(&report.verdict.text)?;
+            undecided = true;
             break;
         }
     }
-    let over = search.next().is_none();
     let found = search.found();
     if arguments.json {
         let told = serde_json::json!({ "schema": 1, "find_max": { "rate_per_s": found, "trials": trials } });
@@ -202,11 +205,11 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
             None => print("no rate held\n")?,
         }
     }
-    Ok(ExitCode::from(match (interrupts.seen(), over, found) {
-        (true, ..) => INTERRUPTED,
-        (_, false, _) => NO_VERDICT,
-        (_, true, None) => MISSED,
-        (_, true, Some(_)) => 0,
+    Ok(ExitCode::from(match found {
+        _ if interrupts.seen() => INTERRUPTED,
+        _ if undecided => NO_VERDICT,
+        None => MISSED,
+        Some(_) => 0,
     }))
 }
 
