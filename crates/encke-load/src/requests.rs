@@ -86,7 +86,7 @@ enum Stage {
     Over,
 }
 
-/// A user. 104 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here.
+/// A user. 96 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here.
 struct User {
     token: Token,
     state: State,
@@ -811,7 +811,7 @@ mod tests {
 
     #[test]
     fn a_held_connection_takes_what_its_comment_says() {
-        assert_eq!((size_of::<User>(), size_of::<Flight>()), (104, 24));
+        assert_eq!((size_of::<User>(), size_of::<Flight>()), (96, 24));
     }
 
     #[test]
