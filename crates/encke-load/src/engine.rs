@@ -128,6 +128,11 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         self.reactor.occupancy().sources
     }
 
+    /// The moment, on the monotonic clock.
+    pub(crate) fn now_ns(&mut self) -> u64 {
+        self.reactor.now().mono_ns
+    }
+
     /// What the crowd has come to, when it is over.
     pub(crate) fn into_crowd(self) -> C {
         self.crowd

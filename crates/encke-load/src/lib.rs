@@ -3,10 +3,10 @@
 //! ```text
 //!   Plan: mix of messages · stop · pace · connections
 //!     │
-//!   Run: a thread each ─► Engine ─► Crowd (Requests) ─► Tally
-//!                         wait,      users, tickets,     counters that add up,
-//!                         events,    flights             histograms
-//!                         time
+//!   Threads: each has an Engine ─► Crowd (Requests) ─► Tally
+//!                          wait,      users, tickets,     counters that add up,
+//!                          events,    flights             histograms
+//!                          time
 //! ```
 //! What it promises: each request ends in exactly one counter; in an open loop a request that finds no free
 //! connection stays due, and its time runs; time is taken where things happen, not where it is convenient
@@ -33,6 +33,7 @@ mod simulation;
 pub mod slo;
 pub mod tally;
 mod template;
+mod threads;
 mod tickets;
 pub mod url;
 pub mod verdict;

@@ -1,0 +1,275 @@
+//! Threads that each drive a crowd, and whoever started them, who looks on.
+//!
+//! ```text
+//!   start ─► thread 0: open connections ─┐ all are ready  ┌─► turns until its share is over ─► Part ─┐
+//!            thread n: open connections ─┴── prepared ────┴─► …                                     ─┤
+//!   wait   ◄── a part has ended, or the time to look again has come ◄────────────────────────────────┘
+//! ```
+//! What the crowds do is a [`Script`]'s to say: [`crate::run`] has one of requests, [`crate::push`] one of subscribers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use encke_io::clock::Clock;
+use encke_io::host::{self, TcpCounters, ThreadTimes};
+use encke_io::offload::Pool;
+use encke_io::{Backend, Reactor, Unavailable, Waker, run_on, socket};
+
+use crate::crowd::Crowd;
+use crate::engine::Engine;
+use crate::plan::Share;
+use crate::run::{ThreadShare, Trouble};
+
+/// What threads do: a crowd for each, and what is left of it.
+pub(crate) trait Script: Send + Sync + 'static {
+    type Crowd: Crowd;
+    /// What a thread comes to.
+    type Part: Send + 'static;
+
+    fn server(&self) -> SocketAddr;
+
+    fn backend(&self) -> Backend;
+
+    fn threads(&self) -> u16;
+
+    /// Connections that may be open at a time, over all threads.
+    fn connections(&self) -> u64;
+
+    /// The crowd of a thread, which calls this.
+    fn crowd(&self, share: Share) -> Self::Crowd;
+
+    /// All connections are open and nothing has begun: called once, while all threads wait for it.
+    fn prepared(&self) {}
+
+    /// What the crowd has come to.
+    fn part(crowd: Self::Crowd) -> Self::Part;
+}
+
+/// Threads at work.
+pub(crate) struct Threads<P> {
+    halt: Halt,
+    news: Receiver<Result<Ended<P>, Trouble>>,
+    parts: Vec<Ended<P>>,
+    expected: usize,
+    trouble: Option<Trouble>,
+    tcp: Option<TcpCounters>,
+    clock: Clock,
+}
+
+/// A thread that has come to its end.
+pub(crate) struct Ended<P> {
+    pub(crate) part: P,
+    /// What it had of the processors from beginning to end.
+    pub(crate) share: Option<ThreadShare>,
+}
+
+/// What all threads came to.
+pub(crate) struct Whole<P> {
+    pub(crate) parts: Vec<P>,
+    pub(crate) shares: Vec<ThreadShare>,
+    pub(crate) tcp: Option<TcpCounters>,
+}
+
+/// Ends a run from any thread.
+#[derive(Clone)]
+pub struct Halt {
+    told: Arc<AtomicBool>,
+    wakers: Arc<Mutex<Vec<Waker>>>,
+}
+
+impl Halt {
+    fn new() -> Self {
+        Self { told: Arc::new(AtomicBool::new(false)), wakers: Arc::new(Mutex::new(Vec::new())) }
+    }
+
+    /// Has the threads begin nothing more; what is under way may end.
+    pub fn halt(&self) {
+        self.told.store(true, Ordering::Relaxed);
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
+    }
+
+    /// A thread waits, and would be woken.
+    fn wake(&self, waker: Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.told.load(Ordering::Relaxed) {
+            waker.wake();
+        }
+        wakers.push(waker);
+    }
+}
+
+/// Descriptors beside the connections: standard streams, and some for each thread's reactor.
+const DESCRIPTORS_BESIDE: u64 = 64;
+
+impl<P: Send + 'static> Threads<P> {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// What the script needs is not to be had.
+    pub(crate) fn start<S: Script<Part = P>>(script: &Arc<S>) -> Result<Self, Trouble> {
+        let (wanted, limit) = (script.connections() + DESCRIPTORS_BESIDE, host::raise_descriptor_limit());
+        if wanted > limit {
+            return Err(Trouble::Descriptors(wanted, limit));
+        }
+        let threads = usize::from(script.threads());
+        let halt = Halt::new();
+        let barrier = Arc::new(Barrier::new(threads));
+        let (sender, news) = channel();
+        let tcp = host::tcp_counters();
+        for number in 0..threads {
+            let seat = Seat {
+                script: Arc::clone(script),
+                share: Share { number, threads },
+                halt: halt.clone(),
+                barrier: Arc::clone(&barrier),
+                news: sender.clone(),
+            };
+            thread::Builder::new()
+                .name(format!("load-{number}"))
+                .spawn(move || seat.take())
+                .map_err(|error| Trouble::System(format!("a thread cannot be started: {error}")))?;
+        }
+        let parts = Vec::new();
+        Ok(Self { halt, news, parts, expected: threads, trouble: None, tcp, clock: Clock::new() })
+    }
+
+    /// Waits until all have ended, true, or so long, false.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
+        let until_ns = self.clock.now().plus(at_most);
+        while self.expected > 0 {
+            let left_ns = until_ns.saturating_sub(self.clock.now().mono_ns);
+            match self.news.recv_timeout(Duration::from_nanos(left_ns)) {
+                Ok(ended) => {
+                    self.expected -= 1;
+                    match ended {
+                        Ok(ended) => self.parts.push(ended),
+                        Err(trouble) => {
+                            self.trouble.get_or_insert(trouble);
+                            self.halt.halt();
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("each thread tells its end, or aborts"),
+            }
+        }
+        true
+    }
+
+    /// What ends them from any thread.
+    pub(crate) fn halter(&self) -> &Halt {
+        &self.halt
+    }
+
+    /// The moment, on the monotonic clock.
+    pub(crate) fn now_ns(&mut self) -> u64 {
+        self.clock.now().mono_ns
+    }
+
+    /// What they came to, once [`Threads::wait`] has said that it is over.
+    ///
+    /// # Errors
+    /// They could not go on to their end.
+    pub(crate) fn whole(self) -> Result<Whole<P>, Trouble> {
+        if let Some(trouble) = self.trouble {
+            return Err(trouble);
+        }
+        let tcp = self.tcp.zip(host::tcp_counters()).map(|(before, after)| TcpCounters {
+            listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
+            retransmits: after.retransmits.saturating_sub(before.retransmits),
+        });
+        let shares = self.parts.iter().filter_map(|ended| ended.share).collect();
+        Ok(Whole { parts: self.parts.into_iter().map(|ended| ended.part).collect(), shares, tcp })
+    }
+}
+
+/// What a thread is given.
+struct Seat<S: Script> {
+    script: Arc<S>,
+    share: Share,
+    halt: Halt,
+    barrier: Arc<Barrier>,
+    news: Sender<Result<Ended<S::Part>, Trouble>>,
+}
+
+impl<S: Script> Seat<S> {
+    fn take(self) {
+        let _whole = AbortOnPanic;
+        match Pool::start(1, 1) {
+            Ok(pool) => run_on(self.script.backend(), pool, self),
+            Err(error) => {
+                self.stay_away();
+                self.tell(Err(Trouble::System(format!("a thread cannot be started: {error}"))));
+            }
+        }
+    }
+
+    fn tell(&self, ended: Result<Ended<S::Part>, Trouble>) {
+        let _nobody_looks_on = self.news.send(ended);
+    }
+
+    /// The others wait for it.
+    fn stay_away(&self) {
+        self.barrier.wait();
+        self.barrier.wait();
+    }
+
+    fn drive<R: Reactor>(&self, reactor: R) -> Result<Ended<S::Part>, Trouble> {
+        let lost = |fault| Trouble::System(format!("waiting for events failed: {fault}"));
+        self.halt.wake(reactor.waker());
+        host::wake_on_time();
+        let crowd = self.script.crowd(self.share);
+        let sockets = Box::new(|server: &_| socket::unconnected(server, None));
+        let told = Arc::clone(&self.halt.told);
+        let mut engine = Engine::new(reactor, crowd, self.script.server(), sockets, told);
+        let opened = engine.open();
+        if self.barrier.wait().is_leader() {
+            self.script.prepared();
+        }
+        self.barrier.wait();
+        opened.map_err(lost)?;
+        let (before, began_ns) = (host::thread_times(), engine.now_ns());
+        let over_ns = engine.run().map_err(lost)?;
+        let share = before.zip(host::thread_times());
+        let share = share.map(|(before, after)| share_of(before, after, over_ns.saturating_sub(began_ns)));
+        Ok(Ended { part: S::part(engine.into_crowd()), share })
+    }
+}
+
+impl<S: Script> encke_io::Run for Seat<S> {
+    fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
+        let ended = match reactor {
+            Ok(reactor) => self.drive(reactor),
+            Err(unavailable) => {
+                self.stay_away();
+                Err(Trouble::Backend(unavailable))
+            }
+        };
+        self.tell(ended);
+    }
+}
+
+fn share_of(before: ThreadTimes, after: ThreadTimes, time_ns: u64) -> ThreadShare {
+    let run_ns = after.run_ns.saturating_sub(before.run_ns);
+    let time = time_ns.max(1) as f64;
+    ThreadShare {
+        busy: run_ns as f64 / time,
+        waiting: after.wait_ns.saturating_sub(before.wait_ns) as f64 / time,
+        run_ns,
+    }
+}
+
+/// A thread that panics would leave the others waiting and its requests uncounted: there is nothing to report then.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
