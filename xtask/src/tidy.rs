@@ -66,7 +66,7 @@ const EXCEPTIONS: &[Exception] = &[
     Exception {
         rule: "dependency",
         place: "serde",
-        why: "the traits of data formats: settings and snapshots are different data of different crates",
+        why: "the traits of data formats: settings, snapshots and saved runs are different data of different crates",
     },
     Exception { rule: "dependency", place: "serde_json", why: "as serde: the schema here, snapshots there" },
     Exception {

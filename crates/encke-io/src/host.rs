@@ -8,6 +8,18 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
+/// The kernel's release, if this system has one that can be read.
+pub fn kernel_release() -> Option<String> {
+    Some(std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_owned())
+}
+
+/// The name of the first processor's model, if this system tells it (/proc/cpuinfo; not on every architecture).
+pub fn processor_name() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 /// The kernel's cap on listen(2)'s backlog, if this system has one that can be read.
 pub fn backlog_limit() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()

@@ -18,6 +18,7 @@
 mod answer;
 mod crowd;
 mod engine;
+mod environment;
 pub mod estimate;
 pub mod find;
 pub mod message;
@@ -39,10 +40,11 @@ pub mod url;
 pub mod verdict;
 pub mod words;
 
+pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};
 pub use plan::{Plan, Stop, WarmUp};
-pub use report::Report;
+pub use report::{Report, Saved};
 pub use run::{Outcome, Run, Trouble};
 pub use series::Series;
 pub use slo::Slo;

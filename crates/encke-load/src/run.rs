@@ -29,6 +29,8 @@ pub struct Run {
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// When its threads were started: nanoseconds since 1970.
+    pub began_unix_ns: u64,
     /// What was counted.
     pub totals: Totals,
     /// What went wrong.
@@ -114,6 +116,7 @@ impl Run {
             errors.merge(theirs);
         }
         Ok(Outcome {
+            began_unix_ns: whole.began_unix_ns,
             totals: Totals::of(self.tallies.iter().map(|tally| &**tally)),
             errors,
             opening: Duration::from_nanos(open.saturating_sub(opening)),

@@ -1,9 +1,12 @@
 //! A run over time: what each second brought.
 
+use serde::{Deserialize, Serialize};
+
+use crate::report::blob;
 use crate::tally::Totals;
 
 /// A part of a run, about a second long.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stretch {
     /// When it ended, in seconds after the first look.
     pub at_s: f64,
@@ -13,9 +16,13 @@ pub struct Stretch {
     pub finished: u64,
     /// Requests that failed.
     pub failed: u64,
+    /// Connections that were made.
+    #[serde(default)]
+    pub connected: u64,
     /// Bytes received.
     pub received_bytes: u64,
     /// Latencies: the last value of each bucket that holds something, in ns, and how many it holds.
+    #[serde(rename = "histogram", with = "blob")]
     pub latency: Vec<(u64, u64)>,
     /// The median of them; `None` if nothing was answered.
     pub p50_ns: Option<u64>,
@@ -55,6 +62,7 @@ impl Series {
             seconds: seconds(now_ns - then_ns),
             finished: totals.finished - before.finished,
             failed: totals.failed - before.failed,
+            connected: totals.connected - before.connected,
             received_bytes: totals.received_bytes - before.received_bytes,
             p50_ns: latency.quantile_ns(0.5),
             p99_ns: latency.quantile_ns(0.99),

@@ -58,6 +58,7 @@ pub(crate) struct Threads<P> {
     trouble: Option<Trouble>,
     tcp: Option<TcpCounters>,
     clock: Clock,
+    began_unix_ns: u64,
 }
 
 /// A thread that has come to its end.
@@ -69,6 +70,8 @@ pub(crate) struct Ended<P> {
 
 /// What all threads came to.
 pub(crate) struct Whole<P> {
+    /// When they were started: nanoseconds since 1970.
+    pub(crate) began_unix_ns: u64,
     pub(crate) parts: Vec<P>,
     pub(crate) shares: Vec<ThreadShare>,
     pub(crate) tcp: Option<TcpCounters>,
@@ -120,6 +123,8 @@ impl<P: Send + 'static> Threads<P> {
         let barrier = Arc::new(Barrier::new(threads));
         let (sender, news) = channel();
         let tcp = host::tcp_counters();
+        let mut clock = Clock::new();
+        let began_unix_ns = clock.now().unix_ns;
         for number in 0..threads {
             let seat = Seat {
                 script: Arc::clone(script),
@@ -133,8 +138,8 @@ impl<P: Send + 'static> Threads<P> {
                 .spawn(move || seat.take())
                 .map_err(|error| Trouble::System(format!("a thread cannot be started: {error}")))?;
         }
-        let parts = Vec::new();
-        Ok(Self { halt, news, parts, expected: threads, trouble: None, tcp, clock: Clock::new() })
+        let (parts, expected, trouble) = (Vec::new(), threads, None);
+        Ok(Self { halt, news, parts, expected, trouble, tcp, clock, began_unix_ns })
     }
 
     /// Waits until all have ended, true, or so long, false.
@@ -183,7 +188,8 @@ impl<P: Send + 'static> Threads<P> {
             retransmits: after.retransmits.saturating_sub(before.retransmits),
         });
         let shares = self.parts.iter().filter_map(|ended| ended.share).collect();
-        Ok(Whole { parts: self.parts.into_iter().map(|ended| ended.part).collect(), shares, tcp })
+        let parts = self.parts.into_iter().map(|ended| ended.part).collect();
+        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp })
     }
 }
 

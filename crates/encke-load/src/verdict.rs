@@ -192,6 +192,7 @@ mod tests {
     fn outcome(busy: f64, waiting: f64) -> Outcome {
         let totals = Totals { begun: 10_000, finished: 10_000, ..Totals::default() };
         Outcome {
+            began_unix_ns: 0,
             totals,
             errors: Errors::default(),
             opening: Duration::ZERO,

@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::log::Civil;
 use crate::settings::Level;
+use encke_wire::civil::Civil;
 
 /// Lines of levels above this are not written.
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);

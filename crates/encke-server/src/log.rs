@@ -21,10 +21,8 @@ use std::time::Duration;
 
 use encke_io::{Now, Peer};
 
-mod civil;
 mod line;
 
-pub(crate) use civil::Civil;
 pub(crate) use line::Entry;
 
 use crate::errors;

@@ -100,9 +100,24 @@ impl Distribution {
 
     /// Counts a duration.
     pub fn record(&mut self, ns: u64) {
-        self.buckets[bucket(ns)] += 1;
-        self.sum_ns += u128::from(ns);
-        self.max_ns = self.max_ns.max(ns);
+        self.record_many(ns, 1);
+    }
+
+    /// Counts `count` equal durations.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        if count > 0 {
+            self.buckets[bucket(ns)] += count;
+            self.sum_ns += u128::from(ns) * u128::from(count);
+            self.max_ns = self.max_ns.max(ns);
+        }
+    }
+
+    /// What [`Distribution::buckets`] told of another one (a value of each, and how many it held), with the sum and the
+    /// maximum that buckets do not know.
+    pub fn restored(held: impl IntoIterator<Item = (u64, u64)>, sum_ns: u128, max_ns: u64) -> Self {
+        let mut restored = Self::new();
+        held.into_iter().for_each(|(ns, count)| restored.record_many(ns, count));
+        Self { sum_ns, max_ns, ..restored }
     }
 
     /// Adds another.

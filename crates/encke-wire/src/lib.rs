@@ -30,6 +30,7 @@
 
 pub mod accept;
 pub mod base64;
+pub mod civil;
 pub mod coding;
 pub mod conditional;
 pub mod date;

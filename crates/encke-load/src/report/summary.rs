@@ -52,7 +52,7 @@ impl Report {
         self.put_connections(out)?;
 
         write!(out, "\n{:<13}", "")?;
-        for (name, _, _) in PERCENTILES {
+        for (name, _) in PERCENTILES {
             write!(out, "{name:>9}")?;
         }
         writeln!(out, "{:>9}{:>9}", "max", "mean")?;
@@ -64,7 +64,7 @@ impl Report {
         put_row(out, "first byte", &totals.first_byte)?;
         if let Some(estimate) = self.estimate() {
             write!(out, "{:<13}", "(estimate)")?;
-            for (_, _, share) in PERCENTILES {
+            for (_, share) in PERCENTILES {
                 write!(out, "{:>9}", told(estimate.quantile_ns(share)))?;
             }
             writeln!(out, "  an open-loop user, at most")?;
@@ -121,7 +121,7 @@ const SAMPLE_SHOWN: usize = 40;
 
 fn put_row(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {
     write!(out, "{name:<13}")?;
-    for (_, _, share) in PERCENTILES {
+    for (_, share) in PERCENTILES {
         write!(out, "{:>9}", told(distribution.quantile_ns(share)))?;
     }
     let mean = distribution.mean_ns().map(|ns| ns as u64);

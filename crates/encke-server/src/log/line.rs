@@ -15,10 +15,10 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 use encke_io::{Now, Peer};
+use encke_wire::civil::Civil;
 use encke_wire::field::Known;
 use encke_wire::http1::Version;
 
-use super::civil::Civil;
 use crate::request::Request;
 use crate::settings::LogFormat;
 

@@ -10,7 +10,7 @@ use encke_hub::{Epoch, Gap, GapReason, Message, Position, Run};
 use encke_wire::base64;
 use serde::Deserialize;
 
-use crate::log::Civil;
+use encke_wire::civil::Civil;
 
 /// The type of a payload that came without one.
 pub(crate) fn content_type(message: &Message) -> &str {

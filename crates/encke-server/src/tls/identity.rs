@@ -20,9 +20,9 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
 use super::watch::Stamp;
-use crate::log::Civil;
 use crate::server::lock;
 use crate::settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
+use encke_wire::civil::Civil;
 
 /// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a
 /// reload, and when its files have changed.

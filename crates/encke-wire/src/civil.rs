@@ -1,4 +1,4 @@
-//! Seconds since 1970 as the two dates of logs: `21/Nov/2026:21:26:03 +0000` and `2026-11-21T21:26:03`.
+//! Seconds since 1970 as the two dates that logs and reports have: `21/Nov/2026:21:26:03 +0000` and `2026-11-21T21:26:03`.
 
 /// Bytes of [`Civil::combined`].
 const COMBINED_BYTES: usize = 26;
@@ -10,7 +10,7 @@ const MONTHS: [&[u8; 3]; 12] =
 
 /// A date and time of day, UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Civil {
+pub struct Civil {
     year: u32,
     /// 1 to 12.
     month: u8,
@@ -22,7 +22,8 @@ pub(crate) struct Civil {
 
 impl Civil {
     /// The moment `unix_s` seconds after 1970-01-01T00:00:00Z; years after 9999 come out as the last second of it.
-    pub(crate) fn of(unix_s: u64) -> Self {
+    #[must_use]
+    pub fn of(unix_s: u64) -> Self {
         let unix_s = unix_s.min(253_402_300_799);
         let (days, second_of_day) = ((unix_s / 86_400) as u32, (unix_s % 86_400) as u32);
         // Days from 0000-03-01, so that the leap day is the last of its year; 400 years are 146,097 days. (Howard
@@ -45,7 +46,8 @@ impl Civil {
     }
 
     /// As the combined log format has it.
-    pub(crate) fn combined(self) -> [u8; COMBINED_BYTES] {
+    #[must_use]
+    pub fn combined(self) -> [u8; COMBINED_BYTES] {
         let mut text = *b"00/Xxx/0000:00:00:00 +0000";
         put2(&mut text[0..2], self.day);
         text[3..6].copy_from_slice(MONTHS[usize::from(self.month) - 1]);
@@ -55,7 +57,8 @@ impl Civil {
     }
 
     /// As RFC 3339 has it, without fraction and `Z`.
-    pub(crate) fn rfc3339(self) -> [u8; RFC3339_BYTES] {
+    #[must_use]
+    pub fn rfc3339(self) -> [u8; RFC3339_BYTES] {
         let mut text = *b"0000-00-00T00:00:00";
         put4(&mut text[0..4], self.year);
         put2(&mut text[5..7], self.month);
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn every_date_agrees_with_the_one_in_answers() {
         for unix_s in (0..253_370_764_799).step_by(86_399 * 31) {
-            let fixdate = encke_wire::date::imf_fixdate(unix_s);
+            let fixdate = crate::date::imf_fixdate(unix_s);
             let combined = Civil::of(unix_s).combined();
             assert_eq!(combined[0..2], fixdate[5..7], "{unix_s}");
             assert_eq!(combined[3..6], fixdate[8..11], "{unix_s}");

@@ -1,0 +1,572 @@
+//! A run as it is saved: JSON, schema 1, written and read by the same types.
+//!
+//! Keys are snake_case with the unit last; they are added to, never changed. What is read may be of an older program, so
+//! whatever came later has a default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use encke_stats::Distribution;
+use encke_wire::civil::Civil;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Report, blob};
+use crate::environment::Environment;
+use crate::estimate::Estimate;
+use crate::pace::{Arrivals, Pace};
+use crate::plan::{Plan, Stop, WarmUp};
+use crate::series::Stretch;
+
+/// Of the files that are read here.
+const SCHEMA: u32 = 1;
+
+/// A run: what was done, where, and what came of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Saved {
+    /// 1.
+    pub schema: u32,
+    /// Of the program that made it.
+    pub version: String,
+    /// The command that does it again.
+    pub command: String,
+    /// When it began, as RFC 3339 has it, UTC.
+    #[serde(default)]
+    pub began: String,
+    /// The same, in nanoseconds since 1970.
+    #[serde(default)]
+    pub began_unix_ns: u64,
+    /// On what.
+    #[serde(default)]
+    pub environment: Environment,
+    /// To what, as it was written.
+    pub urls: Vec<String>,
+    /// How.
+    pub plan: SavedPlan,
+    /// Who was the limit.
+    pub verdict: SavedVerdict,
+    /// Each request in one of them.
+    pub requests: Requests,
+    /// Answers a second.
+    pub rate_per_s: f64,
+    /// From the first request that counts to the last answer.
+    pub elapsed_ns: u64,
+    /// Finished requests by class: `2xx`.
+    pub statuses: BTreeMap<String, u64>,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Connections.
+    pub connections: Connections,
+    /// How long things took.
+    pub latency: Latencies,
+    /// What went wrong, the most frequent first.
+    pub errors: Vec<SavedError>,
+    /// The generator's threads.
+    pub threads: Vec<Thread>,
+    /// What TCP on this machine counted meanwhile, other programs included.
+    pub system: System,
+    /// The run over time.
+    pub seconds: Vec<Stretch>,
+}
+
+/// As [`Plan`], for people and scripts.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each is the field of the same name in Plan")]
+pub struct SavedPlan {
+    /// The kind of loop, and how it was driven, in a line.
+    #[serde(default)]
+    pub text: String,
+    pub server: String,
+    pub pace: SavedPace,
+    pub stop: Extent,
+    pub warm_up: Extent,
+    pub connections: u32,
+    pub threads: u16,
+    pub pipeline: u16,
+    pub requests_per_connection: Option<u64>,
+    pub timeout_s: f64,
+    pub backend: String,
+    pub seed: u64,
+}
+
+/// When requests began.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct SavedPace {
+    /// `closed` or `open`.
+    pub r#loop: String,
+    /// Open: how many a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// Open: `even` or `poisson`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<String>,
+}
+
+/// So many requests, so long, or neither.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "that is all")]
+pub struct Extent {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+/// As [`crate::Verdict`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each is the field of the same name in Verdict")]
+pub struct SavedVerdict {
+    /// `server`, `kept`, `behind`, `generator`, `starved`, `too_short`.
+    pub limit: String,
+    /// Whether the figures are the server's.
+    pub is_verdict: bool,
+    pub text: String,
+    pub remarks: Vec<String>,
+}
+
+/// As [`crate::Totals`] counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is the field of the same name in Totals")]
+pub struct Requests {
+    pub begun: u64,
+    pub finished: u64,
+    pub wrong: u64,
+    pub failed: u64,
+    pub aborted: u64,
+    pub warm_up: u64,
+    pub queued: u64,
+    /// Open loop: due, and never begun.
+    pub unsent: u64,
+}
+
+/// Bytes that went to and fro.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bytes {
+    /// Heads and framing included.
+    pub received: u64,
+    /// Bodies without their framing.
+    pub bodies: u64,
+    /// Handed to the kernel.
+    pub sent: u64,
+}
+
+/// Connections in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Connections {
+    /// Established.
+    pub made: u64,
+    /// That could not be.
+    pub failed: u64,
+    /// That the server ended while no request was under way on them.
+    pub ended_at_rest: u64,
+    /// How long opening those took that were open before the run.
+    pub opening_ns: u64,
+}
+
+/// How long things took; what was not measured is not there.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is the field of the same name in Totals")]
+pub struct Latencies {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<Held>,
+    /// Closed loop with stalls: what an open-loop user would have seen, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_loop_estimate: Option<Percentiles>,
+}
+
+/// Durations: their percentiles for whoever reads, and all of them as a histogram.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(into = "Told", from = "Told")]
+pub struct Held(pub Distribution);
+
+#[derive(Serialize, Deserialize)]
+struct Told {
+    count: u64,
+    #[serde(flatten)]
+    percentiles: Percentiles,
+    max_ns: u64,
+    mean_ns: Option<f64>,
+    /// At most 2^64 - 1, which is 584 years.
+    sum_ns: u64,
+    #[serde(with = "blob")]
+    histogram: Vec<(u64, u64)>,
+}
+
+/// What a share of all did not exceed; `None` of nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Percentiles {
+    pub p50_ns: Option<u64>,
+    pub p90_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub p99_9_ns: Option<u64>,
+    pub p99_99_ns: Option<u64>,
+    pub p99_999_ns: Option<u64>,
+}
+
+/// A kind of failure.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SavedError {
+    /// When in a request.
+    pub phase: String,
+    /// Why.
+    pub cause: String,
+    /// How often.
+    pub count: u64,
+    /// When it first happened, in ns after the beginning of the run.
+    pub first_ns: u64,
+    /// The first bytes of what had come of the answer then; what is no UTF-8 is replaced.
+    pub sample: String,
+    /// Whether this side ran out of something.
+    #[serde(default)]
+    pub ours: bool,
+}
+
+/// What a thread of the generator had of the processors, as shares of the run's time.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Thread {
+    /// It ran.
+    pub busy: f64,
+    /// It could have run, but others did.
+    pub waiting: f64,
+    /// CPU time.
+    pub cpu_ns: u64,
+}
+
+/// What TCP counted, where the system tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct System {
+    /// Connections that listeners lost because their queue was full.
+    pub listen_drops: Option<u64>,
+    /// Segments sent again.
+    pub retransmits: Option<u64>,
+}
+
+/// Why a text is no saved run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unreadable {
+    /// It is no JSON, or something is missing in it.
+    Malformed(String),
+    /// It was made by a program with another idea of runs.
+    Schema(u64),
+    /// It is what `--find-max` came to: many runs.
+    Search,
+}
+
+impl Saved {
+    /// Reads what [`Report::json`] wrote.
+    ///
+    /// # Errors
+    /// It is no saved run.
+    pub fn read(text: &str) -> Result<Self, Unreadable> {
+        let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
+        let value: Value = serde_json::from_str(text).map_err(malformed)?;
+        match value["schema"].as_u64() {
+            None => return Err(Unreadable::Malformed("there is no `schema` in it".into())),
+            Some(schema) if schema != u64::from(SCHEMA) => return Err(Unreadable::Schema(schema)),
+            Some(_) if value.get("find_max").is_some() => return Err(Unreadable::Search),
+            Some(_) => {}
+        }
+        serde_json::from_value(value).map_err(malformed)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        serde_json::to_value(self).expect("every key is a string, and every number one of JSON's")
+    }
+
+    /// What a user waits: in an open loop from when a request was due, in a closed one from its send.
+    pub fn waited(&self) -> Option<&Distribution> {
+        self.latency
+            .response
+            .as_ref()
+            .or(self.latency.service.as_ref())
+            .map(|Held(distribution)| distribution)
+    }
+
+    /// The share of counted requests that failed or were answered wrongly; `None` if none has ended.
+    pub fn error_share(&self) -> Option<f64> {
+        let requests = &self.requests;
+        let ended = requests.finished + requests.failed;
+        (ended > 0).then(|| (requests.failed + requests.wrong) as f64 / ended as f64)
+    }
+
+    /// Whether requests waited for answers, and not for a schedule.
+    pub fn is_closed(&self) -> bool {
+        self.plan.pace.r#loop == "closed"
+    }
+}
+
+impl Report {
+    /// Everything that is known of a run, as it is saved.
+    pub fn saved(&self) -> Saved {
+        let outcome = &self.outcome;
+        let totals = &outcome.totals;
+        let held =
+            |distribution: &Distribution| (distribution.count() > 0).then(|| Held(distribution.clone()));
+        let errors = outcome.errors.iter().map(|error| SavedError {
+            phase: error.phase.to_string(),
+            cause: error.cause.to_string(),
+            count: error.count,
+            first_ns: error.first_ns,
+            sample: String::from_utf8_lossy(&error.sample).into_owned(),
+            ours: error.cause.is_ours(),
+        });
+        let threads = outcome.threads.iter().map(|thread| Thread {
+            busy: thread.busy,
+            waiting: thread.waiting,
+            cpu_ns: thread.run_ns,
+        });
+        Saved {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: self.command.clone(),
+            began: rfc3339(outcome.began_unix_ns),
+            began_unix_ns: outcome.began_unix_ns,
+            environment: self.environment.clone(),
+            urls: self.urls.clone(),
+            plan: SavedPlan { text: self.loop_line(), ..SavedPlan::of(&self.plan) },
+            verdict: SavedVerdict {
+                limit: self.verdict.limit.name().to_owned(),
+                is_verdict: self.verdict.limit.is_verdict(),
+                text: self.verdict.text.clone(),
+                remarks: self.verdict.remarks.clone(),
+            },
+            requests: Requests {
+                begun: totals.begun,
+                finished: totals.finished,
+                wrong: totals.wrong,
+                failed: totals.failed,
+                aborted: totals.aborted,
+                warm_up: totals.warm_up,
+                queued: totals.queued,
+                unsent: self.unsent(),
+            },
+            rate_per_s: self.rate(),
+            elapsed_ns: nanoseconds(outcome.elapsed),
+            statuses: (1..10).map(|class| (format!("{class}xx"), totals.statuses[class])).collect(),
+            bytes: Bytes {
+                received: totals.received_bytes,
+                bodies: totals.body_bytes,
+                sent: totals.sent_bytes,
+            },
+            connections: Connections {
+                made: totals.connected,
+                failed: totals.unconnected,
+                ended_at_rest: totals.ended_idle,
+                opening_ns: nanoseconds(outcome.opening),
+            },
+            latency: Latencies {
+                service: held(&totals.service),
+                first_byte: held(&totals.first_byte),
+                response: held(&totals.response),
+                lag: held(&totals.lag),
+                connect: held(&totals.connect),
+                open_loop_estimate: self.estimate().as_ref().map(Percentiles::estimated),
+            },
+            errors: errors.collect(),
+            threads: threads.collect(),
+            system: System {
+                listen_drops: outcome.tcp.map(|tcp| tcp.listen_drops),
+                retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
+            },
+            seconds: self.series.stretches().to_vec(),
+        }
+    }
+
+    /// The same as JSON.
+    pub fn json(&self) -> Value {
+        self.saved().json()
+    }
+}
+
+impl SavedPlan {
+    fn of(plan: &Plan) -> Self {
+        let stop = match plan.stop {
+            Stop::Count(count) => Extent::requests(count),
+            Stop::After(time) => Extent::seconds(time.as_secs_f64()),
+            Stop::Told => Extent::default(),
+        };
+        let warm_up = match plan.warm_up {
+            WarmUp::None => Extent::default(),
+            WarmUp::Count(count) => Extent::requests(count),
+            WarmUp::For(time) => Extent::seconds(time.as_secs_f64()),
+        };
+        let pace = match &plan.pace {
+            Pace::Closed => SavedPace { r#loop: "closed".into(), ..SavedPace::default() },
+            Pace::Open(rate, arrivals) => {
+                let arrivals = match arrivals {
+                    Arrivals::Even => "even",
+                    Arrivals::Poisson => "poisson",
+                };
+                let (rate, arrivals) = (Some(rate.to_string()), Some(arrivals.to_owned()));
+                SavedPace { r#loop: "open".into(), rate, arrivals }
+            }
+        };
+        Self {
+            text: String::new(),
+            server: plan.server.to_string(),
+            pace,
+            stop,
+            warm_up,
+            connections: plan.connections,
+            threads: plan.threads,
+            pipeline: plan.pipeline,
+            requests_per_connection: plan.requests_per_connection,
+            timeout_s: plan.timeout.as_secs_f64(),
+            backend: plan.backend.name().to_owned(),
+            seed: plan.seed,
+        }
+    }
+}
+
+impl Extent {
+    const fn requests(count: u64) -> Self {
+        Self { requests: Some(count), seconds: None }
+    }
+
+    const fn seconds(seconds: f64) -> Self {
+        Self { requests: None, seconds: Some(seconds) }
+    }
+}
+
+impl Percentiles {
+    pub(crate) fn of(quantile_ns: impl Fn(f64) -> Option<u64>) -> Self {
+        Self {
+            p50_ns: quantile_ns(0.5),
+            p90_ns: quantile_ns(0.9),
+            p99_ns: quantile_ns(0.99),
+            p99_9_ns: quantile_ns(0.999),
+            p99_99_ns: quantile_ns(0.9999),
+            p99_999_ns: quantile_ns(0.99999),
+        }
+    }
+
+    fn estimated(estimate: &Estimate) -> Self {
+        Self::of(|quantile| estimate.quantile_ns(quantile))
+    }
+}
+
+impl From<Held> for Told {
+    fn from(Held(distribution): Held) -> Self {
+        Self {
+            count: distribution.count(),
+            percentiles: Percentiles::of(|quantile| distribution.quantile_ns(quantile)),
+            max_ns: distribution.max_ns(),
+            mean_ns: distribution.mean_ns(),
+            sum_ns: u64::try_from(distribution.sum_ns()).unwrap_or(u64::MAX),
+            histogram: distribution.buckets().map(|(_, last, count)| (last, count)).collect(),
+        }
+    }
+}
+
+impl From<Told> for Held {
+    fn from(told: Told) -> Self {
+        Self(Distribution::restored(told.histogram, told.sum_ns.into(), told.max_ns))
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(reason) => write!(f, "it is no run that `encke load --json` wrote: {reason}"),
+            Self::Schema(schema) => write!(f, "it has schema {schema}; this program reads schema {SCHEMA}"),
+            Self::Search => f.write_str(
+                "it is a search (--find-max); each of its trials has a `report`, which is a run that can be read",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn rfc3339(unix_ns: u64) -> String {
+    let date = Civil::of(unix_ns / 1_000_000_000).rfc3339();
+    format!("{}Z", String::from_utf8_lossy(&date))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rate;
+    use crate::report::tests::report;
+
+    #[test]
+    fn a_run_comes_back_from_its_json() {
+        let open = Pace::Open(Rate::constant(100.0).expect("a rate"), Arrivals::Poisson);
+        for pace in [Pace::Closed, open] {
+            let mut report = report(pace);
+            let mut totals = crate::Totals::default();
+            report.series.look(1, totals.clone());
+            totals.finished = 3;
+            totals.service.record_many(5_000, 3);
+            report.series.look(1_000_000_001, totals);
+            report.outcome.began_unix_ns = 1_795_296_363_000_000_000;
+            let saved = report.saved();
+            assert_eq!(saved.began, "2026-11-21T21:26:03Z");
+            let text = saved.json().to_string();
+            assert_eq!(Saved::read(&text).as_ref(), Ok(&saved));
+        }
+    }
+
+    #[test]
+    fn the_json_has_every_count_and_the_histogram() {
+        let json = report(Pace::Closed).json();
+        assert_eq!(json["schema"], 1);
+        assert_eq!(json["requests"]["begun"], 1_003);
+        assert_eq!(json["requests"]["finished"], 1_000);
+        assert_eq!(json["statuses"]["5xx"], 10);
+        assert_eq!(json["errors"][0]["phase"], "first byte");
+        assert_eq!(json["latency"]["service"]["count"], 1_000);
+        let histogram = json["latency"]["service"]["histogram"].as_str().and_then(blob::held);
+        let count: u64 = histogram.expect("a histogram").iter().map(|(_, count)| count).sum();
+        assert_eq!(count, 1_000);
+        assert_eq!(json["verdict"]["limit"], "server");
+        assert_eq!(json["latency"].get("response"), None, "what was not measured is not there");
+    }
+
+    #[test]
+    fn what_is_no_saved_run_is_said() {
+        let json = report(Pace::Closed).json();
+        let with = |key: &str, value: Value| {
+            let mut json = json.clone();
+            json[key] = value;
+            json.to_string()
+        };
+        for (text, said) in [
+            ("no JSON".to_owned(), "no run"),
+            ("{}".into(), "no `schema`"),
+            (with("schema", 2.into()), "schema 2"),
+            (with("requests", Value::Null), "no run"),
+            (with("find_max", Value::Null), "a search"),
+            (with("seconds", serde_json::json!([{ "histogram": "x" }])), "no run"),
+        ] {
+            let error = Saved::read(&text).expect_err(said).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        // What older programs did not say is not missed.
+        let mut old = json.clone();
+        let object = old.as_object_mut().expect("an object");
+        for key in ["environment", "began", "began_unix_ns"] {
+            object.remove(key);
+        }
+        assert!(Saved::read(&old.to_string()).is_ok());
+    }
+}
