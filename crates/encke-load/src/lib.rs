@@ -17,6 +17,7 @@
 
 mod answer;
 mod crowd;
+mod dial;
 mod engine;
 mod environment;
 pub mod estimate;
@@ -40,6 +41,7 @@ pub mod url;
 pub mod verdict;
 pub mod words;
 
+pub use dial::Sources;
 pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};

@@ -3,11 +3,12 @@
 //! A plan is a value: `stop` × `pace` × the mix of messages. One loop (`requests.rs`) runs all of them, so a
 //! correction in it is a correction everywhere.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use encke_io::Backend;
+use encke_io::socket::Address;
 
 use crate::message::Mix;
 use crate::pace::Pace;
@@ -16,7 +17,10 @@ use crate::pace::Pace;
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
-    pub server: SocketAddr,
+    pub server: Address,
+    /// Addresses of this machine that connections come from, each in its turn; none: the system's choice, and of a
+    /// loopback server's many connections as many addresses of 127.0.0.0/8 as they take.
+    pub sources: Vec<IpAddr>,
     /// What is sent.
     pub mix: Mix,
     /// When it ends.
@@ -70,9 +74,10 @@ pub enum WarmUp {
 
 impl Plan {
     /// Ten seconds of a closed loop on 64 connections and one thread: what is meant where nothing else is said.
-    pub fn new(server: SocketAddr, mix: Mix) -> Self {
+    pub fn new(server: impl Into<Address>, mix: Mix) -> Self {
         Self {
-            server,
+            server: server.into(),
+            sources: Vec::new(),
             mix,
             stop: Stop::After(Duration::from_secs(10)),
             pace: Pace::Closed,

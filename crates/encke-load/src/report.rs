@@ -11,6 +11,7 @@ mod foreign;
 pub mod saved;
 mod summary;
 
+use crate::dial::Sources;
 use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::Pace;
@@ -96,7 +97,11 @@ impl Report {
             1 => String::new(),
             depth => format!(", {depth} requests at a time on each"),
         };
-        format!("{pace}; {connections}, {kept}{pipeline}; {threads} ({})", plan.backend)
+        let from = match Sources::of(&plan.server, &plan.sources, plan.connections.into()) {
+            Sources(none) if none.is_empty() => String::new(),
+            sources => format!(", from {sources}"),
+        };
+        format!("{pace}; {connections}{from}, {kept}{pipeline}; {threads} ({})", plan.backend)
     }
 }
 
@@ -127,7 +132,7 @@ pub(crate) mod tests {
     pub(crate) fn report(pace: Pace) -> Report {
         let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
-        let plan = Plan { pace, ..Plan::new(([127, 0, 0, 1], 80).into(), mix) };
+        let plan = Plan { pace, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 80)), mix) };
         let mut totals = Totals { begun: 1_003, finished: 1_000, failed: 2, aborted: 1, ..Totals::default() };
         totals.statuses[2] = 990;
         totals.statuses[5] = 10;

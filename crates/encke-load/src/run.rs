@@ -7,12 +7,12 @@
 //! The threads share nothing but the moment at which they begin and the wish that they end.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::host::TcpCounters;
-use encke_io::{Backend, Unavailable};
+use encke_io::{Address, Backend, Unavailable};
 
 use crate::plan::{Plan, Share};
 use crate::requests::{Requests, Times};
@@ -144,8 +144,12 @@ impl Script for Requesting {
     type Crowd = Requests;
     type Part = Part;
 
-    fn server(&self) -> SocketAddr {
-        self.plan.server
+    fn server(&self) -> &Address {
+        &self.plan.server
+    }
+
+    fn sources(&self) -> &[IpAddr] {
+        &self.plan.sources
     }
 
     fn backend(&self) -> Backend {

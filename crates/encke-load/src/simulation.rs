@@ -12,9 +12,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use encke_io::sim::{Conditions, World};
-use encke_io::{Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_io::{Address, Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
 
 use crate::crowd::Crowd;
+use crate::dial::Dial;
 use crate::engine::Engine;
 use crate::message::{Message, Mix, Style};
 use crate::pace::{Arrivals, Pace, Rate};
@@ -230,12 +231,12 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let mut server = Server::new(&world, manners);
     let tally = Arc::new(Tally::new());
     let share = Share { number: 0, threads: 1 };
-    let target = plan.server;
+    let Address::Inet(target) = plan.server else { unreachable!("a world has no files") };
     let crowd = Requests::new(Arc::new(plan), share, Arc::clone(&tally));
     let factory = world.clone();
-    let sockets = Box::new(move |_: &SocketAddr| factory.stream());
+    let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
-    let mut engine = Engine::new(reactor, crowd, target, sockets, Arc::new(AtomicBool::new(false)));
+    let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     let (mut begun, mut steps) = (false, 0);
     while !engine.crowd().is_over() {
@@ -411,7 +412,7 @@ fn nobody_there_ends_a_counted_run_and_a_timed_one() {
     for stop in [Stop::Count(40), Stop::After(Duration::from_secs(5))] {
         for requests_per_connection in [None, Some(1)] {
             let plan = Plan { connections: 4, requests_per_connection, ..plan(stop, Pace::Closed) };
-            let plan = Plan { server: SocketAddr::from(([10, 0, 0, 9], 80)), ..plan };
+            let plan = Plan { server: SocketAddr::from(([10, 0, 0, 9], 80)).into(), ..plan };
             let Ended { totals, .. } = run(1, calm(), Manners::default(), plan);
             check_sum(&totals, 1);
             assert_eq!((totals.finished, totals.connected), (0, 0));

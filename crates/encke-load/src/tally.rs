@@ -10,6 +10,7 @@
 //! A thread writes its own tally; anybody may read it at any time, as with all cells of `encke-stats`.
 
 use std::fmt;
+use std::io;
 
 use encke_io::Fault;
 use encke_stats::{Counter, Distribution, Histogram};
@@ -159,6 +160,8 @@ pub enum Cause {
     Ended,
     /// No local port is left for this server.
     Ports,
+    /// A Unix socket whose listener has as many connections waiting as it allows.
+    Backlog,
     /// The bytes are no answer.
     Malformed(Refusal),
     /// Bytes came that answer nothing.
@@ -176,14 +179,11 @@ impl Cause {
 
 impl From<Fault> for Cause {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::System(number)
-                if std::io::Error::from_raw_os_error(number).kind()
-                    == std::io::ErrorKind::AddrNotAvailable =>
-            {
-                Self::Ports
-            }
-            fault => Self::Fault(fault),
+        let Fault::System(number) = fault else { return Self::Fault(fault) };
+        match io::Error::from_raw_os_error(number).kind() {
+            io::ErrorKind::AddrNotAvailable => Self::Ports,
+            io::ErrorKind::WouldBlock => Self::Backlog,
+            _ => Self::Fault(fault),
         }
     }
 }
@@ -267,6 +267,7 @@ impl fmt::Display for Cause {
             Self::Timeout => f.write_str("timed out"),
             Self::Ended => f.write_str("the server ended the connection"),
             Self::Ports => f.write_str("no local port is left for this server"),
+            Self::Backlog => f.write_str("the queue of the server's listener is full"),
             Self::Malformed(refusal) => write!(f, "no valid answer: {}", refusal.reason()),
             Self::Unasked => f.write_str("bytes came that answer nothing"),
             Self::Fault(fault) => fault.fmt(f),

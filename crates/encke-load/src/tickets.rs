@@ -142,7 +142,8 @@ mod tests {
     fn tickets(stop: Stop, pace: Pace, warm_up: WarmUp) -> Tickets {
         let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
-        let plan = Plan { stop, pace, warm_up, ..Plan::new(([127, 0, 0, 1], 1).into(), mix) };
+        let plan =
+            Plan { stop, pace, warm_up, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)), mix) };
         Tickets::new(&plan, Share { number: 0, threads: 1 }, SECOND)
     }
 

@@ -93,7 +93,9 @@ impl Verdict {
         let (limit, text) = if let Some(error) = ours {
             let times = words::plural(error.count, "time");
             let help = match error.cause {
-                Cause::Ports => "; keep connections open, or use fewer at a time",
+                Cause::Ports => {
+                    "; keep connections open, use fewer at a time, or come from more addresses (--source)"
+                }
                 _ => "",
             };
             (Limit::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
@@ -186,7 +188,7 @@ mod tests {
     fn plan(pace: Pace) -> Plan {
         let message = Message::new("GET", "h", "/", &[], None, Style::default()).expect("a request");
         let mix = Mix::new(vec![(message, 1)]).expect("one message");
-        Plan { pace, ..Plan::new(([127, 0, 0, 1], 1).into(), mix) }
+        Plan { pace, ..Plan::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)), mix) }
     }
 
     fn outcome(busy: f64, waiting: f64) -> Outcome {

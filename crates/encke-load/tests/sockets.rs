@@ -1,22 +1,26 @@
 //! The generator against servers of real sockets, over every back end: counts that agree to the last request and
 //! byte, and latencies that show a freeze.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use encke_io::Backend;
+use encke_io::socket::{Address, ListenOptions, Listener};
 use encke_load::plan::WarmUp;
-use encke_load::{Arrivals, Message, Mix, Outcome, Pace, Plan, Rate, Run, Stop, Style, Url};
+use encke_load::{Arrivals, Message, Mix, Outcome, Pace, Plan, Rate, Run, Sources, Stop, Style, Url};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server of the test's own: a thread a connection.
 struct Server {
-    address: SocketAddr,
+    address: Address,
     counts: Arc<Counts>,
 }
 
@@ -29,6 +33,7 @@ struct Counts {
     body_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     resets: AtomicU64,
+    peers: Mutex<BTreeSet<IpAddr>>,
 }
 
 /// How it treats a connection.
@@ -53,11 +58,32 @@ impl Server {
                 let number = own.connections.fetch_add(1, Ordering::Relaxed) + 1;
                 let counts = Arc::clone(&own);
                 thread::spawn(move || {
-                    let _gone = attend(stream, number, manners, began, &counts);
+                    let _gone = greet(&stream, number, manners, &counts).and_then(|welcome| {
+                        if welcome { attend(stream, manners, began, &counts) } else { Ok(()) }
+                    });
                 });
             }
         });
-        Self { address, counts }
+        Self { address: address.into(), counts }
+    }
+
+    /// One that listens on a Unix socket.
+    fn local(path: &Path) -> Self {
+        let listener = UnixListener::bind(path).expect("a free path");
+        let counts = Arc::new(Counts::default());
+        let own = Arc::clone(&counts);
+        let began = Instant::now();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                own.connections.fetch_add(1, Ordering::Relaxed);
+                let counts = Arc::clone(&own);
+                thread::spawn(move || {
+                    let _gone = attend(stream, Manners::default(), began, &counts);
+                });
+            }
+        });
+        Self { address: Address::Unix(path.to_owned()), counts }
     }
 
     fn count(&self, of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
@@ -65,20 +91,25 @@ impl Server {
     }
 }
 
-fn attend(
-    mut stream: TcpStream,
-    number: u64,
-    manners: Manners,
-    began: Instant,
-    counts: &Counts,
-) -> std::io::Result<()> {
+/// Takes up a connection; false if it is to be reset.
+fn greet(stream: &TcpStream, number: u64, manners: Manners, counts: &Counts) -> std::io::Result<bool> {
+    counts.peers.lock().expect("nobody panics with it").insert(stream.peer_addr()?.ip());
     stream.set_nodelay(true)?;
     if manners.reset_every > 0 && number.is_multiple_of(manners.reset_every) {
         // The first byte is there, and it stays unread.
         stream.peek(&mut [0])?;
         counts.resets.fetch_add(1, Ordering::Relaxed);
-        return Ok(());
+        return Ok(false);
     }
+    Ok(true)
+}
+
+fn attend(
+    mut stream: impl Read + Write,
+    manners: Manners,
+    began: Instant,
+    counts: &Counts,
+) -> std::io::Result<()> {
     let (mut input, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
@@ -135,7 +166,7 @@ fn thaw(began: Instant, frozen_ms: u64) {
 
 fn plan(server: &Server, method: &str, path: &str, style: Style) -> Plan {
     let message = Message::new(method, "localhost", path, &[], None, style).expect("a request");
-    Plan::new(server.address, Mix::new(vec![(message, 1)]).expect("one message"))
+    Plan::new(server.address.clone(), Mix::new(vec![(message, 1)]).expect("one message"))
 }
 
 fn run(plan: Plan) -> Outcome {
@@ -260,7 +291,7 @@ fn several_messages_come_by_their_weights_and_templates_are_filled() {
         stop: Stop::Count(4_000),
         warm_up: WarmUp::Count(100),
         connections: 4,
-        ..Plan::new(server.address, mix)
+        ..Plan::new(server.address.clone(), mix)
     };
     let totals = run(plan).totals;
     assert_eq!((totals.finished, totals.warm_up), (4_000, 100));
@@ -286,6 +317,74 @@ fn a_run_that_is_told_to_stop_ends_with_everything_accounted_for() {
     let totals = run.outcome().unwrap_or_else(|trouble| panic!("{trouble}")).totals;
     assert_eq!((totals.begun, totals.aborted, totals.failed), (totals.finished, 0, 0));
     assert_eq!(totals.finished, server.count(|counts| &counts.answered));
+}
+
+#[test]
+fn connections_come_from_each_source_in_its_turn() {
+    for backend in backends() {
+        let server = Server::start(Manners::default());
+        let Sources(sources) = "127.0.0.2-4,127.0.0.9".parse().expect("sources");
+        let peers: BTreeSet<IpAddr> = sources.iter().copied().collect();
+        let (stop, connections) = (Stop::Count(100), 8);
+        let plan = Plan {
+            stop,
+            connections,
+            threads: 2,
+            sources,
+            backend,
+            ..plan(&server, "GET", "/", Style::default())
+        };
+        assert_eq!(run(plan).totals.finished, 100, "{backend}");
+        assert_eq!(*server.counts.peers.lock().expect("nobody panics with it"), peers, "{backend}");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_asked_as_a_port_is() {
+    for backend in backends() {
+        let path = std::env::temp_dir().join(format!("encke-load-{}-{backend}", std::process::id()));
+        let _left_by_another_run = std::fs::remove_file(&path);
+        let server = Server::local(&path);
+        for one_shot in [false, true] {
+            let before = server.count(|counts| &counts.answered);
+            let style = Style { closing: one_shot, ..Style::default() };
+            let plan = Plan {
+                stop: Stop::Count(500),
+                connections: 10,
+                requests_per_connection: one_shot.then_some(1),
+                backend,
+                ..plan(&server, "GET", "/", style)
+            };
+            let outcome = run(plan);
+            assert!(outcome.errors.is_empty(), "{backend}: {:?}", outcome.errors);
+            assert_eq!(outcome.totals.finished, 500, "{backend}, one shot: {one_shot}");
+            assert_eq!(server.count(|counts| &counts.answered) - before, 500, "{backend}");
+        }
+        assert_eq!(server.count(|counts| &counts.connections), 510, "{backend}");
+        std::fs::remove_file(&path).expect("it was bound");
+    }
+}
+
+#[test]
+fn a_unix_socket_whose_queue_is_full_is_told_as_that() {
+    let path = std::env::temp_dir().join(format!("encke-load-{}-full", std::process::id()));
+    let _left_by_another_run = std::fs::remove_file(&path);
+    // Nobody accepts: the queue holds some, and is full.
+    let options = ListenOptions { backlog: 4, shared: false, mode: None };
+    let _listener = Listener::bind(&Address::Unix(path.clone()), options).expect("a free path");
+    let server = Server { address: Address::Unix(path.clone()), counts: Arc::default() };
+    let plan = Plan {
+        stop: Stop::Count(20),
+        connections: 20,
+        timeout: Duration::from_millis(200),
+        requests_per_connection: Some(1),
+        ..plan(&server, "GET", "/", Style::default())
+    };
+    let outcome = run(plan);
+    std::fs::remove_file(&path).expect("it was bound");
+    let said: BTreeSet<String> = outcome.errors.iter().map(|error| error.cause.to_string()).collect();
+    assert!(said.contains("the queue of the server's listener is full"), "{said:?}");
+    assert_eq!((outcome.totals.begun, outcome.totals.failed), (20, 20));
 }
 
 #[test]

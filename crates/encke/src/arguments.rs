@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use encke_io::Backend;
 use encke_load::plan::WarmUp;
-use encke_load::{Rate, Slo};
+use encke_load::{Rate, Slo, Sources};
 use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
 
 use crate::load::{self, Foreign, Weighted};
@@ -315,6 +315,12 @@ pub(crate) struct Load {
         hide_short_help = true
     )]
     pub(crate) arrivals: Arrivals,
+    /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
+    #[arg(long, value_name = "ADDRESSES", hide_short_help = true, conflicts_with = "unix")]
+    pub(crate) source: Vec<Sources>,
+    /// A Unix socket at which the server listens; the URL says what is asked of it
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub(crate) unix: Option<PathBuf>,
     /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub(crate) backend: Option<OrAuto<Backend>>,

@@ -12,7 +12,7 @@ mod dress;
 mod foreign;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +22,14 @@ use std::time::Duration;
 
 use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
+use encke_io::socket::{self, Address};
 use encke_load::find::Search;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::series::Stretch;
-use encke_load::{Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Stop, Style, Url, words};
+use encke_load::{
+    Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
+};
 use encke_server::settings::{OrAuto, Period};
 
 use crate::arguments::{Layout, Load};
@@ -324,7 +327,11 @@ fn plan(arguments: &Load) -> Result<Plan, Failure> {
         }
     };
     let mix = mix(arguments)?;
-    let base = Plan::new(server(&first.url)?, mix);
+    let base = match &arguments.unix {
+        Some(path) => Plan::new(Address::Unix(path.clone()), mix),
+        None => Plan::new(server(&first.url)?, mix),
+    };
+    let sources = sources(&base.server, &arguments.source)?;
     let timed = arguments.duration.map(|period| Stop::After(period.duration()));
     let counted = arguments.requests.map(|count| Stop::Count(count.get()));
     let mut plan = Plan {
@@ -335,6 +342,7 @@ fn plan(arguments: &Load) -> Result<Plan, Failure> {
         timeout: arguments.timeout.duration(),
         drain: arguments.timeout.duration(),
         warm_up: arguments.warm_up,
+        sources,
         pace,
         backend,
         seed: arguments.seed,
@@ -351,6 +359,20 @@ fn plan(arguments: &Load) -> Result<Plan, Failure> {
         return Err(usage(format!("{} threads have less than a connection each", plan.threads)));
     }
     Ok(plan)
+}
+
+/// The addresses that connections come from, each of which the system must have.
+fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> {
+    let sources: Vec<IpAddr> = given.iter().flat_map(|Sources(sources)| sources.iter().copied()).collect();
+    let Address::Inet(server) = server else { return Ok(sources) };
+    for source in &sources {
+        if source.is_ipv4() != server.is_ipv4() {
+            return Err(Failure::Usage(format!("--source {source}: {server} cannot be reached from it")));
+        }
+        socket::unconnected(server, Some(SocketAddr::new(*source, 0)))
+            .map_err(|error| Failure::CouldNotRun(format!("--source {source}: {error}")))?;
+    }
+    Ok(sources)
 }
 
 /// A ramp or steps end by themselves.

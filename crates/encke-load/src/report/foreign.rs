@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use encke_stats::Distribution;
 
+use encke_io::socket::Address;
+
 use super::Report;
 
 impl Report {
@@ -42,8 +44,12 @@ impl Report {
         let rate = self.rate();
         let connections = self.plan.connections;
         writeln!(out, "This is encke load, in the layout of ApacheBench, Version 2.3\n\n")?;
-        writeln!(out, "Server Hostname:        {}", self.plan.server.ip())?;
-        writeln!(out, "Server Port:            {}\n", self.plan.server.port())?;
+        let (name, port) = match &self.plan.server {
+            Address::Inet(server) => (server.ip().to_string(), server.port()),
+            Address::Unix(path) => (path.display().to_string(), 0),
+        };
+        writeln!(out, "Server Hostname:        {name}")?;
+        writeln!(out, "Server Port:            {port}\n")?;
         writeln!(out, "Document Path:          {}", self.urls.first().map_or("/", |url| path(url)))?;
         writeln!(out, "Document Length:        {} bytes\n", totals.body_bytes / totals.finished.max(1))?;
         writeln!(out, "Concurrency Level:      {connections}")?;

@@ -77,6 +77,8 @@ pub struct SavedPlan {
     #[serde(default)]
     pub text: String,
     pub server: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
     pub pace: SavedPace,
     pub stop: Extent,
     pub warm_up: Extent,
@@ -419,6 +421,7 @@ impl SavedPlan {
         Self {
             text: String::new(),
             server: plan.server.to_string(),
+            sources: plan.sources.iter().map(ToString::to_string).collect(),
             pace,
             stop,
             warm_up,
