@@ -858,6 +858,7 @@ impl Core {
     }
 
     /// A send has ended well: what waited for it goes on.
+    #[inline]
     pub(crate) fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>) {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(bytes);
@@ -875,6 +876,13 @@ impl Core {
             conn.deadline_ns = idle;
             return;
         }
+        self.went_out(token, idle);
+    }
+
+    /// A send has ended on a connection that is not at rest now.
+    #[inline(never)]
+    fn went_out(&mut self, token: Token, idle: u64) {
+        let conn = &mut self.conns[token.index as usize];
         if conn.subscribes() {
             return self.subscriber_sent(token);
         }
@@ -1019,19 +1027,10 @@ impl Core {
     pub(crate) fn flush(&mut self, token: Token) {
         self.out.seal(&mut self.segments);
         if self.segments.is_empty() {
-            debug_assert!(self.out_entries.is_empty());
-            let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
-            if conn.generation == token.generation
-                && !matches!(conn.phase, Phase::Vacant | Phase::Closing)
-                && !conn.has(SENDING)
-                && let Some(control) = conn.transport.more(&mut self.scratch)
-            {
-                self.send_on(token, control);
-            }
-            return;
+            return self.flush_control(token);
         }
         let spare = self.spare_segments.pop().unwrap_or_default();
-        let segments = std::mem::replace(&mut self.segments, spare);
+        let mut segments = std::mem::replace(&mut self.segments, spare);
         let flight = self.begin_flight();
         let deadline = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
         let conn = &mut self.conns[token.index as usize];
@@ -1041,14 +1040,26 @@ impl Core {
         conn.deadline_ns = deadline;
         conn.window_bytes = UNMEASURED;
         let last = conn.has(LAST) && conn.record == NONE;
-        let segments = match conn.transport.seal(segments, last, &mut self.scratch) {
-            Ok(segments) => segments,
-            Err(fault) => return self.conn_failed(token, fault, 0, Vec::new()),
-        };
+        if let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch) {
+            return self.conn_failed(token, fault, 0, segments);
+        }
         // Once it is sent the connection may be at rest, which touches no wheel.
         let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
         self.wheel.arm_earlier(token.index, armed);
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
+    }
+
+    /// There is no output: sends what the transport itself has to say, if it has.
+    fn flush_control(&mut self, token: Token) {
+        debug_assert!(self.out_entries.is_empty());
+        let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+        if conn.generation == token.generation
+            && !matches!(conn.phase, Phase::Vacant | Phase::Closing)
+            && !conn.has(SENDING)
+            && let Some(control) = conn.transport.more(&mut self.scratch)
+        {
+            self.send_on(token, control);
+        }
     }
 
     /// The last answer is out.

@@ -22,22 +22,22 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Turns output into what is sent now. What does not fit into one send comes by [`Transport::more`], once that is
-    /// out.
+    /// Turns output, in place, into what is sent now. What does not fit into one send comes by [`Transport::more`], once
+    /// that is out.
     ///
     /// # Errors
     /// A file that is to be sent has become shorter.
     #[inline]
     pub(crate) fn seal(
         &mut self,
-        mut segments: Vec<Segment>,
+        segments: &mut Vec<Segment>,
         last: bool,
         scratch: &mut Scratch,
-    ) -> Result<Vec<Segment>, Fault> {
+    ) -> Result<(), Fault> {
         match self {
-            Self::Plain => Ok(segments),
+            Self::Plain => Ok(()),
             Self::Tls(tls) => {
-                tls.push(&mut segments);
+                tls.push(segments);
                 if last {
                     tls.finish();
                 }
@@ -51,15 +51,20 @@ impl Transport {
     pub(crate) fn more(&mut self, scratch: &mut Scratch) -> Option<Result<Vec<Segment>, Fault>> {
         match self {
             Self::Plain => None,
-            Self::Tls(tls) => tls.has_output().then(|| fill(tls, Vec::new(), scratch)),
+            Self::Tls(tls) if tls.has_output() => {
+                let mut segments = Vec::new();
+                Some(fill(tls, &mut segments, scratch).map(|()| segments))
+            }
+            Self::Tls(_) => None,
         }
     }
 }
 
-fn fill(tls: &mut Tls, mut segments: Vec<Segment>, scratch: &mut Scratch) -> Result<Vec<Segment>, Fault> {
+#[inline(never)]
+fn fill(tls: &mut Tls, segments: &mut Vec<Segment>, scratch: &mut Scratch) -> Result<(), Fault> {
     let mut sealed = Vec::new();
     tls.seal(&mut sealed, scratch)?;
     segments.clear();
     segments.push(Segment::Bytes(sealed));
-    Ok(segments)
+    Ok(())
 }

@@ -307,7 +307,9 @@ impl<R: Reactor> Worker<R> {
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.reactor.next() else { break };
             self.core.on_event(event);
-            self.submit();
+            if self.core.is_stirred() {
+                self.submit();
+            }
         }
         self.timers();
         self.messages();
@@ -327,23 +329,29 @@ impl<R: Reactor> Worker<R> {
     fn submit(&mut self) {
         loop {
             // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
-            if self.core.ops.len() == 1 {
-                if let Some((token, op)) = self.core.ops.pop() {
-                    self.submit_one(token, op);
+            match self.core.ops.len() {
+                0 => {}
+                1 => {
+                    if let Some((token, op)) = self.core.ops.pop() {
+                        self.submit_one(token, op);
+                    }
                 }
-            } else {
-                let mut ops = std::mem::take(&mut self.core.ops);
-                for (token, op) in ops.drain(..) {
-                    self.submit_one(token, op);
-                }
-                // Those of streams may have led to others.
-                ops.append(&mut self.core.ops);
-                self.core.ops = ops;
+                _ => self.submit_all(),
             }
             if self.core.ops.is_empty() && !self.core.stir() {
                 return;
             }
         }
+    }
+
+    fn submit_all(&mut self) {
+        let mut ops = std::mem::take(&mut self.core.ops);
+        for (token, op) in ops.drain(..) {
+            self.submit_one(token, op);
+        }
+        // Those of streams may have led to others.
+        ops.append(&mut self.core.ops);
+        self.core.ops = ops;
     }
 
     #[inline]

@@ -138,6 +138,7 @@ impl Http2 {
             && self.engines.get(conn.record).is_some_and(|engine| engine.streams.is_empty())
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         self.stirred.is_empty() && self.touched.is_empty() && self.sent.is_empty()
     }
@@ -248,6 +249,12 @@ impl Core {
                 self.close(token, CloseReason::PeerReset, true);
             }
         }
+    }
+
+    /// Whether there is anything to submit, or a stream to go on with.
+    #[inline]
+    pub(crate) fn is_stirred(&self) -> bool {
+        !self.ops.is_empty() || !self.http2.is_quiet()
     }
 
     /// Has engines and streams go on. True if that may have led to operations, or there is more to do.
@@ -445,6 +452,7 @@ impl Core {
     }
 
     /// An operation of a stream: what a reactor does for a socket.
+    #[inline(never)]
     pub(crate) fn stream_op(&mut self, token: Token, op: Op) {
         let place = among_streams(token);
         match op {

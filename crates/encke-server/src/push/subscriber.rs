@@ -341,10 +341,9 @@ impl Core {
         conn.deadline_ns = deadline_ns;
         conn.window_bytes = UNMEASURED;
         let last = conn.has(LAST);
-        let segments = match conn.transport.seal(segments, last, &mut self.scratch) {
-            Ok(segments) => segments,
-            Err(fault) => return self.conn_failed(token, fault, 0, Vec::new()),
-        };
+        if let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch) {
+            return self.conn_failed(token, fault, 0, segments);
+        }
         self.wheel.arm_earlier(token.index, deadline_ns);
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
     }

@@ -177,10 +177,11 @@ impl Handler for Clerk {
         else {
             return Outcome::Now(Fault::new(421).reply(request));
         };
-        match self.serve(request, site, exchange) {
-            Outcome::Now(reply) => Outcome::Now(self.lasting(request, site, reply)),
-            other => other,
+        let mut outcome = self.serve(request, site, exchange);
+        if let Outcome::Now(reply) = &mut outcome {
+            self.insist_on_tls(request, site, reply);
         }
+        outcome
     }
 
     fn offloaded(&mut self, job: JobId, done: Option<Done>) {
@@ -239,16 +240,15 @@ impl Clerk {
         self.consider(request, site, exchange)
     }
 
-    /// An answer, with the site's word that only TLS is to be used, if that is how the request came (RFC 6797 §7.2). What is
-    /// kept on the shelf is the same for all, so this is added to each.
+    /// Adds the site's word that only TLS is to be used, if that is how the request came (RFC 6797 §7.2). What is kept on
+    /// the shelf is the same for all, so this is added to each answer.
     #[inline]
-    fn lasting(&self, request: &Request<'_>, site: u16, mut reply: Reply) -> Reply {
+    fn insist_on_tls(&self, request: &Request<'_>, site: u16, reply: &mut Reply) {
         if let Some(hsts) = self.grounds[usize::from(site)].rules.hsts()
             && request.origin().secure
         {
             reply.fields.extend(hsts);
         }
-        reply
     }
 
     /// Everything but the warm path.
@@ -486,7 +486,10 @@ impl Clerk {
             };
             let site = goal.site;
             match self.pursue(&request.view(), goal, Some(here)) {
-                Turn::Reply(reply) => exchange.answer(self.lasting(&request.view(), site, reply)),
+                Turn::Reply(mut reply) => {
+                    self.insist_on_tls(&request.view(), site, &mut reply);
+                    exchange.answer(reply);
+                }
                 Turn::Wait(task, goal) => self.wait(task, Waiter { exchange, request, goal }),
             }
         }
@@ -508,7 +511,7 @@ impl Clerk {
         decode_path(raw, &mut path).expect("it was decoded before it was listed");
         let fields = self.grounds[usize::from(*site)].rules.policy(&path).fields;
         for Waiter { exchange, request, .. } in wait.waiters {
-            let reply = match &content {
+            let mut reply = match &content {
                 Ok(content) => {
                     let mut reply = Reply::new(200)
                         .with("Content-Type", view.content_type())
@@ -520,7 +523,8 @@ impl Clerk {
                 }
                 Err(status) => Fault { status: *status, fields: fields.clone() }.reply(&request.view()),
             };
-            exchange.answer(self.lasting(&request.view(), *site, reply));
+            self.insist_on_tls(&request.view(), *site, &mut reply);
+            exchange.answer(reply);
         }
     }
 
