@@ -32,8 +32,7 @@ test:
 	$(CARGO) test --workspace --locked --no-fail-fast
 	cd bench && python3 -m unittest -q
 	cd client && npm ci --silent --no-audit --no-fund && npm test
-	$(CARGO) build --release --locked
-	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/release/encke npm test
+	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/debug/encke npm test
 
 bench: build
 	$(CARGO) build --release --locked --example comet
