@@ -16,6 +16,7 @@
 //! It has no thread but those of a run, no async runtime, and asks no clock but the reactor's.
 
 mod answer;
+pub mod compare;
 mod crowd;
 mod dial;
 mod engine;
@@ -42,6 +43,7 @@ pub mod verdict;
 pub mod words;
 
 pub use dial::Sources;
+pub use compare::Comparison;
 pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};

@@ -6,7 +6,7 @@ use crate::report::blob;
 use crate::tally::Totals;
 
 /// A part of a run, about a second long.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stretch {
     /// When it ended, in seconds after the first look.
     pub at_s: f64,
@@ -14,6 +14,9 @@ pub struct Stretch {
     pub seconds: f64,
     /// Requests that were answered.
     pub finished: u64,
+    /// Those of them whose answer was wrong.
+    #[serde(default)]
+    pub wrong: u64,
     /// Requests that failed.
     pub failed: u64,
     /// Connections that were made.
@@ -61,6 +64,7 @@ impl Series {
             at_s: seconds(now_ns - first_ns),
             seconds: seconds(now_ns - then_ns),
             finished: totals.finished - before.finished,
+            wrong: totals.wrong - before.wrong,
             failed: totals.failed - before.failed,
             connected: totals.connected - before.connected,
             received_bytes: totals.received_bytes - before.received_bytes,

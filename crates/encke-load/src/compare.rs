@@ -1,0 +1,617 @@
+//! Two servers, or two runs, side by side: B against A with an interval, and "no difference shown" where that is all
+//! that can be said.
+//!
+//! ```text
+//!   servers   A B·B A   B A·A B   …    a ratio B ÷ A for each pair of neighbours: what changes slowly on the machine
+//!                                      falls on both alike, and a bad second spoils one pair of many
+//!   runs      A's stretches, B's       each with each: between the two runs anything may have changed, and no
+//!                                      interval knows of that
+//! ```
+//! Times on shared machines follow no bell curve, so intervals come from order alone, and are exact for few values:
+//! the median of all pairs' means with the interval of Wilcoxon's signed ranks (Hodges, Lehmann 1963), and for runs the
+//! median of all differences with that of Mann and Whitney. A bootstrap of ten ratios would promise 95 % and keep 90.
+//! The intervals of all rows hold *together* in 95 of 100 comparisons: so a server against itself shows a difference in
+//! one comparison of twenty at most, however many figures are looked at.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use encke_stats::Distribution;
+use serde_json::{Map, Value, json};
+
+use crate::random::Random;
+use crate::report::{Report, Saved};
+use crate::series::Stretch;
+use crate::words;
+
+/// The intervals hold together with this chance at least.
+const TRUST: f64 = 0.95;
+/// Pairs below which no interval is to be had (2 · 1/2⁸ < 5 % ÷ 4).
+pub const PAIRS_MIN: usize = 8;
+/// Which of a seed's sequences orders come from.
+const ORDERS: u64 = 0xAB_BA;
+/// Stretches that a saved run is cut into.
+const STRETCHES: usize = 10;
+
+/// A stretch of measuring.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    seconds: f64,
+    finished: u64,
+    /// Failed, or answered wrongly.
+    errors: u64,
+    failed: u64,
+    latency: Distribution,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Metric {
+    /// Answers a second.
+    Rate,
+    /// What half of the users waited at most.
+    P50,
+    /// What 99 of 100 waited at most.
+    P99,
+    /// The share that failed or was answered wrongly.
+    Errors,
+}
+
+/// B against A.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What A and B are.
+    pub names: [String; 2],
+    /// How they were measured, in a line.
+    pub how: String,
+    /// A row for each figure that both have.
+    pub rows: Vec<Row>,
+    /// What else should be known before a figure is believed.
+    pub remarks: Vec<String>,
+    /// Whether the figures are the servers'.
+    pub is_verdict: bool,
+}
+
+/// A figure of both.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// Which.
+    pub metric: Metric,
+    /// The median of A's and of B's, in a second, nanoseconds, or as a share.
+    pub values: [f64; 2],
+    /// B ÷ A; of shares, which may be 0, B − A.
+    pub change: f64,
+    /// From where to where it may really be; `None` if too little was measured to say.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Block {
+    /// What a run came to.
+    pub fn of(report: &Report) -> Self {
+        let totals = &report.outcome.totals;
+        Self {
+            seconds: report.outcome.elapsed.as_secs_f64(),
+            finished: totals.finished,
+            errors: totals.failed + totals.wrong,
+            failed: totals.failed,
+            latency: totals.latency().clone(),
+        }
+    }
+
+    fn of_stretches(stretches: &[Stretch]) -> Self {
+        let mut block = Self::default();
+        for stretch in stretches {
+            block.seconds += stretch.seconds;
+            block.finished += stretch.finished;
+            block.failed += stretch.failed;
+            block.errors += stretch.failed + stretch.wrong;
+            stretch.latency.iter().for_each(|&(ns, count)| block.latency.record_many(ns, count));
+        }
+        block
+    }
+}
+
+impl Metric {
+    const ALL: [Self; 4] = [Self::Rate, Self::P50, Self::P99, Self::Errors];
+
+    /// Its name, for people and machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Errors => "errors",
+        }
+    }
+
+    /// Of a stretch; `None` if it says nothing of it.
+    fn of(self, block: &Block) -> Option<f64> {
+        let ended = block.finished + block.failed;
+        match self {
+            Self::Rate => {
+                (block.seconds > 0.0 && block.finished > 0).then(|| block.finished as f64 / block.seconds)
+            }
+            Self::P50 => between(&block.latency, 0.5),
+            Self::P99 => between(&block.latency, 0.99),
+            Self::Errors => (ended > 0).then(|| block.errors as f64 / ended as f64),
+        }
+    }
+
+    /// What is added up and halved: logarithms of what is a ratio, so that twice and half weigh the same.
+    fn scale(self, value: f64) -> f64 {
+        if self == Self::Errors { value } else { value.ln() }
+    }
+
+    fn unscale(self, value: f64) -> f64 {
+        if self == Self::Errors { value } else { value.exp() }
+    }
+
+    /// Where there is no difference.
+    const fn neutral(self) -> f64 {
+        if matches!(self, Self::Errors) { 0.0 } else { 1.0 }
+    }
+
+    fn words(self, value: f64) -> String {
+        match self {
+            Self::Rate => words::number(value),
+            Self::P50 | Self::P99 => words::time(value as u64),
+            Self::Errors => words::percent(value),
+        }
+    }
+
+    fn change_words(self, change: f64) -> String {
+        match self {
+            Self::Errors => format!("{:+.2} %", change * 100.0),
+            _ => format!("{change:.3}"),
+        }
+    }
+}
+
+/// A quantile that lies within its bucket, not at its end: two servers that differ by less than a bucket would else be
+/// equal, or apart by a whole one.
+fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
+    let rank = quantile * latency.count() as f64;
+    let mut below = 0.0;
+    for (first, last, count) in latency.buckets() {
+        let count = count as f64;
+        if below + count >= rank {
+            let (first, last) = (first as f64, last.min(latency.max_ns()) as f64);
+            // Nothing takes no time; a logarithm needs something.
+            return Some((first + (last - first) * ((rank - below) / count)).max(1.0));
+        }
+        below += count;
+    }
+    None
+}
+
+impl Comparison {
+    /// Of blocks that were measured one right after the other: A's and B's, in whichever order they were.
+    pub fn of_pairs(names: [String; 2], how: String, pairs: &[[Block; 2]]) -> Self {
+        let rows = Metric::ALL.into_iter().filter_map(|metric| {
+            let pairs = pairs.iter().filter_map(|[a, b]| Some([metric.of(a)?, metric.of(b)?]));
+            let pairs: Vec<[f64; 2]> = pairs.collect();
+            let changes: Vec<f64> = pairs.iter().map(|[a, b]| metric.scale(*b) - metric.scale(*a)).collect();
+            let values = [0, 1].map(|side| median(pairs.iter().map(|pair| pair[side])));
+            Row::new(metric, values, walsh_averages(&changes), &signed_ranks(changes.len()))
+        });
+        Self { names, how, rows: rows.collect(), remarks: Vec::new(), is_verdict: true }
+    }
+
+    /// Of two saved runs.
+    pub fn of_runs(names: [String; 2], runs: [&Saved; 2]) -> Self {
+        let blocks = runs.map(|run| stretches(&run.seconds));
+        let rows = Metric::ALL.into_iter().filter_map(|metric| {
+            let [a, b] = [0, 1].map(|side| -> Vec<f64> {
+                blocks[side].iter().filter_map(|block| metric.of(block)).collect()
+            });
+            let differences = a.iter().flat_map(|a| b.iter().map(|b| metric.scale(*b) - metric.scale(*a)));
+            let differences = sorted(differences.collect());
+            let values = [0, 1].map(|side| metric.of(&Block::of_run(runs[side])));
+            let values = [values[0]?, values[1]?];
+            if differences.is_empty() {
+                let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
+                return Some(Row { metric, values, change, interval: None });
+            }
+            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()))
+        });
+        let rows = rows.collect();
+        let mut remarks = vec![
+            "The runs were made at different times: what else changed on the machine meanwhile is in the ratios, and no \
+             interval knows of it. To compare two servers, name their URLs: they are measured in turns."
+                .to_owned(),
+        ];
+        for (name, run) in ["A", "B"].iter().zip(runs) {
+            if !run.verdict.is_verdict {
+                remarks.push(format!("{name}: {}", run.verdict.text));
+            }
+        }
+        let plain = |run: &Saved| (run.plan.pace.clone(), run.plan.connections, run.plan.pipeline);
+        if plain(runs[0]) != plain(runs[1]) {
+            remarks.push(format!(
+                "They did not do the same. A: {}. B: {}.",
+                runs[0].plan.text, runs[1].plan.text
+            ));
+        }
+        if runs[0].environment != runs[1].environment {
+            remarks.push(format!(
+                "They were made on different machines. A: {}. B: {}.",
+                runs[0].environment.line(),
+                runs[1].environment.line()
+            ));
+        }
+        let is_verdict = runs.iter().all(|run| run.verdict.is_verdict);
+        Self { names, how: "Two saved runs".to_owned(), rows, remarks, is_verdict }
+    }
+
+    /// Whether a difference is shown anywhere.
+    pub fn differs(&self) -> bool {
+        self.rows.iter().any(|row| row.shown() != Ordering::Equal)
+    }
+
+    /// A table, what it says in words, and what should be known of it.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        self.put(&mut text).expect("a String takes everything");
+        text
+    }
+
+    fn put(&self, out: &mut String) -> std::fmt::Result {
+        let [a, b] = &self.names;
+        writeln!(out, "A  {a}\nB  {b}\n{}\n", self.how)?;
+        writeln!(out, "{:<8}{:>12}{:>12}{:>10}   {:<19}", "", "A", "B", "B ÷ A", "95 % interval")?;
+        for row in &self.rows {
+            let [a, b] = row.values.map(|value| row.metric.words(value));
+            let interval = row.interval.map_or_else(
+                || "unknown".to_owned(),
+                |ends| {
+                    let [low, high] = ends.map(|end| row.metric.change_words(end));
+                    format!("{low} … {high}")
+                },
+            );
+            let (name, change) = (row.metric.name(), row.metric.change_words(row.change));
+            writeln!(out, "{name:<8}{a:>12}{b:>12}{change:>10}   {interval:<19} {}", row.words())?;
+        }
+        writeln!(out, "\n{}", self.words())?;
+        for remark in &self.remarks {
+            writeln!(out, "{remark}")?;
+        }
+        Ok(())
+    }
+
+    /// What is shown and what is not, in words.
+    fn words(&self) -> String {
+        let shown = |row: &&Row| row.shown() != Ordering::Equal;
+        let told: Vec<String> = self.rows.iter().filter(shown).map(Row::sentence).collect();
+        if self.rows.iter().all(|row| row.interval.is_none()) {
+            return format!(
+                "Too little was measured to say whether there is a difference: {} rounds, or runs of {} s, are the \
+                 least.",
+                PAIRS_MIN / 2,
+                PAIRS_MIN + 2,
+            );
+        }
+        if told.is_empty() {
+            return "No difference shown. (What is smaller than the intervals cannot be seen.)".to_owned();
+        }
+        format!("B against A: {}. No other difference shown.", told.join(", "))
+    }
+
+    /// The same for machines.
+    pub fn json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| {
+            let change = if row.metric == Metric::Errors { "difference" } else { "ratio" };
+            let told = json!({
+                "a": row.values[0],
+                "b": row.values[1],
+                change: row.change,
+                "low": row.interval.map(|[low, _]| low),
+                "high": row.interval.map(|[_, high]| high),
+                "shown": match (row.interval, row.shown()) {
+                    (None, _) => Value::Null,
+                    (_, Ordering::Less) => "less".into(),
+                    (_, Ordering::Equal) => "none".into(),
+                    (_, Ordering::Greater) => "more".into(),
+                },
+            });
+            (row.json_name().to_owned(), told)
+        });
+        json!({
+            "schema": 1,
+            "version": env!("CARGO_PKG_VERSION"),
+            "compare": {
+                "a": self.names[0],
+                "b": self.names[1],
+                "how": self.how,
+                "figures": rows.collect::<Map<_, _>>(),
+                "differs": self.differs(),
+                "is_verdict": self.is_verdict,
+                "text": self.words(),
+                "remarks": self.remarks,
+            },
+        })
+    }
+}
+
+impl Row {
+    /// From candidates for the change, sorted, and the chance that so many of them lie below it. `None` without any.
+    fn new(metric: Metric, values: [f64; 2], candidates: Vec<f64>, below: &[f64]) -> Option<Self> {
+        if candidates.is_empty() {
+            return None;
+        }
+        let change = metric.unscale(median(candidates.iter().copied()));
+        let outside = outside(below, (1.0 - TRUST) / Metric::ALL.len() as f64);
+        let interval = outside.map(|outside| {
+            let last = candidates.len() - 1;
+            [candidates[outside], candidates[last - outside]].map(|end| metric.unscale(end))
+        });
+        Some(Self { metric, values, change, interval })
+    }
+
+    /// On which side of "the same" all of the interval lies: B is less, or more; equal if no difference is shown.
+    pub fn shown(&self) -> Ordering {
+        let neutral = self.metric.neutral();
+        match self.interval {
+            Some([low, _]) if low > neutral => Ordering::Greater,
+            Some([_, high]) if high < neutral => Ordering::Less,
+            _ => Ordering::Equal,
+        }
+    }
+
+    fn words(&self) -> &'static str {
+        match (self.interval, self.shown()) {
+            (None, _) => "",
+            (_, Ordering::Less) => "B is less",
+            (_, Ordering::Equal) => "no difference shown",
+            (_, Ordering::Greater) => "B is more",
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let name = self.metric.name();
+        let way = if self.shown() == Ordering::Less { "less" } else { "more" };
+        match self.metric {
+            Metric::Errors => format!("{name} {}", self.metric.change_words(self.change)),
+            _ => format!("{name} {:.1} % {way}", (self.change - 1.0).abs() * 100.0),
+        }
+    }
+
+    const fn json_name(&self) -> &'static str {
+        match self.metric {
+            Metric::Rate => "rate_per_s",
+            Metric::P50 => "p50_ns",
+            Metric::P99 => "p99_ns",
+            Metric::Errors => "error_share",
+        }
+    }
+}
+
+impl Block {
+    fn of_run(run: &Saved) -> Self {
+        Self {
+            seconds: run.elapsed_ns as f64 / 1e9,
+            finished: run.requests.finished,
+            errors: run.requests.failed + run.requests.wrong,
+            failed: run.requests.failed,
+            latency: run.waited().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The order in which each pair is measured, 0 for A and 1 for B: rounds of A B B A or, by chance, B A A B.
+pub fn orders(seed: u64, rounds: u16) -> impl Iterator<Item = [usize; 2]> {
+    let mut random = Random::new(seed, ORDERS);
+    (0..rounds).flat_map(move |_| {
+        let first = random.below(2) as usize;
+        [[first, 1 - first], [1 - first, first]]
+    })
+}
+
+/// A run's seconds as at most [`STRETCHES`] blocks: its first and last seconds are not whole, and seconds that follow each
+/// other are alike, so that many of them know less than they seem to.
+fn stretches(seconds: &[Stretch]) -> Vec<Block> {
+    let begun = seconds.iter().position(|second| second.finished > 0).unwrap_or(seconds.len());
+    let whole = seconds.get(begun + 1..seconds.len().saturating_sub(1)).unwrap_or_default();
+    let count = whole.len().min(STRETCHES);
+    let cut = |place: usize| place * whole.len() / count;
+    (0..count).map(|place| Block::of_stretches(&whole[cut(place)..cut(place + 1)])).collect()
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let sorted = sorted(values.collect());
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        _ => sorted[middle],
+    }
+}
+
+/// The means of all pairs, each value with itself among them, in order.
+fn walsh_averages(values: &[f64]) -> Vec<f64> {
+    let pairs =
+        values.iter().enumerate().flat_map(|(at, one)| values[at..].iter().map(move |other| (one, other)));
+    sorted(pairs.map(|(one, other)| f64::midpoint(*one, *other)).collect())
+}
+
+/// The chance that exactly so many of the pairs' means of `count` values lie below their true middle: the sum of the ranks
+/// 1 to `count`, each of which counts or does not (Wilcoxon 1945).
+fn signed_ranks(count: usize) -> Vec<f64> {
+    let mut chances = vec![0.0; count * (count + 1) / 2 + 1];
+    chances[0] = 1.0;
+    for rank in 1..=count {
+        for sum in (0..chances.len()).rev() {
+            let with = if sum >= rank { chances[sum - rank] } else { 0.0 };
+            chances[sum] = f64::midpoint(chances[sum], with);
+        }
+    }
+    chances
+}
+
+/// The chance that exactly so many of the differences between `a` values and `b` others lie below the true one: ways to
+/// put `a` of `a + b` places first (Mann, Whitney 1947).
+fn rank_sums(a: usize, b: usize) -> Vec<f64> {
+    // ways[k][u]: k of the places so far are taken, and u pairs have the other one first.
+    let mut ways = vec![vec![0.0; a * b + 1]; a + 1];
+    ways[0][0] = 1.0;
+    for place in 0..a + b {
+        for taken in (1..=a.min(place + 1)).rev() {
+            let others = place + 1 - taken;
+            for above in (others..=a * b).rev() {
+                ways[taken][above] += ways[taken - 1][above - others];
+            }
+        }
+    }
+    let chances = ways.swap_remove(a);
+    let all: f64 = chances.iter().sum();
+    chances.into_iter().map(|ways| ways / all).collect()
+}
+
+/// How many candidates lie outside of the interval at each end, so that the truth does with a chance of `missed` at most.
+fn outside(chances: &[f64], missed: f64) -> Option<usize> {
+    let mut below = 0.0;
+    let cut = chances.iter().position(|chance| {
+        below += chance;
+        below > missed / 2.0
+    })?;
+    cut.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+
+    /// A machine on which everything wanders, and now and then something else has the processor.
+    struct Weather {
+        random: Random,
+        drift: f64,
+    }
+
+    impl Weather {
+        fn new(seed: u64) -> Self {
+            Self { random: Random::new(seed, 1), drift: 0.0 }
+        }
+
+        /// About the standard normal distribution.
+        fn bell(&mut self) -> f64 {
+            (0..12).map(|_| self.random.share()).sum::<f64>() - 6.0
+        }
+
+        /// A second of a server that is `speed` times as fast as another.
+        fn block(&mut self, speed: f64) -> Block {
+            self.drift = 0.9 * self.drift + 0.015 * self.bell();
+            let bad = if self.random.below(50) == 0 { 0.5 } else { 1.0 };
+            let pace = speed * bad * (self.drift + 0.015 * self.bell()).exp();
+            let mut latency = Distribution::new();
+            for _ in 0..200 {
+                let ns = 100_000.0 / pace * (1.0 + 0.2 * self.random.interval());
+                latency.record(ns as u64);
+            }
+            Block { seconds: 1.0, finished: (10_000.0 * pace) as u64, errors: 0, failed: 0, latency }
+        }
+
+        fn compared(&mut self, speed: f64) -> Comparison {
+            let mut pairs = Vec::new();
+            for order in orders(self.random.word(), 10) {
+                let [one, other] = order.map(|side| self.block([1.0, speed][side]));
+                pairs.push(if order == [0, 1] { [one, other] } else { [other, one] });
+            }
+            Comparison::of_pairs(["A".into(), "B".into()], String::new(), &pairs)
+        }
+    }
+
+    #[test]
+    fn a_server_against_itself_shows_a_difference_in_one_of_twenty_at_most() {
+        let shown = (0..300).filter(|seed| Weather::new(*seed).compared(1.0).differs()).count();
+        println!("{shown} of 300");
+        assert!(shown <= 15, "{shown} of 300");
+    }
+
+    #[test]
+    fn five_percent_are_found_in_noise() {
+        let found = (0..100).filter(|seed| {
+            let faster = Weather::new(*seed).compared(1.05);
+            let [rate, p50] = [0, 1].map(|row| &faster.rows[row]);
+            assert_ne!(rate.shown(), Ordering::Less, "seed {seed}: {rate:?}");
+            let [low, high] = rate.interval.expect("twenty pairs have one");
+            assert!(low <= rate.change && rate.change <= high, "seed {seed}: {rate:?}");
+            (rate.shown(), p50.shown()) == (Ordering::Greater, Ordering::Less)
+        });
+        let found = found.count();
+        println!("{found} of 100");
+        assert!(found >= 95, "{found} of 100");
+    }
+
+    #[test]
+    fn the_ends_are_those_of_the_tables() {
+        // Wilcoxon signed ranks and Mann-Whitney, two-sided 5 % and 1 %: critical values of the usual tables.
+        for (count, five, one) in
+            [(6, Some(0), None), (8, Some(3), Some(0)), (10, Some(8), Some(3)), (20, Some(52), Some(37))]
+        {
+            let chances = signed_ranks(count);
+            assert_eq!((outside(&chances, 0.05), outside(&chances, 0.01)), (five, one), "{count}");
+        }
+        for (a, b, five) in
+            [(3, 3, None), (4, 4, Some(0)), (5, 8, Some(6)), (8, 5, Some(6)), (10, 10, Some(23))]
+        {
+            assert_eq!(outside(&rank_sums(a, b), 0.05), five, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_each_time_is_no_difference() {
+        let block = Block { seconds: 1.0, finished: 100, ..Block::of(&example()) };
+        let pairs = vec![[block.clone(), block]; 8];
+        let same = Comparison::of_pairs(["a".into(), "b".into()], "eight pairs".into(), &pairs);
+        assert!(!same.differs());
+        let text = same.summary();
+        for said in ["no difference shown", "No difference shown.", "1.000 … 1.000", "+0.00 %", "eight pairs"]
+        {
+            assert!(text.contains(said), "no `{said}`:\n{text}");
+        }
+        let json = same.json();
+        assert_eq!(json["compare"]["figures"]["rate_per_s"]["shown"], "none");
+        assert_eq!(json["compare"]["differs"], false);
+        let few = Comparison::of_pairs(["a".into(), "b".into()], String::new(), &pairs[..7]);
+        assert!(few.summary().contains("Too little was measured"), "{}", few.summary());
+    }
+
+    #[test]
+    fn saved_runs_are_compared_by_their_seconds() {
+        let run = |speed: f64, seed| {
+            let mut weather = Weather::new(seed);
+            let mut saved = example().saved();
+            saved.seconds = (1..=14)
+                .map(|at| {
+                    let block = weather.block(speed);
+                    let latency = block.latency.buckets().map(|(_, last, count)| (last, count)).collect();
+                    let seconds = 1.0;
+                    Stretch {
+                        at_s: f64::from(at),
+                        seconds,
+                        finished: block.finished,
+                        latency,
+                        ..Stretch::default()
+                    }
+                })
+                .collect();
+            saved
+        };
+        let names = || ["a.json".to_owned(), "b.json".to_owned()];
+        let compared = Comparison::of_runs(names(), [&run(1.0, 1), &run(1.6, 2)]);
+        assert_eq!(compared.rows[0].shown(), Ordering::Greater, "{}", compared.summary());
+        assert!(compared.summary().contains("at different times"));
+        let short = Comparison::of_runs(names(), [&example().saved(), &example().saved()]);
+        assert_eq!((short.rows[0].change, short.rows[0].interval), (1.0, None));
+        let mut other = run(1.0, 3);
+        (other.plan.connections, other.verdict.is_verdict) = (7, false);
+        let unlike = Comparison::of_runs(names(), [&run(1.0, 1), &other]);
+        assert!(!unlike.is_verdict);
+        assert!(unlike.remarks.iter().any(|remark| remark.starts_with("They did not do the same")));
+    }
+}
