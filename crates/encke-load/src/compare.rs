@@ -98,6 +98,11 @@ impl Block {
         }
     }
 
+    /// Answers a second.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.finished as f64 / self.seconds } else { 0.0 }
+    }
+
     fn of_stretches(stretches: &[Stretch]) -> Self {
         let mut block = Self::default();
         for stretch in stretches {
@@ -128,9 +133,7 @@ impl Metric {
     fn of(self, block: &Block) -> Option<f64> {
         let ended = block.finished + block.failed;
         match self {
-            Self::Rate => {
-                (block.seconds > 0.0 && block.finished > 0).then(|| block.finished as f64 / block.seconds)
-            }
+            Self::Rate => (block.finished > 0 && block.seconds > 0.0).then(|| block.rate()),
             Self::P50 => between(&block.latency, 0.5),
             Self::P99 => between(&block.latency, 0.99),
             Self::Errors => (ended > 0).then(|| block.errors as f64 / ended as f64),

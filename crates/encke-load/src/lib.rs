@@ -22,6 +22,7 @@ mod dial;
 mod engine;
 mod environment;
 pub mod estimate;
+pub mod explain;
 pub mod find;
 pub mod message;
 pub mod pace;
@@ -42,8 +43,8 @@ pub mod url;
 pub mod verdict;
 pub mod words;
 
-pub use dial::Sources;
 pub use compare::Comparison;
+pub use dial::Sources;
 pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};

@@ -8,6 +8,7 @@
 
 pub(crate) mod blob;
 mod foreign;
+mod merged;
 pub mod saved;
 mod summary;
 

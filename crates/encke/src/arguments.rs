@@ -215,12 +215,30 @@ pub(crate) struct Subscribe {
 
 /// Send requests, and measure what comes of them.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    override_usage = "encke load [OPTIONS] <URL>...\n       encke load compare|merge|explain|report … (each has a help of its own)",
+    // As clap's own, but for the sub-commands, which the line above names.
+    help_template = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+Arguments:
+{positionals}
+
+Options:
+{options}{after-help}",
+    after_help = "\
 Examples:
   encke load http://localhost:8080/                as fast as 64 connections can, for 10 s
   encke load -n 100000 -c 128 http://localhost:8080/
-  encke load -r 20k -d 30s --slo 'p99<10ms,errors<0.1%' http://localhost:8080/")]
+  encke load -r 20k -d 30s --slo 'p99<10ms,errors<0.1%' http://localhost:8080/"
+)]
 pub(crate) struct Load {
+    #[command(subcommand)]
+    pub(crate) command: Option<LoadCommand>,
     /// Where to; WEIGHT@URL if it is one of several
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<Weighted>,
@@ -230,6 +248,42 @@ pub(crate) struct Load {
     /// End after so long [default: 10s]
     #[arg(short, long, value_name = "TIME")]
     pub(crate) duration: Option<Period>,
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+    /// What must hold, else the status is 3: 'p99<10ms,errors<0.1%'
+    #[arg(long, value_name = "CONDITIONS")]
+    pub(crate) slo: Vec<Slo>,
+    /// Everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Save the run to a file, as --json prints it
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) save: Option<PathBuf>,
+    /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
+    #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
+    #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]
+    pub(crate) find_max: Option<Slo>,
+    /// Take the flags of ab or htstress, and print what they print; comes first
+    #[arg(long = "as", value_name = "TOOL", hide_short_help = true)]
+    pub(crate) dress: Option<String>,
+    /// What `--as` has been put into
+    #[arg(long, hide = true, default_value = "own")]
+    pub(crate) layout: Layout,
+    /// Do so much first and do not count it: a time, or a number of requests
+    #[arg(
+        long,
+        value_name = "TIME|COUNT",
+        default_value = "0",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    #[arg(value_parser = load::warm_up)]
+    pub(crate) warm_up: WarmUp,
+}
+
+/// What is sent, and how: what a run and a comparison have in common.
+#[derive(Args, Debug)]
+pub(crate) struct Traffic {
     /// Connections, over all threads [default: 64]
     #[arg(short, long, value_name = "COUNT", default_value = "64", hide_default_value = true)]
     pub(crate) connections: NonZeroU32,
@@ -241,7 +295,7 @@ pub(crate) struct Load {
     #[arg(short, long)]
     pub(crate) rate: Option<Rate>,
     /// The method [default: GET, with a body POST]
-    #[arg(short = 'X', long)]
+    #[arg(short = 'X', long, hide_short_help = true)]
     pub(crate) method: Option<String>,
     /// A field of the requests, 'Name: value'; repeatable
     #[arg(short = 'H', long, value_name = "FIELD")]
@@ -249,22 +303,6 @@ pub(crate) struct Load {
     /// The body: a text, @FILE, or - for standard input
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) body: Option<String>,
-    /// What must hold, else the status is 3: 'p99<10ms,errors<0.1%'
-    #[arg(long, value_name = "CONDITIONS")]
-    pub(crate) slo: Vec<Slo>,
-    /// Everything, as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
-    #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
-    #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]
-    pub(crate) find_max: Option<Slo>,
-    /// Take the flags of ab or htstress, and print what they print; comes first
-    #[arg(long = "as", value_name = "TOOL", hide_short_help = true)]
-    pub(crate) dress: Option<String>,
-    /// What `--as` has been put into
-    #[arg(long, hide = true, default_value = "own")]
-    pub(crate) layout: Layout,
     /// A new connection for each request
     #[arg(long, hide_short_help = true, conflicts_with = "per_conn")]
     pub(crate) no_keepalive: bool,
@@ -293,16 +331,6 @@ pub(crate) struct Load {
         hide_short_help = true
     )]
     pub(crate) timeout: Period,
-    /// Do so much first and do not count it: a time, or a number of requests
-    #[arg(
-        long,
-        value_name = "TIME|COUNT",
-        default_value = "0",
-        hide_default_value = true,
-        hide_short_help = true
-    )]
-    #[arg(value_parser = load::warm_up)]
-    pub(crate) warm_up: WarmUp,
     /// Statuses that are no wrong answer: 200, 2xx, 200-399 [default: 100-399]
     #[arg(long, value_name = "STATUSES", hide_short_help = true, value_parser = load::statuses)]
     pub(crate) expect_status: Option<load::Statuses>,
@@ -337,6 +365,93 @@ pub(crate) struct Load {
     pub(crate) foreign: Foreign,
 }
 
+/// What else is done with load, and with runs that were saved.
+#[derive(Subcommand, Debug)]
+pub(crate) enum LoadCommand {
+    Compare(Box<Compare>),
+    Merge(Merge),
+    Explain(Explain),
+    Report(SavedRun),
+}
+
+/// Compare two servers, measured in turns, or two saved runs: B ÷ A, with intervals.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load compare http://localhost:8080/ http://localhost:8081/
+  encke load compare --rounds 20 -r 5k http://a/ http://b/
+  encke load compare yesterday.json today.json                 what --json or --save has written")]
+pub(crate) struct Compare {
+    /// A: a URL, or the file of a saved run
+    #[arg(value_name = "A")]
+    pub(crate) one: String,
+    /// B: the same
+    #[arg(value_name = "B")]
+    pub(crate) other: String,
+    /// How long each is measured at a time
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) block: Period,
+    /// A B B A or B A A B, so often; 4 are the least that say something
+    #[arg(long, value_name = "COUNT", default_value = "10")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=ROUNDS_MAX))]
+    pub(crate) rounds: u16,
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Join saved runs that were made at the same time, by several generators.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load merge one.json two.json                   the summary of both together
+  encke load merge --json *.json >all.json             the same, saved
+  encke load merge --json one.json two.json | jq .rate_per_s")]
+pub(crate) struct Merge {
+    /// Files that --json or --save has written
+    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say in words which figures of a saved run not to trust, and why.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load explain run.json
+  encke load explain --json run.json
+  encke load --json http://localhost:8080/ | encke load explain -")]
+pub(crate) struct Explain {
+    /// A file that --json or --save has written; - is standard input
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print a saved run as it was printed when it was made.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load report run.json
+  encke load report --json run.json                    as this version writes it
+  encke load --json http://localhost:8080/ | encke load report -")]
+pub(crate) struct SavedRun {
+    /// A file that --json or --save has written; - is standard input
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Everything, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Rounds of a comparison: at a second a block, seven minutes; intervals become narrower with the root of them.
+const ROUNDS_MAX: i64 = 100;
 /// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
 const PIPELINE_MAX: i64 = 1_024;
 

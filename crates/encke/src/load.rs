@@ -8,8 +8,10 @@
 //! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
 //! generator was the limit · 130 after ^C.
 
+mod compare;
 mod dress;
 mod foreign;
+mod saved;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -32,7 +34,7 @@ use encke_load::{
 };
 use encke_server::settings::{OrAuto, Period};
 
-use crate::arguments::{Layout, Load};
+use crate::arguments::{Layout, Load, LoadCommand, Traffic};
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) use dress::undress;
@@ -57,7 +59,17 @@ pub(crate) fn run(arguments: &Load) -> Done {
     if arguments.dress.is_some() {
         return Err(Failure::Usage("--as TOOL comes first: encke load --as ab -n 1000 URL".into()));
     }
-    let plan = plan(arguments)?;
+    match &arguments.command {
+        None => {}
+        Some(LoadCommand::Compare(compare)) => return compare::run(compare, signals),
+        Some(LoadCommand::Merge(merge)) => return saved::merge(merge),
+        Some(LoadCommand::Explain(explain)) => return saved::explain(explain),
+        Some(LoadCommand::Report(run)) => return saved::report(run),
+    }
+    let timed = arguments.duration.map(|period| Stop::After(period.duration()));
+    let counted = arguments.requests.map(|count| Stop::Count(count.get()));
+    let plan =
+        Plan { warm_up: arguments.warm_up, ..plan(&arguments.urls, &arguments.traffic, counted.or(timed))? };
     let interrupts = Interrupts::watch(signals)?;
     if let Some(slo) = &arguments.find_max {
         return find_max(&plan, slo, arguments, &interrupts);
@@ -65,8 +77,12 @@ pub(crate) fn run(arguments: &Load) -> Done {
     if arguments.requests.is_none() && arguments.duration.is_none() && duration_of_rate(&plan).is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
-    let report = measure(plan, arguments, &interrupts)?;
+    let report = measure(plan, &arguments.urls, arguments.json, &interrupts)?;
+
     nothing_measured(&report)?;
+    if let Some(path) = &arguments.save {
+        saved::write(path, &format!("{:#}\n", report.json()))?;
+    }
     let text = match arguments.layout {
         _ if arguments.json => format!("{:#}\n", report.json()),
         Layout::Own => report.summary(),
@@ -90,11 +106,11 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }))
 }
 
-/// Runs a plan.
-fn measure(plan: Plan, arguments: &Load, interrupts: &Interrupts) -> Result<Report, Failure> {
+/// Runs a plan; says what goes on meanwhile, unless it is to be silent.
+fn measure(plan: Plan, urls: &[Weighted], silent: bool, interrupts: &Interrupts) -> Result<Report, Failure> {
     let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     interrupts.end(run.halter());
-    let mut progress = Progress::new(arguments.json);
+    let mut progress = Progress::new(silent);
     let mut series = Series::default();
     let (now_ns, totals) = run.totals();
     series.look(now_ns, totals);
@@ -108,7 +124,7 @@ fn measure(plan: Plan, arguments: &Load, interrupts: &Interrupts) -> Result<Repo
     series.look(now_ns, totals);
     progress.end();
     let outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
-    let urls = arguments.urls.iter().map(|weighted| weighted.url.to_string()).collect();
+    let urls = urls.iter().map(|weighted| weighted.url.to_string()).collect();
     Ok(Report::new(plan, urls, command(), outcome, series))
 }
 
@@ -165,16 +181,16 @@ const UNSENT: u64 = 1_000;
 fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
     let trial = arguments.duration.map_or(TRIAL, Period::duration);
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
-    let sounding = measure(closed, arguments, interrupts)?;
+    let sounding = measure(closed, &arguments.urls, arguments.json, interrupts)?;
     nothing_measured(&sounding)?;
     tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
     let mut search = Search::new(sounding.rate());
     let (mut trials, mut undecided) = (Vec::new(), false);
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
         let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
-        let pace = Pace::Open(constant, arguments.arrivals.into());
+        let pace = Pace::Open(constant, arguments.traffic.arrivals.into());
         let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
-        let report = measure(open, arguments, interrupts)?;
+        let report = measure(open, &arguments.urls, arguments.json, interrupts)?;
         if interrupts.seen() {
             break;
         }
@@ -299,9 +315,9 @@ pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
     }
 }
 
-fn plan(arguments: &Load) -> Result<Plan, Failure> {
+fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan, Failure> {
     let usage = |text: String| Failure::Usage(text);
-    let [first, others @ ..] = &arguments.urls[..] else { return Err(usage("where to?".into())) };
+    let [first, others @ ..] = urls else { return Err(usage("where to?".into())) };
     if let Some(other) = others.iter().find(|other| !other.url.same_server(&first.url)) {
         let text = format!(
             "{} and {} are two servers; a run has one, so that its figures are about it",
@@ -309,47 +325,44 @@ fn plan(arguments: &Load) -> Result<Plan, Failure> {
         );
         return Err(usage(text));
     }
-    let limit = arguments.per_conn.map(|limit| u64::from(limit.get()));
-    let requests_per_connection = if arguments.no_keepalive { Some(1) } else { limit };
-    let pace = match &arguments.rate {
+    let limit = traffic.per_conn.map(|limit| u64::from(limit.get()));
+    let requests_per_connection = if traffic.no_keepalive { Some(1) } else { limit };
+    let pace = match &traffic.rate {
         None => Pace::Closed,
-        Some(rate) => Pace::Open(rate.clone(), arguments.arrivals.into()),
+        Some(rate) => Pace::Open(rate.clone(), traffic.arrivals.into()),
     };
-    if arguments.pipeline > 1 && pace != Pace::Closed {
+    if traffic.pipeline > 1 && pace != Pace::Closed {
         let text = "--pipeline has no meaning with a rate: requests begin when they are due, not when a \
                     connection has room";
         return Err(usage(text.into()));
     }
-    let backend = match arguments.backend {
+    let backend = match traffic.backend {
         Some(OrAuto::Set(backend)) => backend,
         Some(OrAuto::Auto) | None => {
             Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    let mix = mix(arguments)?;
-    let base = match &arguments.unix {
+    let mix = mix(urls, traffic)?;
+    let base = match &traffic.unix {
         Some(path) => Plan::new(Address::Unix(path.clone()), mix),
         None => Plan::new(server(&first.url)?, mix),
     };
-    let sources = sources(&base.server, &arguments.source)?;
-    let timed = arguments.duration.map(|period| Stop::After(period.duration()));
-    let counted = arguments.requests.map(|count| Stop::Count(count.get()));
+    let sources = sources(&base.server, &traffic.source)?;
     let mut plan = Plan {
-        connections: arguments.connections.get(),
-        threads: arguments.threads,
-        pipeline: arguments.pipeline,
+        connections: traffic.connections.get(),
+        threads: traffic.threads,
+        pipeline: traffic.pipeline,
         requests_per_connection,
-        timeout: arguments.timeout.duration(),
-        drain: arguments.timeout.duration(),
-        warm_up: arguments.warm_up,
+        timeout: traffic.timeout.duration(),
+        drain: traffic.timeout.duration(),
         sources,
         pace,
         backend,
-        seed: arguments.seed,
+        seed: traffic.seed,
         ..base
     };
-    plan.stop = counted.or(timed).or_else(|| duration_of_rate(&plan)).unwrap_or(plan.stop);
-    if let Some(Statuses(expected)) = &arguments.expect_status {
+    plan.stop = stop.or_else(|| duration_of_rate(&plan)).unwrap_or(plan.stop);
+    if let Some(Statuses(expected)) = &traffic.expect_status {
         plan.expected = expected.clone();
     }
     if let Stop::Count(count) = plan.stop {
@@ -383,16 +396,16 @@ fn duration_of_rate(plan: &Plan) -> Option<Stop> {
     }
 }
 
-fn mix(arguments: &Load) -> Result<Mix, Failure> {
-    let body = arguments.body.as_deref().map(body).transpose()?;
-    let method = arguments.method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
-    let fields = arguments.header.iter().map(|field| match field.split_once(':') {
+fn mix(urls: &[Weighted], traffic: &Traffic) -> Result<Mix, Failure> {
+    let body = traffic.body.as_deref().map(body).transpose()?;
+    let method = traffic.method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
+    let fields = traffic.header.iter().map(|field| match field.split_once(':') {
         Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
         None => Err(Failure::Usage(format!("`{field}` is no field; expected 'Name: value'"))),
     });
     let fields: Vec<_> = fields.collect::<Result<_, _>>()?;
-    let style = Style { http10: arguments.http10, closing: arguments.no_keepalive };
-    let messages = arguments.urls.iter().map(|Weighted { weight, url }| {
+    let style = Style { http10: traffic.http10, closing: traffic.no_keepalive };
+    let messages = urls.iter().map(|Weighted { weight, url }| {
         Message::new(method, &url.authority(), url.target(), &fields, body.as_deref(), style)
             .map(|message| (message, *weight))
             .map_err(|error| Failure::Usage(error.to_string()))

@@ -119,3 +119,60 @@ fn a_search_for_a_rate_ends_with_one_or_says_why_not() {
     assert_eq!(json["find_max"]["rate_per_s"], serde_json::Value::Null);
     assert!(matches!(output.status.code(), Some(3 | 4)), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_saved_run_is_printed_explained_and_joined() {
+    let (folder, server) = server("load-saved");
+    let url = format!("http://{}/", server.site);
+    let file = folder.path("run.json");
+    let output = load(&["-n", "1500", "-c", "5", "--save", &file, &url]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let again = load(&["report", &file]);
+    assert_eq!(text(&again.stdout), text(&output.stdout), "the same summary from the file");
+    let json: serde_json::Value = serde_json::from_str(&folder.read("run.json")).expect("JSON");
+    let printed: serde_json::Value =
+        serde_json::from_slice(&load(&["report", "--json", &file]).stdout).expect("JSON");
+    assert_eq!(printed["latency"], json["latency"]);
+    let explained = load(&["explain", &file]);
+    assert!(text(&explained.stdout).contains("A closed loop"), "{}", text(&explained.stdout));
+    let merged = load(&["merge", "--json", &file, &file]);
+    let merged: serde_json::Value = serde_json::from_slice(&merged.stdout).expect("JSON");
+    assert_eq!(
+        (&merged["requests"]["finished"], &merged["latency"]["service"]["count"]),
+        (&3_000.into(), &3_000.into())
+    );
+    for (arguments, said) in [
+        (&["report", "/nonexistent.json"][..], "/nonexistent.json: "),
+        (&["explain", &folder.path("public/index.html")], "it is no run"),
+        (&["compare", &file, &url], "two URLs, or two files"),
+    ] {
+        let output = load(arguments);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}");
+        assert!(text(&output.stderr).contains(said), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn two_servers_are_compared_in_turns() {
+    let (_one, one) = server("load-compare-a");
+    let (_other, other) = server("load-compare-b");
+    let urls = [&one.site, &other.site].map(|address| format!("http://{address}/"));
+    let flags = ["compare", "--json", "--block", "30ms", "--rounds", "4", "-c", "4"];
+    let output = load(&[&flags[..], &[&urls[0], &urls[1]]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let figures = &json["compare"]["figures"];
+    for (name, change) in
+        [("rate_per_s", "ratio"), ("p50_ns", "ratio"), ("p99_ns", "ratio"), ("error_share", "difference")]
+    {
+        let [low, change, high] = ["low", change, "high"].map(|key| figures[name][key].as_f64());
+        assert!(low <= change && change <= high && low.is_some(), "{name}: {figures}");
+    }
+    assert_eq!(figures["error_share"]["shown"], "none");
+    let words = json["compare"]["text"].as_str().unwrap_or_default();
+    assert!(words.contains("shown"), "{words}");
+    assert!(
+        json["compare"]["how"].as_str().is_some_and(|how| how.contains("8 pairs of blocks of 30ms")),
+        "{json}"
+    );
+}

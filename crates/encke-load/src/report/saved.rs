@@ -67,6 +67,23 @@ pub struct Saved {
     pub system: System,
     /// The run over time.
     pub seconds: Vec<Stretch>,
+    /// The runs that were joined to this one; none if it is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<SavedPart>,
+}
+
+/// A run that is part of another.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each is the field of the same name in Saved")]
+pub struct SavedPart {
+    pub command: String,
+    pub began: String,
+    pub began_unix_ns: u64,
+    pub environment: Environment,
+    pub requests: Requests,
+    pub rate_per_s: f64,
+    pub elapsed_ns: u64,
+    pub verdict: SavedVerdict,
 }
 
 /// As [`Plan`], for people and scripts.
@@ -386,6 +403,7 @@ impl Report {
                 retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
             },
             seconds: self.series.stretches().to_vec(),
+            parts: Vec::new(),
         }
     }
 
@@ -458,8 +476,15 @@ impl Percentiles {
         }
     }
 
-    fn estimated(estimate: &Estimate) -> Self {
+    pub(crate) fn estimated(estimate: &Estimate) -> Self {
         Self::of(|quantile| estimate.quantile_ns(quantile))
+    }
+}
+
+impl Percentiles {
+    /// In order.
+    pub(crate) fn values(&self) -> [Option<u64>; 6] {
+        [self.p50_ns, self.p90_ns, self.p99_ns, self.p99_9_ns, self.p99_99_ns, self.p99_999_ns]
     }
 }
 
@@ -500,7 +525,7 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn rfc3339(unix_ns: u64) -> String {
+pub(crate) fn rfc3339(unix_ns: u64) -> String {
     let date = Civil::of(unix_ns / 1_000_000_000).rfc3339();
     format!("{}Z", String::from_utf8_lossy(&date))
 }

@@ -4,12 +4,19 @@ use std::fmt::Write as _;
 
 use encke_stats::Distribution;
 
-use super::{PERCENTILES, Report};
-use crate::pace::Pace;
+use super::saved::Held;
+use super::{PERCENTILES, Report, Saved};
 use crate::words;
 
 impl Report {
     /// What an `ab` user reads at a glance, in at most 24 lines unless much went wrong.
+    pub fn summary(&self) -> String {
+        self.saved().summary()
+    }
+}
+
+impl Saved {
+    /// As [`Report::summary`].
     pub fn summary(&self) -> String {
         let mut text = String::new();
         self.put(&mut text).expect("a String takes everything");
@@ -17,37 +24,37 @@ impl Report {
     }
 
     fn put(&self, out: &mut String) -> std::fmt::Result {
-        let totals = &self.outcome.totals;
-        writeln!(out, "{}", self.loop_line())?;
+        let requests = &self.requests;
+        writeln!(out, "{}", self.plan.text)?;
         writeln!(out, "{}\n", self.urls.join(" "))?;
 
-        let seconds = words::time(u64::try_from(self.outcome.elapsed.as_nanos()).unwrap_or(u64::MAX));
-        let (finished, rate) = (words::count(totals.finished), words::number(self.rate()));
+        let seconds = words::time(self.elapsed_ns);
+        let (finished, rate) = (words::count(requests.finished), words::number(self.rate_per_s));
         writeln!(out, "requests     {finished} finished in {seconds}: {rate} a second")?;
         let mut others = vec![
-            format!("{} failed", words::count(totals.failed)),
-            format!("{} wrong", words::count(totals.wrong)),
+            format!("{} failed", words::count(requests.failed)),
+            format!("{} wrong", words::count(requests.wrong)),
         ];
         for (number, what) in [
-            (totals.aborted, "without an answer at the end"),
-            (self.unsent(), "due and not sent"),
-            (totals.warm_up, "warm-up, not counted"),
+            (requests.aborted, "without an answer at the end"),
+            (requests.unsent, "due and not sent"),
+            (requests.warm_up, "warm-up, not counted"),
         ] {
             if number > 0 {
                 others.push(format!("{} {what}", words::count(number)));
             }
         }
         writeln!(out, "             {}", others.join(", "))?;
-        let classes = (1..10).filter(|class| totals.statuses[*class] > 0);
+        let classes = self.statuses.iter().filter(|(_, count)| **count > 0);
         let classes: Vec<String> =
-            classes.map(|class| format!("{class}xx {}", words::count(totals.statuses[class]))).collect();
+            classes.map(|(class, count)| format!("{class} {}", words::count(*count))).collect();
         writeln!(
             out,
             "statuses     {}",
             if classes.is_empty() { "none".into() } else { classes.join(", ") }
         )?;
         let [received, bodies, sent] =
-            [totals.received_bytes, totals.body_bytes, totals.sent_bytes].map(words::bytes);
+            [self.bytes.received, self.bytes.bodies, self.bytes.sent].map(words::bytes);
         writeln!(out, "bytes        {received} received, {bodies} of them bodies; {sent} sent")?;
         self.put_connections(out)?;
 
@@ -56,34 +63,34 @@ impl Report {
             write!(out, "{name:>9}")?;
         }
         writeln!(out, "{:>9}{:>9}", "max", "mean")?;
-        if matches!(self.plan.pace, Pace::Open(..)) {
-            put_row(out, "response time", &totals.response)?;
-            put_row(out, "lag", &totals.lag)?;
+        if !self.is_closed() {
+            put_row(out, "response time", self.latency.response.as_ref())?;
+            put_row(out, "lag", self.latency.lag.as_ref())?;
         }
-        put_row(out, "service time", &totals.service)?;
-        put_row(out, "first byte", &totals.first_byte)?;
-        if let Some(estimate) = self.estimate() {
+        put_row(out, "service time", self.latency.service.as_ref())?;
+        put_row(out, "first byte", self.latency.first_byte.as_ref())?;
+        if let Some(estimate) = &self.latency.open_loop_estimate {
             write!(out, "{:<13}", "(estimate)")?;
-            for (_, share) in PERCENTILES {
-                write!(out, "{:>9}", told(estimate.quantile_ns(share)))?;
+            for ns in estimate.values() {
+                write!(out, "{:>9}", told(ns))?;
             }
             writeln!(out, "  an open-loop user, at most")?;
         }
-        if self.plan.pace == Pace::Closed {
+        if self.is_closed() {
             writeln!(
                 out,
                 "In a closed loop a slow server is asked less: for what users see, give a rate (-r)."
             )?;
         }
 
-        if !self.outcome.errors.is_empty() {
+        if !self.errors.is_empty() {
             writeln!(out)?;
         }
-        for error in self.outcome.errors.iter().take(ERRORS_SHOWN) {
+        for error in self.errors.iter().take(ERRORS_SHOWN) {
             write!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
             if !error.sample.is_empty() {
-                let sample = &error.sample[..error.sample.len().min(SAMPLE_SHOWN)];
-                write!(out, "; first behind \"{}\"", sample.escape_ascii())?;
+                let sample = error.sample.chars().take(SAMPLE_SHOWN).flat_map(char::escape_debug);
+                write!(out, "; first behind \"{}\"", sample.collect::<String>())?;
             }
             writeln!(out)?;
         }
@@ -95,18 +102,20 @@ impl Report {
     }
 
     fn put_connections(&self, out: &mut String) -> std::fmt::Result {
-        let totals = &self.outcome.totals;
-        let connected = words::count(totals.connected);
-        let [p50, p99] = [0.5, 0.99].map(|share| told(totals.connect.quantile_ns(share)));
-        write!(out, "connections  {connected} made")?;
-        if !self.plan.one_shot() {
-            let opening = words::time(u64::try_from(self.outcome.opening.as_nanos()).unwrap_or(u64::MAX));
+        let made = words::count(self.connections.made);
+        let connect = self.latency.connect.as_ref();
+        let [p50, p99] =
+            [0.5, 0.99].map(|share| told(connect.and_then(|Held(connect)| connect.quantile_ns(share))));
+        write!(out, "connections  {made} made")?;
+        if self.plan.requests_per_connection != Some(1) {
+            let opening = words::time(self.connections.opening_ns);
             write!(out, ", the first {} in {opening}", words::count(self.plan.connections.into()))?;
         }
         write!(out, " (p50 {p50}, p99 {p99} each)")?;
-        for (number, what) in
-            [(totals.unconnected, "could not be made"), (totals.ended_idle, "ended by the server at rest")]
-        {
+        for (number, what) in [
+            (self.connections.failed, "could not be made"),
+            (self.connections.ended_at_rest, "ended by the server at rest"),
+        ] {
             if number > 0 {
                 write!(out, ", {} {what}", words::count(number))?;
             }
@@ -119,13 +128,14 @@ impl Report {
 const ERRORS_SHOWN: usize = 6;
 const SAMPLE_SHOWN: usize = 40;
 
-fn put_row(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {
+fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Result {
     write!(out, "{name:<13}")?;
+    let distribution = held.map(|Held(distribution)| distribution);
     for (_, share) in PERCENTILES {
-        write!(out, "{:>9}", told(distribution.quantile_ns(share)))?;
+        write!(out, "{:>9}", told(distribution.and_then(|held| held.quantile_ns(share))))?;
     }
-    let mean = distribution.mean_ns().map(|ns| ns as u64);
-    let max = mean.map(|_| distribution.max_ns());
+    let mean = distribution.and_then(Distribution::mean_ns).map(|ns| ns as u64);
+    let max = distribution.map(Distribution::max_ns);
     writeln!(out, "{:>9}{:>9}", told(max), told(mean))
 }
 

@@ -1,0 +1,473 @@
+//! Which figures of a run not to trust, and why, in words.
+//!
+//! It looks at a saved run alone, so what it says of a run of last year is what it would have said then. Each finding is
+//! about a figure; some only say how it is to be read.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::report::Saved;
+use crate::report::saved::Held;
+use crate::words;
+
+/// What is to be said of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explained(Vec<Finding>);
+
+/// Something about a figure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Finding {
+    /// Which figure, or which part of the run.
+    pub about: &'static str,
+    /// How far it can be trusted.
+    pub trust: Trust,
+    /// Why.
+    pub text: String,
+}
+
+/// How far a figure can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Trust {
+    /// It says nothing about the server.
+    Not,
+    /// It says less than it seems to.
+    Doubt,
+    /// It says what it says; so it is meant.
+    Fine,
+}
+
+/// Values beyond a percentile that make it more than the luck of a few.
+const BEYOND_MIN: f64 = 10.0;
+/// A run below this is short, for what machines do now and then to be in it.
+const SHORT_S: f64 = 5.0;
+/// What changes by more than this over a run is not at rest.
+const CHANGE: f64 = 0.1;
+/// A lag above this share of the response time is a part of it.
+const LAG: f64 = 0.1;
+/// From here on others had the processor.
+const WAITING: f64 = 0.1;
+const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
+
+/// Looks at a run.
+pub fn of(run: &Saved) -> Explained {
+    let mut findings = Findings(Vec::new());
+    findings.verdict(run);
+    findings.loops(run);
+    findings.percentiles(run);
+    findings.errors(run);
+    findings.schedule(run);
+    findings.beginning(run);
+    findings.rest(run);
+    findings.machine(run);
+    findings.0.sort_by_key(|finding| finding.trust);
+    Explained(findings.0)
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
+        self.0.push(Finding { about, trust, text: text.into() });
+    }
+
+    fn verdict(&mut self, run: &Saved) {
+        let text = &run.verdict.text;
+        if run.verdict.is_verdict {
+            self.say("who was the limit", Trust::Fine, text);
+        } else {
+            let text = format!("{text} Rates and latencies are the generator's, not the server's.");
+            self.say("all figures", Trust::Not, text);
+        }
+        for remark in &run.verdict.remarks {
+            self.say("the run", Trust::Doubt, remark);
+        }
+        if run.requests.finished == 0 {
+            self.say("all figures", Trust::Not, "No request was answered.");
+        }
+    }
+
+    fn loops(&mut self, run: &Saved) {
+        if !run.is_closed() {
+            let text = "An open loop: response times count from when a request was due, so they are what users see at \
+                        this rate.";
+            return self.say("latency", Trust::Fine, text);
+        }
+        let text = "A closed loop: while the server is slow it is asked less, so its percentiles are service times and \
+                    no user's. They may be compared with those of another closed loop of as many connections; what \
+                    users see tells a rate (-r).";
+        self.say("latency", Trust::Doubt, text);
+        let measured = run.waited().and_then(|waited| waited.quantile_ns(0.99));
+        if let Some((estimate, measured)) =
+            run.latency.open_loop_estimate.as_ref().and_then(|estimate| estimate.p99_ns).zip(measured)
+        {
+            let (estimate, measured) = (words::time(estimate), words::time(measured));
+            let text = format!(
+                "The server stood still at times: 99 of 100 answers took {measured} at most, but somebody who came at \
+                 any moment would have waited up to {estimate} (an estimate)."
+            );
+            self.say("p99", Trust::Doubt, text);
+        }
+        if run.plan.pipeline > 1 {
+            let text = format!(
+                "{} requests at a time on a connection: an answer waits for those before it, and its time with it.",
+                run.plan.pipeline
+            );
+            self.say("latency", Trust::Doubt, text);
+        }
+    }
+
+    fn percentiles(&mut self, run: &Saved) {
+        let Some(waited) = run.waited() else { return };
+        let count = waited.count() as f64;
+        let beyond = |share: f64| count * (1.0 - share);
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            PERCENTILES.into_iter().partition(|(_, share)| beyond(*share) >= BEYOND_MIN);
+        if let Some((name, share)) = unknown.first() {
+            let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).collect();
+            let number = words::number(beyond(*share));
+            let highest =
+                known.last().map_or("none is".to_owned(), |(name, _)| format!("{name} is the highest"));
+            let text = format!(
+                "{number} of {} values lie beyond {name}, {highest} that has {BEYOND_MIN} or more there; what has fewer \
+                 is the luck of a few answers.",
+                words::count(waited.count())
+            );
+            self.0.push(Finding {
+                about: "percentiles",
+                trust: Trust::Doubt,
+                text: format!("{}: {text}", names.join(", ")),
+            });
+        }
+        let text = "The longest of all: it grows with the length of a run, and says nothing that another run would \
+                    repeat.";
+        self.say("max", Trust::Doubt, text);
+        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
+        self.say("percentiles", Trust::Fine, text);
+    }
+
+    fn errors(&mut self, run: &Saved) {
+        let requests = &run.requests;
+        let missing = requests.failed + requests.aborted + requests.unsent;
+        let all = requests.finished + missing;
+        if missing > 0 {
+            let share = missing as f64 / all as f64;
+            let hidden: Vec<&str> = PERCENTILES
+                .iter()
+                .filter(|(_, quantile)| 1.0 - quantile < share)
+                .map(|(name, _)| *name)
+                .collect();
+            let mut text = format!(
+                "{} of {} requests had no whole answer ({} failed, {} still waited at the end, {} were never sent). They \
+                 are in no percentile",
+                words::count(missing),
+                words::count(all),
+                words::count(requests.failed),
+                words::count(requests.aborted),
+                words::count(requests.unsent),
+            );
+            if hidden.is_empty() {
+                text.push_str(", and too few to change one.");
+                self.say("latency", Trust::Doubt, text);
+            } else {
+                let _infallible = write!(
+                    text,
+                    ": had they counted as the longest, {} would be among them.",
+                    hidden.join(", ")
+                );
+                self.say("latency", Trust::Not, text);
+            }
+        }
+        if requests.wrong > 0 {
+            let text = format!(
+                "{} of {} answers had a status that was not expected, and are in rate and percentiles all the same; an \
+                 error is often quicker than a page.",
+                words::count(requests.wrong),
+                words::count(requests.finished)
+            );
+            let many = requests.wrong as f64 > CHANGE * requests.finished as f64;
+            self.say("rate and latency", if many { Trust::Not } else { Trust::Doubt }, text);
+        }
+        if let Some(error) = run.errors.iter().find(|error| error.ours) {
+            let text =
+                format!("{}: {} times. That is this side's limit.", error.cause, words::count(error.count));
+            self.say("failed requests", Trust::Not, text);
+        }
+    }
+
+    fn schedule(&mut self, run: &Saved) {
+        let (Some(Held(lag)), Some(Held(response))) = (&run.latency.lag, &run.latency.response) else {
+            return;
+        };
+        let (Some(late), Some(waited)) = (lag.quantile_ns(0.99), response.quantile_ns(0.5)) else { return };
+        let (late_words, waited_words) = (words::time(late), words::time(waited));
+        if late as f64 <= LAG * waited as f64 {
+            let text = format!("99 of 100 requests were sent within {late_words} of when they were due.");
+            return self.say("the schedule", Trust::Fine, text);
+        }
+        let text = if run.requests.queued * 100 > run.requests.begun {
+            format!(
+                "{} of {} requests waited for a free connection: with more connections (-c) the server might have \
+                 answered sooner.",
+                words::count(run.requests.queued),
+                words::count(run.requests.begun)
+            )
+        } else {
+            format!(
+                "One request of 100 was sent more than {late_words} late, where half of the responses took \
+                 {waited_words} at most: a good part of these times may be the generator's."
+            )
+        };
+        self.say("p50 and p99", Trust::Doubt, text);
+    }
+
+    fn beginning(&mut self, run: &Saved) {
+        let warmed = run.plan.warm_up.requests.is_some() || run.plan.warm_up.seconds.is_some();
+        let seconds = &run.seconds;
+        let (Some(first), Some(rest)) = (seconds.first(), seconds.get(1..).filter(|rest| rest.len() >= 3))
+        else {
+            return;
+        };
+        if warmed || first.seconds <= 0.0 {
+            return;
+        }
+        let time: f64 = rest.iter().map(|second| second.seconds).sum();
+        let rate = rest.iter().map(|second| second.finished).sum::<u64>() as f64 / time.max(1e-9);
+        let own = first.finished as f64 / first.seconds;
+        let (own_words, rate_words) = (words::number(own), words::number(rate));
+        if (own - rate).abs() > CHANGE * rate {
+            let text = format!(
+                "No warm-up was left out, and the first second was not like the others: {own_words} a second, then \
+                 {rate_words}. --warm-up 2s leaves it out."
+            );
+            self.say("rate and latency", Trust::Doubt, text);
+        } else {
+            let text = "No warm-up was left out; the first second was like the others.";
+            self.say("the beginning", Trust::Fine, text);
+        }
+    }
+
+    /// Whether the run had come to rest, or was still changing.
+    fn rest(&mut self, run: &Saved) {
+        let elapsed_s = run.elapsed_ns as f64 / 1e9;
+        if elapsed_s < SHORT_S {
+            let text = format!(
+                "{} are short: what machines and servers do every few seconds is in it by chance, or not at all.",
+                words::time(run.elapsed_ns)
+            );
+            self.say("all figures", Trust::Doubt, text);
+        }
+        // Its first and last seconds are not whole.
+        let whole = run.seconds.get(1..run.seconds.len().saturating_sub(1)).unwrap_or_default();
+        if whole.len() < 6 {
+            return;
+        }
+        let rate = |part: &[crate::series::Stretch]| {
+            let time: f64 = part.iter().map(|second| second.seconds).sum();
+            part.iter().map(|second| second.finished).sum::<u64>() as f64 / time.max(1e-9)
+        };
+        let third = whole.len() / 3;
+        let (begun, ended) = (rate(&whole[..third]), rate(&whole[whole.len() - third..]));
+        if (ended - begun).abs() > CHANGE * begun.max(ended) {
+            let text = format!(
+                "The rate changed while it was measured: {} a second in the first third, {} in the last. One number for \
+                 all of it is none of them.",
+                words::number(begun),
+                words::number(ended)
+            );
+            self.say("rate", Trust::Doubt, text);
+        }
+    }
+
+    fn machine(&mut self, run: &Saved) {
+        let waiting = run.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
+        if waiting >= WAITING {
+            let text = format!(
+                "For {} of the time others had the generator's processor: every latency includes waiting for it.",
+                words::percent(waiting)
+            );
+            self.say("latency", Trust::Doubt, text);
+        }
+        let local = ["127.", "[::1]", "/"].iter().any(|start| run.plan.server.starts_with(start));
+        if local {
+            let text = format!(
+                "Server and generator shared this machine ({}): the rate is what both together can do, and a faster \
+                 generator would make the server look faster. The server's CPU per request does not depend on that.",
+                run.environment.line()
+            );
+            self.say("rate", Trust::Doubt, text);
+        }
+        if !run.environment.optimised && !run.environment.system.is_empty() {
+            let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
+            self.say("all figures", Trust::Not, text);
+        }
+        let again = run.connections.made.saturating_sub(run.plan.connections.into());
+        if again > 0 && run.plan.requests_per_connection.is_none() {
+            let text = format!(
+                "{} connections had to be made again although they were to be kept: the server ended them, and making \
+                 new ones is in its figures.",
+                words::count(again)
+            );
+            self.say("rate and latency", Trust::Doubt, text);
+        }
+    }
+}
+
+impl Explained {
+    /// Each finding, what is trusted least first.
+    pub fn findings(&self) -> &[Finding] {
+        &self.0
+    }
+
+    /// As a text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for trust in [Trust::Not, Trust::Doubt, Trust::Fine] {
+            let mut found = self.0.iter().filter(|finding| finding.trust == trust).peekable();
+            if found.peek().is_some() {
+                let _infallible = writeln!(text, "{}", trust.words());
+            }
+            for finding in found {
+                let _infallible = writeln!(text, "- {}: {}", finding.about, finding.text);
+            }
+        }
+        text
+    }
+
+    /// The same for machines.
+    pub fn json(&self) -> Value {
+        let findings = self.0.iter().map(
+            |finding| json!({ "about": finding.about, "trust": finding.trust.name(), "text": finding.text }),
+        );
+        json!({ "schema": 1, "explain": findings.collect::<Vec<_>>() })
+    }
+}
+
+impl Trust {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Not => "Do not trust:",
+            Self::Doubt => "Read with care:",
+            Self::Fine => "As it seems:",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Not => "not",
+            Self::Doubt => "doubt",
+            Self::Fine => "fine",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+    use crate::report::saved::{Extent, Percentiles, Thread};
+    use crate::series::Stretch;
+
+    /// An open loop of 10 s, 100,000 answers of 1 ms, of which nothing bad is to be said.
+    fn good() -> Saved {
+        let mut run = example().saved();
+        run.plan.pace.r#loop = "open".into();
+        run.plan.server = "192.0.2.1:80".into();
+        (run.requests.begun, run.requests.finished, run.requests.wrong) = (100_000, 100_000, 0);
+        let mut waited = encke_stats::Distribution::new();
+        waited.record_many(1_000_000, 2_000_000);
+        run.latency.response = Some(Held(waited.clone()));
+        run.latency.service = Some(Held(waited));
+        let mut lag = encke_stats::Distribution::new();
+        lag.record_many(1_000, 100_000);
+        run.latency.lag = Some(Held(lag));
+        run.errors.clear();
+        run.environment.optimised = true;
+        run.connections.made = run.plan.connections.into();
+        run.seconds = (1..=10)
+            .map(|at| Stretch { at_s: at.into(), seconds: 1.0, finished: 10_000, ..Stretch::default() })
+            .collect();
+        run.verdict.is_verdict = true;
+        run.verdict.remarks.clear();
+        run
+    }
+
+    /// What is said of a run with one thing changed, beyond what is said of the good one.
+    fn said(change: impl Fn(&mut Saved)) -> Vec<Finding> {
+        let mut run = good();
+        change(&mut run);
+        let before = of(&good());
+        of(&run).0.into_iter().filter(|finding| !before.0.contains(finding)).collect()
+    }
+
+    #[test]
+    fn of_a_good_run_nothing_bad_is_said() {
+        let explained = of(&good());
+        let bad: Vec<_> = explained
+            .findings()
+            .iter()
+            .filter(|finding| finding.trust != Trust::Fine && finding.about != "max")
+            .collect();
+        assert!(bad.is_empty(), "{bad:?}");
+        assert!(explained.text().starts_with("Read with care:\n- max: "), "{}", explained.text());
+        assert_eq!(explained.json()["explain"][0]["trust"], "doubt");
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_named() {
+        type Change = fn(&mut Saved);
+        let cases: [(&str, Trust, Change); 16] = [
+            ("the generator's, not the server's", Trust::Not, |run| run.verdict.is_verdict = false),
+            ("A closed loop", Trust::Doubt, |run| run.plan.pace.r#loop = "closed".into()),
+            ("stood still at times", Trust::Doubt, |run| {
+                run.plan.pace.r#loop = "closed".into();
+                run.latency.open_loop_estimate =
+                    Some(Percentiles { p99_ns: Some(190_000_000), ..Percentiles::default() });
+            }),
+            ("p99.9, p99.99, p99.999", Trust::Doubt, |run| {
+                let mut few = encke_stats::Distribution::new();
+                few.record_many(1_000_000, 5_000);
+                run.latency.response = Some(Held(few));
+            }),
+            ("p99, p99.9, p99.99, p99.999 would be among them", Trust::Not, |run| {
+                run.requests.failed = 2_000;
+            }),
+            ("too few to change one", Trust::Doubt, |run| {
+                run.requests.finished = 10_000_000;
+                run.requests.aborted = 1;
+            }),
+            ("not expected", Trust::Doubt, |run| run.requests.wrong = 10),
+            ("not expected", Trust::Not, |run| run.requests.wrong = 90_000),
+            ("late, where half of the responses", Trust::Doubt, |run| {
+                let mut late = encke_stats::Distribution::new();
+                late.record_many(800_000, 100_000);
+                run.latency.lag = Some(Held(late));
+            }),
+            ("first second was not like the others", Trust::Doubt, |run| run.seconds[0].finished = 500),
+            ("are short", Trust::Doubt, |run| run.elapsed_ns = 1_000_000_000),
+            ("in the first third", Trust::Doubt, |run| {
+                run.seconds[6..].iter_mut().for_each(|second| second.finished = 5_000);
+            }),
+            ("others had the generator's processor", Trust::Doubt, |run| {
+                run.threads = vec![Thread { waiting: 0.3, ..Thread::default() }];
+            }),
+            ("shared this machine", Trust::Doubt, |run| run.plan.server = "127.0.0.1:8080".into()),
+            ("without optimisation", Trust::Not, |run| {
+                run.environment.system = "linux".into();
+                run.environment.optimised = false;
+            }),
+            ("had to be made again", Trust::Doubt, |run| run.connections.made += 500),
+        ];
+        for (words, trust, change) in cases {
+            let found = said(change);
+            let named = found.iter().any(|finding| finding.text.contains(words) && finding.trust == trust);
+            assert!(named, "no `{words}` in {found:?}");
+        }
+        let warmed = said(|run| {
+            run.seconds[0].finished = 500;
+            run.plan.warm_up = Extent { requests: Some(100), seconds: None };
+        });
+        assert!(warmed.is_empty(), "{warmed:?}");
+    }
+}

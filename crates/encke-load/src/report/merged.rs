@@ -1,0 +1,328 @@
+//! Runs of several generators as one: what one server did for all of them together.
+//!
+//! ```text
+//!   counts, histograms, errors   added up
+//!   seconds                      those that ended at the same time, by the machines' clocks
+//!   rate                         all answers by the time from the first beginning to the last end
+//!   verdict                      the first that is none, else that of all
+//! ```
+
+use std::fmt;
+
+use encke_stats::Distribution;
+
+use super::saved::{Held, Percentiles, Saved, SavedError, SavedPart, rfc3339};
+use crate::estimate::Estimate;
+use crate::series::Stretch;
+use crate::words;
+
+/// Why runs cannot be joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unlike {
+    /// There are fewer than two.
+    Few,
+    /// A closed loop and an open one.
+    Loops,
+}
+
+/// Two runs were made at the same time if they have so much of the shorter one in common.
+const OVERLAP: f64 = 0.9;
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Saved {
+    /// All of them as one.
+    ///
+    /// # Errors
+    /// There is no sense in a sum of them.
+    pub fn merged(runs: &[Self]) -> Result<Self, Unlike> {
+        let [first, others @ ..] = runs else { return Err(Unlike::Few) };
+        if others.is_empty() {
+            return Err(Unlike::Few);
+        }
+        if others.iter().any(|other| other.is_closed() != first.is_closed()) {
+            return Err(Unlike::Loops);
+        }
+        let mut all = first.clone();
+        for other in others {
+            all.take_in(other);
+        }
+        let began = runs.iter().map(Self::counted_unix_ns).min().unwrap_or(0);
+        let ended = runs.iter().map(Self::ended_unix_ns).max().unwrap_or(0);
+        all.began_unix_ns = runs.iter().map(|run| run.began_unix_ns).min().unwrap_or(0);
+        all.began = rfc3339(all.began_unix_ns);
+        all.elapsed_ns = ended.saturating_sub(began);
+        let seconds = all.elapsed_ns as f64 / 1e9;
+        all.rate_per_s = if seconds > 0.0 { all.requests.finished as f64 / seconds } else { 0.0 };
+        all.seconds = seconds_of(runs, all.began_unix_ns);
+        all.latency.open_loop_estimate = all.estimate();
+        all.errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+        all.command = joined(runs, " & ", |run| run.command.clone());
+        all.plan.text = joined(runs, " + ", |run| run.plan.text.clone());
+        all.plan.server = joined(runs, ", ", |run| run.plan.server.clone());
+        all.plan.pace.rate = first
+            .plan
+            .pace
+            .rate
+            .is_some()
+            .then(|| joined_all(runs, " + ", |run| run.plan.pace.rate.clone().unwrap_or_default()));
+        all.environment.processor = joined(runs, ", ", |run| run.environment.processor.clone());
+        all.environment.system = joined(runs, ", ", |run| run.environment.system.clone());
+        all.judge(runs);
+        all.parts = runs.iter().flat_map(Self::parts).collect();
+        Ok(all)
+    }
+
+    /// Adds what can be added.
+    fn take_in(&mut self, other: &Self) {
+        let (mine, theirs) = (&mut self.requests, &other.requests);
+        for (sum, count) in [
+            (&mut mine.begun, theirs.begun),
+            (&mut mine.finished, theirs.finished),
+            (&mut mine.wrong, theirs.wrong),
+            (&mut mine.failed, theirs.failed),
+            (&mut mine.aborted, theirs.aborted),
+            (&mut mine.warm_up, theirs.warm_up),
+            (&mut mine.queued, theirs.queued),
+            (&mut mine.unsent, theirs.unsent),
+            (&mut self.bytes.received, other.bytes.received),
+            (&mut self.bytes.bodies, other.bytes.bodies),
+            (&mut self.bytes.sent, other.bytes.sent),
+            (&mut self.connections.made, other.connections.made),
+            (&mut self.connections.failed, other.connections.failed),
+            (&mut self.connections.ended_at_rest, other.connections.ended_at_rest),
+        ] {
+            *sum += count;
+        }
+        self.connections.opening_ns = self.connections.opening_ns.max(other.connections.opening_ns);
+        self.plan.connections += other.plan.connections;
+        self.plan.threads += other.plan.threads;
+        for (class, count) in &other.statuses {
+            *self.statuses.entry(class.clone()).or_default() += count;
+        }
+        let (mine, theirs) = (&mut self.latency, &other.latency);
+        for (sum, held) in [
+            (&mut mine.service, &theirs.service),
+            (&mut mine.first_byte, &theirs.first_byte),
+            (&mut mine.response, &theirs.response),
+            (&mut mine.lag, &theirs.lag),
+            (&mut mine.connect, &theirs.connect),
+        ] {
+            if let Some(Held(held)) = held {
+                sum.get_or_insert_with(|| Held(Distribution::new())).0.merge(held);
+            }
+        }
+        for error in &other.errors {
+            self.take_in_error(error);
+        }
+        self.threads.extend(&other.threads);
+        for (sum, count) in [
+            (&mut self.system.listen_drops, other.system.listen_drops),
+            (&mut self.system.retransmits, other.system.retransmits),
+        ] {
+            *sum = sum.zip(count).map(|(mine, theirs)| mine + theirs);
+        }
+        self.urls
+            .extend(other.urls.iter().filter(|url| !self.urls.contains(url)).cloned().collect::<Vec<_>>());
+    }
+
+    fn take_in_error(&mut self, theirs: &SavedError) {
+        let same = |mine: &&mut SavedError| (&mine.phase, &mine.cause) == (&theirs.phase, &theirs.cause);
+        match self.errors.iter_mut().find(same) {
+            None => self.errors.push(theirs.clone()),
+            Some(mine) => {
+                mine.count += theirs.count;
+                if theirs.first_ns < mine.first_ns {
+                    (mine.first_ns, mine.sample) = (theirs.first_ns, theirs.sample.clone());
+                }
+            }
+        }
+    }
+
+    fn estimate(&self) -> Option<Percentiles> {
+        let Held(service) = self.latency.service.as_ref().filter(|_| self.is_closed())?;
+        let estimate = Estimate::of(service);
+        estimate.differs().then(|| Percentiles::estimated(&estimate))
+    }
+
+    /// The verdict of all, and whether they were made at the same time.
+    fn judge(&mut self, runs: &[Self]) {
+        let doubtful = runs.iter().find(|run| !run.verdict.is_verdict);
+        self.verdict = doubtful.unwrap_or(&runs[0]).verdict.clone();
+        let mut remarks: Vec<String> = Vec::new();
+        for (number, run) in runs.iter().enumerate() {
+            let of_run = std::iter::once(&run.verdict.text).chain(&run.verdict.remarks);
+            remarks.extend(of_run.map(|text| format!("{}: {text}", number + 1)));
+        }
+        let without = runs.iter().filter(|run| !run.verdict.is_verdict).count();
+        self.verdict.text = match without {
+            0 => format!("{} runs together; what was the limit, each says for itself:", runs.len()),
+            some => format!("{some} of {} runs have no verdict, so their sum has none:", runs.len()),
+        };
+        let begun = runs.iter().map(Self::counted_unix_ns).max().unwrap_or(0);
+        let ended = runs.iter().map(Self::ended_unix_ns).min().unwrap_or(0);
+        let common = ended.saturating_sub(begun) as f64;
+        let shortest = runs.iter().map(|run| run.elapsed_ns).min().unwrap_or(0) as f64;
+        if common < OVERLAP * shortest {
+            remarks.push(format!(
+                "They were not made at the same time: by their clocks they have {} in common. The rate is that of all \
+                 answers from the first beginning to the last end.",
+                words::time(common as u64)
+            ));
+        }
+        self.verdict.remarks = remarks;
+    }
+
+    fn parts(&self) -> Vec<SavedPart> {
+        if !self.parts.is_empty() {
+            return self.parts.clone();
+        }
+        vec![SavedPart {
+            command: self.command.clone(),
+            began: self.began.clone(),
+            began_unix_ns: self.began_unix_ns,
+            environment: self.environment.clone(),
+            requests: self.requests,
+            rate_per_s: self.rate_per_s,
+            elapsed_ns: self.elapsed_ns,
+            verdict: self.verdict.clone(),
+        }]
+    }
+
+    /// About when its first request that counts began.
+    fn counted_unix_ns(&self) -> u64 {
+        let warm_up_ns = self.plan.warm_up.seconds.unwrap_or(0.0) * 1e9;
+        self.began_unix_ns + self.connections.opening_ns + warm_up_ns as u64
+    }
+
+    fn ended_unix_ns(&self) -> u64 {
+        self.counted_unix_ns() + self.elapsed_ns
+    }
+}
+
+/// What the runs' seconds brought together, by the second in whose middle they lay.
+fn seconds_of(runs: &[Saved], began_unix_ns: u64) -> Vec<Stretch> {
+    let mut all: Vec<(Stretch, Distribution)> = Vec::new();
+    for run in runs {
+        let late_s = (run.began_unix_ns - began_unix_ns) as f64 / 1e9;
+        let mut of_run: Vec<f64> = Vec::new();
+        for stretch in &run.seconds {
+            let place = (late_s + stretch.at_s - stretch.seconds / 2.0).max(0.0) as usize;
+            // Only what has a place within a day: a file may say anything of its time.
+            if place >= 86_400 {
+                continue;
+            }
+            if all.len() <= place {
+                all.resize_with(place + 1, Default::default);
+            }
+            if of_run.len() <= place {
+                of_run.resize(place + 1, 0.0);
+            }
+            let (sum, latency) = &mut all[place];
+            of_run[place] += stretch.seconds;
+            sum.seconds = sum.seconds.max(of_run[place]);
+            sum.finished += stretch.finished;
+            sum.wrong += stretch.wrong;
+            sum.failed += stretch.failed;
+            sum.connected += stretch.connected;
+            sum.received_bytes += stretch.received_bytes;
+            sum.max_ns = sum.max_ns.max(stretch.max_ns);
+            stretch.latency.iter().for_each(|&(ns, count)| latency.record_many(ns, count));
+        }
+    }
+    let held = all.into_iter().enumerate().filter(|(_, (sum, _))| sum.seconds > 0.0);
+    held.map(|(place, (sum, latency))| Stretch {
+        at_s: (place as u64 * SECOND_NS + SECOND_NS) as f64 / 1e9,
+        p50_ns: latency.quantile_ns(0.5),
+        p99_ns: latency.quantile_ns(0.99),
+        latency: latency.buckets().map(|(_, last, count)| (last, count)).collect(),
+        ..sum
+    })
+    .collect()
+}
+
+/// What the runs say, once if all say the same.
+fn joined(runs: &[Saved], between: &str, said: impl Fn(&Saved) -> String) -> String {
+    let first = runs.first().map(&said).unwrap_or_default();
+    if runs.iter().all(|run| said(run) == first) {
+        return first;
+    }
+    joined_all(runs, between, said)
+}
+
+fn joined_all(runs: &[Saved], between: &str, said: impl Fn(&Saved) -> String) -> String {
+    runs.iter().map(said).collect::<Vec<_>>().join(between)
+}
+
+impl fmt::Display for Unlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Few => "two runs or more can be joined",
+            Self::Loops => "a closed loop and an open one measure different things, which have no sum",
+        })
+    }
+}
+
+impl std::error::Error for Unlike {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+
+    fn run(began_s: u64, seconds: u32) -> Saved {
+        let mut saved = example().saved();
+        saved.began_unix_ns = began_s * SECOND_NS;
+        saved.connections.opening_ns = 0;
+        saved.seconds = (1..=seconds)
+            .map(|at| Stretch {
+                at_s: at.into(),
+                seconds: 1.0,
+                finished: 100,
+                latency: vec![(1_000_000 * u64::from(at), 100)],
+                ..Stretch::default()
+            })
+            .collect();
+        saved
+    }
+
+    #[test]
+    fn counts_histograms_and_seconds_are_added_up() {
+        let (one, two) = (run(1_000, 10), run(1_002, 10));
+        let both = Saved::merged(&[one.clone(), two]).expect("two closed loops");
+        assert_eq!((both.requests.finished, both.requests.wrong), (2_000, 20));
+        assert_eq!(both.waited().map(Distribution::count), Some(2_000));
+        // From second 1,000 to second 1,012.
+        assert_eq!(both.elapsed_ns, 12 * SECOND_NS);
+        assert!((both.rate_per_s - 2_000.0 / 12.0).abs() < 1e-9);
+        let finished: Vec<u64> = both.seconds.iter().map(|second| second.finished).collect();
+        assert_eq!(finished, [100, 100, 200, 200, 200, 200, 200, 200, 200, 200, 100, 100]);
+        assert_eq!(both.seconds[2].latency.len(), 2, "the third second of one, the first of the other");
+        assert_eq!((both.plan.connections, both.parts.len()), (128, 2));
+        assert!(both.verdict.remarks.iter().any(|remark| remark.contains("8.00 s in common")), "{both:?}");
+        // It can be saved, and joined again.
+        let read = Saved::read(&both.json().to_string()).expect("a run");
+        let three = Saved::merged(&[read, one]).expect("closed loops");
+        assert_eq!((three.requests.finished, three.parts.len()), (3_000, 3));
+        assert!(three.summary().contains("3,000 finished"));
+    }
+
+    #[test]
+    fn what_has_no_sum_is_refused() {
+        let mut open = run(0, 1);
+        open.plan.pace.r#loop = "open".into();
+        assert_eq!(Saved::merged(&[run(0, 1), open]), Err(Unlike::Loops));
+        assert_eq!(Saved::merged(&[run(0, 1)]), Err(Unlike::Few));
+    }
+
+    #[test]
+    fn one_run_without_a_verdict_is_none_for_all() {
+        let mut doubtful = run(1, 2);
+        doubtful.verdict.is_verdict = false;
+        let both = Saved::merged(&[run(1, 2), doubtful]).expect("closed loops");
+        assert!(
+            !both.verdict.is_verdict && both.verdict.text.contains("1 of 2 runs"),
+            "{}",
+            both.verdict.text
+        );
+    }
+}

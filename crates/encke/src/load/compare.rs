@@ -1,0 +1,117 @@
+//! `encke load compare A B`: two servers measured in turns, or two runs that were saved.
+//!
+//! ```text
+//!   warm-up: A, B ─► rounds of A B B A or B A A B ─► a pair of blocks for each change of turns ─► Comparison
+//! ```
+//! A block is a run of its own: connections are opened before its clock starts, and nobody sends while the other server
+//! is measured. Exit status: 0 whether a difference is shown or not · 4 the generator was the limit in most blocks.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use encke_io::host::Signals;
+use encke_load::compare::{self, Block};
+use encke_load::verdict::Limit;
+use encke_load::{Comparison, Report, Stop, words};
+
+use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
+use crate::arguments::Compare;
+use crate::{Done, Failure, INTERRUPTED, print};
+
+pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
+    let names = [arguments.one.clone(), arguments.other.clone()];
+    match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
+        [true, true] => servers(arguments, names, signals),
+        [false, false] => {
+            let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
+            told(&Comparison::of_runs(names, [&runs[0], &runs[1]]), arguments.json, false)
+        }
+        _ => {
+            Err(Failure::Usage("a server and a saved run are not comparable: two URLs, or two files".into()))
+        }
+    }
+}
+
+fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
+    let url = |name: &String| name.parse::<Weighted>().map(|url| [url]).map_err(Failure::Usage);
+    let urls = [url(&arguments.one)?, url(&arguments.other)?];
+    let block = Some(Stop::After(arguments.block.duration()));
+    let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];
+    let interrupts = Interrupts::watch(signals)?;
+    let measured = |side: usize| -> Result<Report, Failure> {
+        let report = measure(plans[side].clone(), &urls[side], true, &interrupts)?;
+        nothing_measured(&report)?;
+        Ok(report)
+    };
+    for side in [0, 1] {
+        measured(side)?;
+    }
+    let (mut pairs, mut limits) = (Vec::new(), Vec::new());
+    let mut how = String::new();
+    for (number, order) in compare::orders(arguments.traffic.seed, arguments.rounds).enumerate() {
+        let mut pair = [Block::default(), Block::default()];
+        for side in order {
+            let report = measured(side)?;
+            if interrupts.seen() {
+                break;
+            }
+            pair[side] = Block::of(&report);
+            limits.push(report.verdict.limit);
+            how = report.saved().plan.text;
+        }
+        if interrupts.seen() {
+            break;
+        }
+        if !arguments.json {
+            progress(number + 1, arguments.rounds, &pair);
+        }
+        pairs.push(pair);
+    }
+    let (pairs_made, time) = (words::plural(pairs.len() as u64, "pair"), arguments.block.duration());
+    let how = format!("{how}\n{pairs_made} of blocks of {time:?}, in turns");
+    let mut comparison = Comparison::of_pairs(names, how, &pairs);
+    judge(&mut comparison, &limits);
+    told(&comparison, arguments.json, interrupts.seen())
+}
+
+/// Whether the figures are the servers': a generator that is the limit is the same for both.
+fn judge(comparison: &mut Comparison, limits: &[Limit]) {
+    let all = limits.len();
+    let times = |limit: Limit| limits.iter().filter(|other| **other == limit).count();
+    let (generator, starved) = (times(Limit::Generator), times(Limit::Starved));
+    if generator * 2 > all {
+        comparison.is_verdict = false;
+        comparison.remarks.push(format!(
+            "In {generator} of {all} blocks the generator was the limit, for both alike: the ratios say less than the \
+             servers differ. More threads (-t), or a rate (-r) that is within its reach, say more."
+        ));
+    }
+    if starved * 4 > all {
+        comparison.remarks.push(format!(
+            "In {starved} of {all} blocks others had the generator's processor: that falls on both alike, and makes the \
+             intervals wider."
+        ));
+    }
+}
+
+fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Done {
+    if json {
+        let mut told = comparison.json();
+        told["command"] = command().into();
+        print(&format!("{told:#}\n"))?;
+    } else {
+        print(&comparison.summary())?;
+    }
+    Ok(ExitCode::from(match (interrupted, comparison.is_verdict) {
+        (true, _) => INTERRUPTED,
+        (_, false) => NO_VERDICT,
+        (_, true) => 0,
+    }))
+}
+
+fn progress(number: usize, rounds: u16, pair: &[Block; 2]) {
+    let [a, b] = [0, 1].map(|side| words::number(pair[side].rate()));
+    let all = 2 * rounds;
+    let _nobody_listens = writeln!(std::io::stderr(), "{number} of {all}: A {a}, B {b} a second");
+}

@@ -1,0 +1,53 @@
+//! What is done with runs that were saved: joined, explained, printed again.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use encke_load::{Saved, explain as explained};
+
+use crate::arguments::{Explain, Merge, SavedRun};
+use crate::{Done, Failure, print};
+
+/// Bytes of a saved run: four hours of seconds are some 10 MB.
+const BYTES_MAX: u64 = 256 << 20;
+
+pub(crate) fn merge(arguments: &Merge) -> Done {
+    let runs: Vec<Saved> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let merged = Saved::merged(&runs).map_err(|error| Failure::Usage(error.to_string()))?;
+    told(&merged, arguments.json)
+}
+
+pub(crate) fn explain(arguments: &Explain) -> Done {
+    let explained = explained::of(&read(&arguments.run)?);
+    print(&if arguments.json { format!("{:#}\n", explained.json()) } else { explained.text() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn report(arguments: &SavedRun) -> Done {
+    told(&read(&arguments.run)?, arguments.json)
+}
+
+fn told(run: &Saved, json: bool) -> Done {
+    print(&if json { format!("{:#}\n", run.json()) } else { run.summary() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a saved run; `-` is standard input.
+pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
+    let said = |reason: String| Failure::CouldNotRun(format!("{}: {reason}", path.display()));
+    let mut text = String::new();
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path).map_err(|error| said(error.to_string()))?)
+    };
+    source.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
+    Saved::read(&text).map_err(|error| said(error.to_string()))
+}
+
+/// Writes what a run came to beside what is printed.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))
+}
