@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::Backend;
@@ -12,6 +13,7 @@ use encke_io::socket::Address;
 
 use crate::message::Mix;
 use crate::pace::Pace;
+use crate::tls::Sessions;
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Plan {
     /// Addresses of this machine that connections come from, each in its turn; none: the system's choice, and of a
     /// loopback server's many connections as many addresses of 127.0.0.0/8 as they take.
     pub sources: Vec<IpAddr>,
+    /// What speaks TLS with it; none: nothing is sealed.
+    pub tls: Option<Arc<dyn Sessions>>,
     /// What is sent.
     pub mix: Mix,
     /// When it ends.
@@ -78,6 +82,7 @@ impl Plan {
         Self {
             server: server.into(),
             sources: Vec::new(),
+            tls: None,
             mix,
             stop: Stop::After(Duration::from_secs(10)),
             pace: Pace::Closed,

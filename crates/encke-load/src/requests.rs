@@ -1,8 +1,8 @@
 //! A crowd that sends requests: each user has a connection, or opens one, and takes a ticket for each request.
 //!
 //! ```text
-//!          ┌─────────────── back-off ◄── Resting ◄── could not connect ──┐
-//!          ▼                                                             │
+//!          ┌─────────────── back-off ◄── Resting ◄── could not connect ──┐     (TLS: Shaking)
+//!          ▼                                                             │            ▲
 //!   ┌──► Away ── a ticket, or the run is being made ready ──► Dialing ───┴── connected ──► Open ◄─┐ answered:
 //!   │                                                                                        │   │ the next
 //!   │                                                                                        ├───┘ ticket
@@ -16,8 +16,8 @@
 //! ```text
 //!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
 //! ```
-//! All that stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`]
-//! on the way out: a transport that encrypts has its place there.
+//! What stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`] on the
+//! way out: there a session of TLS, if there is one, opens and seals.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use crate::plan::{Plan, Share};
 use crate::random::Random;
 use crate::tally::{Cause, Errors, Phase, Tally};
 use crate::tickets::{Ticket, Tickets};
+use crate::tls::Session;
 
 /// A thread's users and what they are at.
 pub(crate) struct Requests {
@@ -41,6 +42,8 @@ pub(crate) struct Requests {
     tally: Arc<Tally>,
     errors: Errors,
     users: Vec<User>,
+    /// With TLS each user's session; else empty.
+    sessions: Vec<Option<Box<dyn Session>>>,
     /// The user of each of the reactor's tokens, by its index.
     owners: Vec<u32>,
     /// `plan.pipeline` for each user.
@@ -62,6 +65,8 @@ pub(crate) struct Requests {
     drain_ns: u64,
     times: Times,
     head: ResponseHead,
+    /// Room for what a session has opened.
+    plain: Vec<u8>,
     load: Load,
 }
 
@@ -86,7 +91,8 @@ enum Stage {
     Over,
 }
 
-/// A user. 96 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here.
+/// A user. 96 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here; a
+/// session of TLS has its own.
 struct User {
     token: Token,
     state: State,
@@ -108,7 +114,7 @@ struct User {
     sent: u16,
     /// Requests sent on this connection.
     served: u64,
-    /// Dialing: since when. Resting: until when.
+    /// Dialing, shaking hands: since when. Resting: until when.
     since_ns: u64,
     reader: Reader,
     /// Half a head.
@@ -122,6 +128,8 @@ enum State {
     /// It will have none for a moment: connecting failed.
     Resting,
     Dialing,
+    /// It is connected, and TLS is not ready.
+    Shaking,
     Open,
 }
 
@@ -151,6 +159,7 @@ impl Requests {
             tickets: Tickets::new(&plan, share, 0),
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
             load: Load::new(&plan, share),
+            sessions: if plan.tls.is_some() { (0..count).map(|_| None).collect() } else { Vec::new() },
             plan,
             share,
             tally,
@@ -168,6 +177,7 @@ impl Requests {
             drain_ns: u64::MAX,
             times: Times::default(),
             head: ResponseHead::new(),
+            plain: Vec::new(),
         }
     }
 
@@ -267,9 +277,17 @@ impl Requests {
         let first = user.first;
         let messages =
             (user.sent..user.count).map(|nth| self.flights[base + ring(depth, first, nth)].message);
-        let segments = self.load.segments(&self.plan, unsent, messages);
+        let mut segments = self.load.segments(&self.plan, unsent, messages);
         (user.sent, user.sending) = (user.count, true);
         user.served += u64::from(unsent);
+        if let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) {
+            match self.load.seal(session.as_mut(), segments) {
+                Ok(sealed) => segments = sealed,
+                Err(reason) => {
+                    return self.broken(index, Phase::Write, &Cause::Tls(reason), &[], at, out);
+                }
+            }
+        }
         out.put(user.token, Op::Send(Send { segments, more: false }));
         let oldest_ns = self.flights[base + usize::from(first)].begun_ns.max(at.now_ns);
         self.arm(index, oldest_ns.saturating_add(self.timeout_ns));
@@ -285,8 +303,68 @@ impl Requests {
 
     // ---- ends of requests ----
 
-    fn received(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+    fn received(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
         self.tally.received_bytes.add(lease.len() as u64);
+        if self.sessions.is_empty() {
+            self.understand(index, lease, at, out);
+        } else {
+            self.unseal(index, lease, at, out);
+        }
+    }
+
+    /// Opens what has arrived, and takes what is in it.
+    fn unseal(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
+        let Some(session) = &mut self.sessions[index as usize] else { return };
+        let mut plain = std::mem::take(&mut self.plain);
+        let opened = session.open(lease, &mut plain);
+        let (established, ended) = (session.is_established(), session.is_ended());
+        let user = &self.users[index as usize];
+        let token = user.token;
+        if established && user.state == State::Shaking {
+            self.tally.handshakes.increment();
+            if session.is_resumed() {
+                self.tally.resumed.increment();
+            }
+            self.tally.handshake.record(at.woken_ns.saturating_sub(user.since_ns));
+            self.opened(index, at, out);
+        }
+        if !plain.is_empty() {
+            self.understand(index, &plain, at, out);
+        }
+        plain.clear();
+        self.plain = plain;
+        let user = &self.users[index as usize];
+        if user.token != token {
+            return;
+        }
+        match opened {
+            Err(reason) if user.state == State::Shaking => {
+                self.unconnected(index, Phase::Tls, &Cause::Tls(reason), at, out);
+            }
+            Err(reason) => self.broken(index, user.phase(), &Cause::Tls(reason), &[], at, out),
+            Ok(()) if ended => self.ended(index, at, out),
+            Ok(()) => self.speak(index, out),
+        }
+    }
+
+    /// Sends what a user's session has to say by itself, if nothing is on its way.
+    fn speak(&mut self, index: u32, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        if user.sending {
+            return;
+        }
+        let mut bytes = self.load.buffer();
+        session.output(&mut bytes);
+        if bytes.is_empty() {
+            return self.load.keep(bytes);
+        }
+        user.sending = true;
+        out.put(user.token, Op::Send(Send { segments: vec![Segment::Bytes(bytes)], more: false }));
+    }
+
+    /// Takes what the server has said.
+    fn understand(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
         let mut kept = std::mem::take(&mut self.users[index as usize].partial);
         if kept.is_empty() {
             let consumed = self.read(index, lease, at, out);
@@ -311,7 +389,7 @@ impl Requests {
             let rest = &input[consumed..];
             let user = &mut self.users[index as usize];
             if user.sent == 0 {
-                self.broken(index, Phase::Body, Cause::Unasked, rest, at, out);
+                self.broken(index, Phase::Body, &Cause::Unasked, rest, at, out);
                 return None;
             }
             let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
@@ -323,7 +401,7 @@ impl Requests {
             let step = match user.reader.feed(&mut self.head, method, rest) {
                 Ok(step) => step,
                 Err(refusal) => {
-                    self.broken(index, Phase::Body, Cause::Malformed(refusal), rest, at, out);
+                    self.broken(index, Phase::Body, &Cause::Malformed(refusal), rest, at, out);
                     return None;
                 }
             };
@@ -388,13 +466,19 @@ impl Requests {
 
     /// The server has ended its side.
     fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let session = self.sessions.get(index as usize).and_then(Option::as_ref);
+        let cut = session.is_some_and(|session| !session.is_ended());
         let user = &mut self.users[index as usize];
-        if user.sent > 0 && user.reader.ended() {
+        if user.state == State::Shaking {
+            return self.unconnected(index, Phase::Tls, &Cause::Ended, at, out);
+        }
+        if user.sent > 0 && !cut && user.reader.ended() {
             self.answered(index, at);
         } else if user.sent > 0 {
             let phase = user.phase();
             let seen = std::mem::take(&mut user.partial);
-            return self.broken(index, phase, Cause::Ended, &seen, at, out);
+            let cause = if cut { Cause::Cut } else { Cause::Ended };
+            return self.broken(index, phase, &cause, &seen, at, out);
         } else {
             self.tally.ended_idle.increment();
         }
@@ -407,7 +491,7 @@ impl Requests {
         &mut self,
         index: u32,
         mut phase: Phase,
-        cause: Cause,
+        cause: &Cause,
         seen: &[u8],
         at: Moment,
         out: &mut Outbox,
@@ -421,15 +505,15 @@ impl Requests {
         self.revive(index, at, out);
     }
 
-    /// A user could not connect.
-    fn unconnected(&mut self, index: u32, cause: Cause, at: Moment, out: &mut Outbox) {
+    /// A user could not connect, or TLS could not begin.
+    fn unconnected(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment, out: &mut Outbox) {
         self.tally.unconnected.increment();
         let waiting = self.users[index as usize].count;
         if waiting == 0 {
-            self.errors.add(Phase::Connect, cause, self.since_begin(at), &[]);
+            self.errors.add(phase, cause.clone(), self.since_begin(at), &[]);
         }
         for _ in 0..waiting {
-            self.fail(index, Phase::Connect, cause, &[], at);
+            self.fail(index, phase, cause, &[], at);
         }
         self.hang_up(index, out);
         let user = &mut self.users[index as usize];
@@ -441,14 +525,14 @@ impl Requests {
         self.dial_next(at, out);
     }
 
-    fn fail(&mut self, index: u32, phase: Phase, cause: Cause, seen: &[u8], at: Moment) {
+    fn fail(&mut self, index: u32, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
         let flight = self.land(index);
         self.times.ended_ns = at.now_ns;
         if flight.warm {
             self.tally.warm_up.increment();
         } else {
             self.tally.failed.increment();
-            self.errors.add(phase, cause, self.since_begin(at), seen);
+            self.errors.add(phase, cause.clone(), self.since_begin(at), seen);
         }
     }
 
@@ -460,8 +544,17 @@ impl Requests {
     /// that says it will close has not looked at it (RFC 9112 §9.6).
     fn hang_up(&mut self, index: u32, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        if user.state == State::Dialing {
+        if matches!(user.state, State::Dialing | State::Shaking) {
             self.dialing -= 1;
+        }
+        let session = self.sessions.get_mut(index as usize).and_then(Option::take);
+        if let Some(mut session) = session.filter(|session| !session.is_ended() && !user.sending) {
+            // An alert, or the farewell. Whether it arrives is the server's affair.
+            let mut bytes = self.load.buffer();
+            session.finish(&mut bytes);
+            if !bytes.is_empty() {
+                out.put(user.token, Op::Send(Send { segments: vec![Segment::Bytes(bytes)], more: false }));
+            }
         }
         if user.token != Token::NONE {
             self.owners[user.token.index as usize] = NOBODY;
@@ -475,12 +568,25 @@ impl Requests {
 
     fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        user.state = State::Open;
-        user.failures = 0;
-        self.dialing -= 1;
         self.tally.connected.increment();
         self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
         out.put(user.token, Op::Recv);
+        match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
+            None => self.opened(index, at, out),
+            Some(Ok(session)) => {
+                (user.state, user.since_ns) = (State::Shaking, at.now_ns);
+                self.sessions[index as usize] = Some(session);
+                self.speak(index, out);
+            }
+            Some(Err(reason)) => self.unconnected(index, Phase::Tls, &Cause::Tls(reason), at, out),
+        }
+    }
+
+    /// A connection takes requests.
+    fn opened(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        (user.state, user.failures) = (State::Open, 0);
+        self.dialing -= 1;
         self.dial_next(at, out);
         self.refill(index, at, out);
     }
@@ -504,7 +610,7 @@ impl Requests {
         let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
         let deadline_ns = match user.state {
             State::Resting => user.since_ns,
-            State::Dialing => user.since_ns.saturating_add(self.timeout_ns),
+            State::Dialing | State::Shaking => user.since_ns.saturating_add(self.timeout_ns),
             State::Open if user.sent > 0 => self.flights[oldest].begun_ns.saturating_add(self.timeout_ns),
             State::Away | State::Open => return,
         };
@@ -516,11 +622,12 @@ impl Requests {
                 user.state = State::Away;
                 self.revive(index, at, out);
             }
-            State::Dialing => self.unconnected(index, Cause::Timeout, at, out),
+            State::Dialing => self.unconnected(index, Phase::Connect, &Cause::Timeout, at, out),
+            State::Shaking => self.unconnected(index, Phase::Tls, &Cause::Timeout, at, out),
             State::Away | State::Open => {
                 let phase = user.phase();
                 let seen = std::mem::take(&mut user.partial);
-                self.broken(index, phase, Cause::Timeout, &seen, at, out);
+                self.broken(index, phase, &Cause::Timeout, &seen, at, out);
             }
         }
     }
@@ -558,7 +665,7 @@ impl Crowd for Requests {
             match self.users[index as usize].state {
                 State::Open => self.refill(index, at, out),
                 State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing => {}
+                State::Resting | State::Dialing | State::Shaking => {}
             }
         }
     }
@@ -573,7 +680,7 @@ impl Crowd for Requests {
                 self.owners[place] = user;
                 self.users[user as usize].token = token;
             }
-            Err(fault) => self.unconnected(user, fault.into(), at, out),
+            Err(fault) => self.unconnected(user, Phase::Connect, &fault.into(), at, out),
         }
     }
 
@@ -590,10 +697,12 @@ impl Crowd for Requests {
                 if let Some(index) = self.owner(token) {
                     let user = &mut self.users[index as usize];
                     user.sending = false;
-                    // Only pipelined requests can be answered while others are being sent.
-                    if user.count < self.plan.pipeline {
+                    // Only pipelined requests can be answered while others are being sent, and only behind what TLS
+                    // sends can one wait.
+                    if user.count < self.plan.pipeline || user.sent < user.count {
                         self.refill(index, at, out);
                     }
+                    self.speak(index, out);
                 }
             }
             Event::Connected { token } => {
@@ -613,8 +722,11 @@ impl Crowd for Requests {
                     let user = &self.users[index as usize];
                     let phase = if op == OpKind::Send { Phase::Write } else { user.phase() };
                     match user.state {
-                        State::Dialing => self.unconnected(index, fault.into(), at, out),
-                        _ => self.broken(index, phase, fault.into(), &[], at, out),
+                        State::Dialing => {
+                            self.unconnected(index, Phase::Connect, &fault.into(), at, out);
+                        }
+                        State::Shaking => self.unconnected(index, Phase::Tls, &fault.into(), at, out),
+                        _ => self.broken(index, phase, &fault.into(), &[], at, out),
                     }
                 }
             }
@@ -639,7 +751,7 @@ impl Crowd for Requests {
             match user.state {
                 State::Open => self.refill(index, at, out),
                 State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing => {}
+                State::Resting | State::Dialing | State::Shaking => {}
             }
         }
         if at.now_ns >= self.drain_ns {
@@ -772,7 +884,7 @@ impl Load {
         segments.push(match single {
             Some(fixed) => Segment::Shared(Arc::clone(fixed), 0),
             None => {
-                let mut buffer = self.buffers.pop().unwrap_or_default();
+                let mut buffer = self.buffer();
                 for number in first.into_iter().chain(messages) {
                     plan.mix.message(number).put(self.sequence, &mut self.random, &mut buffer);
                     self.sequence += self.stride;
@@ -783,19 +895,38 @@ impl Load {
         segments
     }
 
+    /// The same as records of a session.
+    fn seal(&mut self, session: &mut dyn Session, plain: Vec<Segment>) -> Result<Vec<Segment>, String> {
+        let mut sealed = self.buffer();
+        for segment in &plain {
+            session.seal(segment.memory().expect("requests are in memory"), &mut sealed)?;
+        }
+        self.take_back(plain);
+        Ok(vec![Segment::Bytes(sealed)])
+    }
+
+    /// An empty buffer.
+    fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if self.buffers.len() < BUFFERS_MAX && buffer.capacity() <= BUFFER_BYTES_MAX {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
     /// Takes back what a send was made of.
     fn take_back(&mut self, mut segments: Vec<Segment>) {
         if segments.capacity() == 0 {
             return;
         }
-        if self.train.is_none() {
+        // Segments with the train in them are used again as they are.
+        if !matches!((&self.train, &segments[..]), (Some(_), [Segment::Shared(..)])) {
             for segment in segments.drain(..) {
-                if let Segment::Bytes(mut buffer) = segment
-                    && self.buffers.len() < BUFFERS_MAX
-                    && buffer.capacity() <= BUFFER_BYTES_MAX
-                {
-                    buffer.clear();
-                    self.buffers.push(buffer);
+                if let Segment::Bytes(buffer) = segment {
+                    self.keep(buffer);
                 }
             }
         }

@@ -21,7 +21,8 @@ use crate::message::{Message, Mix, Style};
 use crate::pace::{Arrivals, Pace, Rate};
 use crate::plan::{Plan, Share, Stop, WarmUp};
 use crate::requests::Requests;
-use crate::tally::{Errors, Tally, Totals};
+use crate::tally::{Cause, Errors, Phase, Tally, Totals};
+use crate::tls::{Session, Sessions};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
 const MS: u64 = 1_000_000;
@@ -51,6 +52,10 @@ fn plan(stop: Stop, pace: Pace) -> Plan {
     Plan { stop, pace, ..Plan::new(address(), Mix::new(vec![(message, 1)]).expect("one message")) }
 }
 
+fn toys(veiled: bool) -> Option<Arc<dyn Sessions>> {
+    veiled.then(|| Arc::new(Toys) as Arc<dyn Sessions>)
+}
+
 fn open(rate: f64) -> Pace {
     Pace::Open(Rate::constant(rate).expect("a rate"), Arrivals::Even)
 }
@@ -70,6 +75,107 @@ struct Manners {
     silent_every: u64,
     /// How its bodies end changes from answer to answer.
     motley: bool,
+    /// It speaks what [`Toy`] speaks.
+    veiled: bool,
+    /// It ends connections without the toy's farewell.
+    curt: bool,
+}
+
+// ---- TLS, as a toy ----
+
+/// A client's session of the toy: it says `hello`, hears `olleh`, says `ready` and is established; what follows has one
+/// bit of each byte turned, and `\0`, which no other byte becomes, is the farewell.
+#[derive(Debug)]
+struct Toys;
+
+#[derive(Default)]
+struct Toy {
+    heard: Vec<u8>,
+    output: Vec<u8>,
+    ended: bool,
+}
+
+const HELLO: &[u8] = b"hello";
+const ANSWER: &[u8] = b"olleh";
+const READY: &[u8] = b"ready";
+const FAREWELL: u8 = 0;
+const VEIL: u8 = 0x80;
+
+impl Sessions for Toys {
+    fn begin(&self) -> Result<Box<dyn Session>, String> {
+        Ok(Box::new(Toy { output: HELLO.to_vec(), ..Toy::default() }))
+    }
+}
+
+impl Session for Toy {
+    fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), String> {
+        for byte in arrived {
+            match *byte {
+                byte if self.heard.len() < ANSWER.len() => {
+                    self.heard.push(byte);
+                    if !ANSWER.starts_with(&self.heard) {
+                        return Err("this is no toy".into());
+                    }
+                    if self.heard == ANSWER {
+                        self.output.extend_from_slice(READY);
+                    }
+                }
+                FAREWELL => self.ended = true,
+                byte => plain.push(byte ^ VEIL),
+            }
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+        assert!(self.is_established(), "nothing is sealed before");
+        self.output(out);
+        out.extend(plain.iter().map(|byte| byte ^ VEIL));
+        Ok(())
+    }
+
+    fn output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.output);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.output(out);
+        out.push(FAREWELL);
+    }
+
+    fn is_established(&self) -> bool {
+        self.heard == ANSWER
+    }
+
+    fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn is_resumed(&self) -> bool {
+        false
+    }
+}
+
+/// The server's side of the toy: what its client has said, still to be understood.
+#[derive(Default)]
+struct Unveiled {
+    said: Vec<u8>,
+}
+
+impl Unveiled {
+    /// Appends plaintext to `input`, and what is to be said at once to `output`.
+    fn open(&mut self, arrived: &[u8], input: &mut Vec<u8>, output: &mut Vec<u8>) {
+        let before = self.said.len();
+        self.said.extend_from_slice(arrived);
+        let handshake = [HELLO, READY].concat();
+        let shaken = self.said.len().min(handshake.len());
+        assert_eq!(self.said[..shaken], handshake[..shaken], "a client does as the toy says");
+        if before < HELLO.len() && self.said.len() >= HELLO.len() {
+            output.extend_from_slice(ANSWER);
+        }
+        let from = before.max(handshake.len()).min(self.said.len());
+        input.extend(self.said[from..].iter().filter(|byte| **byte != FAREWELL).map(|byte| byte ^ VEIL));
+    }
 }
 
 struct Server {
@@ -92,6 +198,7 @@ struct Conn {
     output: Vec<u8>,
     sending: bool,
     closing: bool,
+    unveiled: Unveiled,
 }
 
 impl Server {
@@ -131,18 +238,24 @@ impl Server {
                         output: Vec::new(),
                         sending: false,
                         closing: false,
+                        unveiled: Unveiled::default(),
                     };
                     self.conns.insert(token.word(), conn);
                     self.reactor.submit(token, Op::Recv);
                 }
                 Event::Received { token, lease } => {
                     let Some(conn) = self.conns.get_mut(&token.word()) else { continue };
-                    conn.input.extend_from_slice(lease);
+                    if self.manners.veiled {
+                        conn.unveiled.open(lease, &mut conn.input, &mut conn.output);
+                    } else {
+                        conn.input.extend_from_slice(lease);
+                    }
                     while let Some(end) = conn.input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                         conn.input.drain(..end + 4);
                         self.requests += 1;
                         self.held.push_back((token, self.requests));
                     }
+                    self.flush(token);
                 }
                 Event::Sent { token, .. } => {
                     if let Some(conn) = self.conns.get_mut(&token.word()) {
@@ -196,8 +309,12 @@ impl Server {
         };
         self.answered += 1;
         self.body_bytes += if answer.contains(" 204 ") { 0 } else { body as u64 };
-        conn.output.extend_from_slice(answer.as_bytes());
+        let veil = if self.manners.veiled { VEIL } else { 0 };
+        conn.output.extend(answer.bytes().map(|byte| byte ^ veil));
         conn.closing = close;
+        if close && self.manners.veiled && !self.manners.curt {
+            conn.output.push(FAREWELL);
+        }
         self.flush(token);
     }
 
@@ -270,8 +387,15 @@ fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
 
 // ---- truth about latency ----
 
-const FREEZING: Manners =
-    Manners { frozen_ns: 200 * MS, reset_every: 0, close_every: 0, silent_every: 0, motley: false };
+const FREEZING: Manners = Manners {
+    frozen_ns: 200 * MS,
+    reset_every: 0,
+    close_every: 0,
+    silent_every: 0,
+    motley: false,
+    veiled: false,
+    curt: false,
+};
 
 #[test]
 fn an_open_loop_shows_a_freeze_as_those_met_it_who_came_by_the_clock() {
@@ -341,18 +465,27 @@ fn a_fixed_number_of_requests_agrees_with_the_server_to_the_last_one() {
         (1, None, 9),
         (8, None, 31),
     ] {
-        let plan = Plan { pipeline, requests_per_connection, ..plan(Stop::Count(10_000), Pace::Closed) };
-        let manners = Manners { close_every, motley: true, ..Manners::default() };
-        let Ended { totals, server, errors, .. } = run(7, calm(), manners, plan);
-        let case =
-            format!("pipeline {pipeline}, {requests_per_connection:?} a connection, closes {close_every}");
-        assert!(errors.is_empty(), "{case}: {errors:?}");
-        assert_eq!((totals.begun, totals.finished), (10_000, 10_000), "{case}");
-        assert_eq!((totals.finished, totals.body_bytes), (server.answered, server.body_bytes), "{case}");
-        assert_eq!(totals.connected, server.accepted, "{case}");
-        assert_eq!(totals.service.count(), 10_000, "{case}");
-        if let Some(limit) = requests_per_connection {
-            assert!(server.accepted >= 10_000 / limit, "{case}: {}", server.accepted);
+        for (veiled, count) in [(false, 10_000), (true, 2_000)] {
+            let plan = Plan {
+                pipeline,
+                requests_per_connection,
+                tls: toys(veiled),
+                ..plan(Stop::Count(count), Pace::Closed)
+            };
+            let manners = Manners { close_every, motley: true, veiled, ..Manners::default() };
+            let Ended { totals, server, errors, .. } = run(7, calm(), manners, plan);
+            let case = format!(
+                "pipeline {pipeline}, {requests_per_connection:?} a connection, closes {close_every}, TLS {veiled}"
+            );
+            assert!(errors.is_empty(), "{case}: {errors:?}");
+            assert_eq!((totals.begun, totals.finished), (count, count), "{case}");
+            assert_eq!((totals.finished, totals.body_bytes), (server.answered, server.body_bytes), "{case}");
+            assert_eq!(totals.connected, server.accepted, "{case}");
+            assert_eq!(totals.handshakes, if veiled { totals.connected } else { 0 }, "{case}");
+            assert_eq!(totals.service.count(), count, "{case}");
+            if let Some(limit) = requests_per_connection {
+                assert!(server.accepted >= count / limit, "{case}: {}", server.accepted);
+            }
         }
     }
 }
@@ -367,6 +500,35 @@ fn a_server_that_resets_every_hundredth_connection_loses_no_request_from_the_acc
     assert_eq!((totals.failed, server.resets), (500, 500));
     assert_eq!(totals.finished, server.answered);
     assert_eq!(errors.iter().map(|error| error.count).sum::<u64>(), 500, "{errors:?}");
+}
+
+#[test]
+fn an_answer_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
+    for curt in [false, true] {
+        let plan = Plan { connections: 4, tls: toys(true), ..plan(Stop::Count(1_000), Pace::Closed) };
+        let manners = Manners { close_every: 2, motley: true, veiled: true, curt, ..Manners::default() };
+        let Ended { totals, errors, .. } = run(1, calm(), manners, plan);
+        check_sum(&totals, 1);
+        // Of each four answers the second ends with its connection; the fourth says where it ends.
+        let failed = if curt { 250 } else { 0 };
+        assert_eq!((totals.finished, totals.failed), (1_000 - failed, failed), "{errors:?}");
+        assert!(
+            errors.iter().all(|error| (error.phase, &error.cause) == (Phase::Body, &Cause::Cut)),
+            "{errors:?}"
+        );
+    }
+}
+
+#[test]
+fn what_answers_the_hello_with_something_else_is_never_asked() {
+    let plan = Plan { connections: 4, tls: toys(true), ..plan(Stop::Count(40), Pace::Closed) };
+    // It takes the hello for a request that is not whole, and never answers; or it resets, or ends.
+    let plan = Plan { timeout: Duration::from_millis(100), ..plan };
+    let Ended { totals, server, errors, .. } = run(1, calm(), Manners::default(), plan);
+    check_sum(&totals, 1);
+    assert_eq!((totals.failed, totals.handshakes, server.requests), (40, 0, 0));
+    let phases: Vec<_> = errors.iter().map(|error| (error.phase, error.cause.clone())).collect();
+    assert_eq!(phases, [(Phase::Tls, Cause::Timeout)]);
 }
 
 #[test]
@@ -483,6 +645,8 @@ fn by_seed(seed: u64) -> (Plan, Manners) {
         close_every: [0, 5][below(2) as usize],
         silent_every: [0, 60][below(2) as usize],
         motley: below(2) == 0,
+        veiled: below(2) == 0,
+        curt: below(4) == 0,
     };
-    (plan, manners)
+    (Plan { tls: toys(manners.veiled), ..plan }, manners)
 }

@@ -43,12 +43,18 @@ pub struct Tally {
     pub sent_bytes: Counter,
     /// Connections that were established.
     pub connected: Counter,
-    /// Attempts to connect that failed.
+    /// TLS handshakes that were completed.
+    pub handshakes: Counter,
+    /// Those of them that went on with a session of before.
+    pub resumed: Counter,
+    /// Attempts to connect, TLS included, that failed.
     pub unconnected: Counter,
     /// Connections that the server ended while no request was under way on them.
     pub ended_idle: Counter,
     /// From connect(2) to established.
     pub connect: Histogram,
+    /// From there to the end of TLS' handshake.
+    pub handshake: Histogram,
     /// From the send of a request (of its connection's dial, if it had to wait for that) to its whole answer.
     pub service: Histogram,
     /// From the send of a request to the first byte of its answer.
@@ -82,9 +88,12 @@ pub struct Totals {
     pub body_bytes: u64,
     pub sent_bytes: u64,
     pub connected: u64,
+    pub handshakes: u64,
+    pub resumed: u64,
     pub unconnected: u64,
     pub ended_idle: u64,
     pub connect: Distribution,
+    pub handshake: Distribution,
     pub service: Distribution,
     pub first_byte: Distribution,
     pub response: Distribution,
@@ -109,6 +118,8 @@ impl Totals {
                 (&mut totals.body_bytes, &tally.body_bytes),
                 (&mut totals.sent_bytes, &tally.sent_bytes),
                 (&mut totals.connected, &tally.connected),
+                (&mut totals.handshakes, &tally.handshakes),
+                (&mut totals.resumed, &tally.resumed),
                 (&mut totals.unconnected, &tally.unconnected),
                 (&mut totals.ended_idle, &tally.ended_idle),
             ] {
@@ -118,6 +129,7 @@ impl Totals {
                 *sum += cell.value();
             }
             tally.connect.add_to(&mut totals.connect);
+            tally.handshake.add_to(&mut totals.handshake);
             tally.service.add_to(&mut totals.service);
             tally.first_byte.add_to(&mut totals.first_byte);
             tally.response.add_to(&mut totals.response);
@@ -143,6 +155,8 @@ impl Totals {
 pub enum Phase {
     /// Establishing a connection.
     Connect,
+    /// The handshake of TLS.
+    Tls,
     /// Sending the request.
     Write,
     /// Waiting for the answer.
@@ -152,7 +166,7 @@ pub enum Phase {
 }
 
 /// What went wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// It took longer than the plan allows.
     Timeout,
@@ -166,13 +180,17 @@ pub enum Cause {
     Malformed(Refusal),
     /// Bytes came that answer nothing.
     Unasked,
+    /// The connection ended without TLS' farewell: somebody else may have cut it.
+    Cut,
+    /// TLS cannot go on, for this reason.
+    Tls(String),
     /// The system, or the server by way of it.
     Fault(Fault),
 }
 
 impl Cause {
     /// Whether this side ran out of something, so that the server is not to blame.
-    pub fn is_ours(self) -> bool {
+    pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ports | Self::Fault(Fault::Descriptors | Fault::Memory))
     }
 }
@@ -214,7 +232,7 @@ impl Errors {
     /// Counts a failure; `seen` is what had come of the answer.
     pub(crate) fn add(&mut self, phase: Phase, cause: Cause, at_ns: u64, seen: &[u8]) {
         // A handful of kinds: a search costs less than a table would.
-        match self.0.iter_mut().find(|error| (error.phase, error.cause) == (phase, cause)) {
+        match self.0.iter_mut().find(|error| error.phase == phase && error.cause == cause) {
             Some(error) => error.count += 1,
             None => {
                 let sample = seen[..seen.len().min(SAMPLE_BYTES_MAX)].to_vec();
@@ -226,7 +244,8 @@ impl Errors {
     /// Adds those of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         for theirs in other.0 {
-            match self.0.iter_mut().find(|mine| (mine.phase, mine.cause) == (theirs.phase, theirs.cause)) {
+            let same = |mine: &&mut Error| mine.phase == theirs.phase && mine.cause == theirs.cause;
+            match self.0.iter_mut().find(same) {
                 Some(mine) => {
                     mine.count += theirs.count;
                     if theirs.first_ns < mine.first_ns {
@@ -254,6 +273,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connect",
+            Self::Tls => "TLS",
             Self::Write => "write",
             Self::FirstByte => "first byte",
             Self::Body => "answer",
@@ -270,6 +290,8 @@ impl fmt::Display for Cause {
             Self::Backlog => f.write_str("the queue of the server's listener is full"),
             Self::Malformed(refusal) => write!(f, "no valid answer: {}", refusal.reason()),
             Self::Unasked => f.write_str("bytes came that answer nothing"),
+            Self::Cut => f.write_str("the connection was cut: it ended without TLS' farewell"),
+            Self::Tls(reason) => f.write_str(reason),
             Self::Fault(fault) => fault.fmt(f),
         }
     }
@@ -290,7 +312,7 @@ mod tests {
         let mut all = Errors::default();
         all.merge(one);
         all.merge(two);
-        let told: Vec<_> = all.iter().map(|error| (error.phase, error.cause, error.count)).collect();
+        let told: Vec<_> = all.iter().map(|error| (error.phase, error.cause.clone(), error.count)).collect();
         assert_eq!(
             told,
             [

@@ -1,4 +1,4 @@
-//! Where requests go, as people write it: `http://HOST[:PORT]/PATH?QUERY`, `HOST:PORT/PATH`, `:PORT/PATH`.
+//! Where requests go, as people write it: `http://HOST[:PORT]/PATH?QUERY`, `https://…`, `HOST:PORT/PATH`, `:PORT/PATH`.
 //!
 //! It is what a request needs of a URL (RFC 3986): the server to connect to, the value of `Host`, the target of the
 //! request line. It is no resolver of relative references and no normaliser: what was written is what is sent.
@@ -11,6 +11,8 @@ use std::str::FromStr;
 /// A URL that load can be sent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
+    /// By TLS.
+    secure: bool,
     /// Name or address, without the brackets of IPv6.
     host: String,
     port: u16,
@@ -20,8 +22,20 @@ pub struct Url {
 
 /// What `http://HOST/` means (RFC 9110 §4.2.1).
 const HTTP_PORT: u16 = 80;
+/// What `https://HOST/` means (RFC 9110 §4.2.2).
+const HTTPS_PORT: u16 = 443;
 
 impl Url {
+    /// Whether it is one of https.
+    pub const fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The server's name or address, an IPv6 one without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Path and query, as they stand in the request line.
     pub fn target(&self) -> &str {
         &self.target
@@ -30,12 +44,12 @@ impl Url {
     /// Host and port as the field `Host` has them (RFC 9110 §7.2): without the port that is understood.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == HTTP_PORT { host } else { format!("{host}:{}", self.port) }
+        if self.port == usual_port(self.secure) { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// Whether both lead to the same server.
+    /// Whether both lead to the same server, in the same way.
     pub fn same_server(&self, other: &Self) -> bool {
-        (&self.host, self.port) == (&other.host, other.port)
+        (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
     }
 
     /// The addresses of its server, in the system's order of preference (getaddrinfo(3)).
@@ -56,14 +70,13 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no URL; expected http://HOST:PORT/PATH");
-        if text.starts_with("https:") {
-            return Err(format!("`{text}`: https is not spoken yet; name the server's plain http address"));
-        }
         // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
         }
-        let written = text.strip_prefix("http://");
+        let secured = text.strip_prefix("https://");
+        let secure = secured.is_some();
+        let written = secured.or_else(|| text.strip_prefix("http://"));
         let rest = written.unwrap_or(text);
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, behind) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -73,18 +86,23 @@ impl FromStr for Url {
         let (host, port) = server(authority).ok_or_else(wrong)?;
         let port = match port {
             Some(port) => port,
-            None if written.is_some() => HTTP_PORT,
+            None if written.is_some() => usual_port(secure),
             None => return Err(wrong()),
         };
         let target = if behind.starts_with('/') { behind.to_owned() } else { format!("/{behind}") };
-        Ok(Self { host, port, target })
+        Ok(Self { secure, host, port, target })
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.target)
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.target)
     }
+}
+
+const fn usual_port(secure: bool) -> u16 {
+    if secure { HTTPS_PORT } else { HTTP_PORT }
 }
 
 /// `HOST`, `HOST:PORT`, `:PORT`, `PORT`, `[IPV6]:PORT`.
@@ -127,6 +145,8 @@ mod tests {
             ("localhost:8080/x", "localhost:8080", "/x"),
             (":8080", "127.0.0.1:8080", "/"),
             ("8080/x", "127.0.0.1:8080", "/x"),
+            ("https://example.com/a", "example.com", "/a"),
+            ("https://example.com:80/a", "example.com:80", "/a"),
             ("http://h/{seq}?r={rand:1-9}", "h", "/{seq}?r={rand:1-9}"),
         ] {
             let url: Url = text.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -146,7 +166,7 @@ mod tests {
             ("http://h/a b", "is no URL"),
             ("http://h/a\r\nX:y", "is no URL"),
             ("ftp://h:1/", "is no URL"),
-            ("https://h/", "https is not spoken yet"),
+            ("https:/h/", "is no URL"),
             ("http://a:b@h/", "-H 'Authorization"),
         ] {
             let error = text.parse::<Url>().expect_err(text);

@@ -343,6 +343,24 @@ pub(crate) struct Traffic {
         hide_short_help = true
     )]
     pub(crate) arrivals: Arrivals,
+    /// Whom to believe by https [default: whom the system believes]
+    #[arg(long, value_name = "FILE", hide_short_help = true, conflicts_with = "insecure")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Believe anybody behind https
+    #[arg(long, hide_short_help = true)]
+    pub(crate) insecure: bool,
+    /// By https: the name that is asked for and certified [default: the host of the URL]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) sni: Option<String>,
+    /// By https: whether a new connection goes on with an old one's session [default: on]
+    #[arg(
+        long,
+        value_name = "on|off",
+        default_value = "on",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    pub(crate) tls_resume: Switch,
     /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
     #[arg(long, value_name = "ADDRESSES", hide_short_help = true, conflicts_with = "unix")]
     pub(crate) source: Vec<Sources>,
@@ -454,6 +472,13 @@ pub(crate) struct SavedRun {
 const ROUNDS_MAX: i64 = 100;
 /// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
 const PIPELINE_MAX: i64 = 1_024;
+
+/// What is done or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
 
 /// Whose words a report is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -12,6 +12,7 @@ mod compare;
 mod dress;
 mod foreign;
 mod saved;
+mod secure;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -29,16 +30,19 @@ use encke_load::find::Search;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::series::Stretch;
+use encke_load::tls::Sessions;
 use encke_load::{
     Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
 };
 use encke_server::settings::{OrAuto, Period};
 
-use crate::arguments::{Layout, Load, LoadCommand, Traffic};
+use crate::arguments::{Layout, Load, LoadCommand, Switch, Traffic};
+use crate::client::Belief;
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
+use secure::Sealed;
 
 /// Between two looks at a run.
 const LOOK: Duration = Duration::from_secs(1);
@@ -240,8 +244,9 @@ fn tell(line: &str) -> Result<(), Failure> {
 /// A run in which no request was answered says nothing but why.
 fn nothing_measured(report: &Report) -> Result<(), Failure> {
     let outcome = &report.outcome;
-    let nothing =
-        outcome.totals.finished == 0 && outcome.totals.warm_up == 0 && outcome.totals.connected == 0;
+    let totals = &outcome.totals;
+    let met = if report.plan.tls.is_some() { totals.handshakes } else { totals.connected };
+    let nothing = totals.finished == 0 && totals.warm_up == 0 && met == 0;
     match outcome.errors.iter().next() {
         Some(error) if nothing => {
             Err(Failure::CouldNotRun(format!("{}: {} ({})", report.plan.server, error.cause, error.phase)))
@@ -356,6 +361,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         timeout: traffic.timeout.duration(),
         drain: traffic.timeout.duration(),
         sources,
+        tls: tls(&first.url, traffic)?,
         pace,
         backend,
         seed: traffic.seed,
@@ -386,6 +392,20 @@ fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> 
             .map_err(|error| Failure::CouldNotRun(format!("--source {source}: {error}")))?;
     }
     Ok(sources)
+}
+
+/// What speaks TLS, if the URL asks for it.
+fn tls(url: &Url, traffic: &Traffic) -> Result<Option<Arc<dyn Sessions>>, Failure> {
+    if !url.is_secure() {
+        return Ok(None);
+    }
+    let belief = Belief::new(traffic.cacert.clone(), traffic.insecure);
+    let name = traffic.sni.as_deref().unwrap_or(url.host()).to_owned();
+    let sealed = Sealed::by(&belief, name, traffic.tls_resume == Switch::On)
+        .map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    // A name that no certificate can have is wrong before the first connection.
+    sealed.begin().map_err(Failure::Usage)?;
+    Ok(Some(Arc::new(sealed)))
 }
 
 /// A ramp or steps end by themselves.

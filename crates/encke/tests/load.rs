@@ -56,6 +56,75 @@ fn a_fixed_number_agrees_with_the_servers_log() {
 }
 
 #[test]
+fn https_is_asked_as_http_is_and_its_handshakes_are_counted() {
+    let folder = Folder::new("load-https");
+    folder.write("public/index.html", "hello");
+    let (log, public) = (folder.path("access.log"), folder.path("public"));
+    let listen = "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"";
+    let settings = format!("[server]\n{listen}\n[log]\naccess = \"{log}\"\n[[site]]\nroot = \"{public}\"\n");
+    let file = folder.write("encke.toml", &settings);
+    let mut command = encke();
+    command.env("XDG_STATE_HOME", folder.path("state"));
+    let server = Running::start_command(command.args(["serve", "-c", &file, "--tls-self-signed"]));
+    let authority = folder.path("state/encke/authority/authority.pem");
+    let port = server.site.rsplit(':').next().expect("a port");
+    let url = format!("https://127.0.0.1:{port}/");
+    let trusted = ["--json", "--cacert", &authority, &url];
+    let mut sent = 0;
+    for (flags, requests, handshakes, resumed) in [
+        (&["-n", "1000", "-c", "10"][..], 1_000, 10, None),
+        (&["-n", "300", "-c", "5", "--no-keepalive"][..], 300, 300, None),
+        (&["-n", "100", "-c", "5", "--no-keepalive", "--tls-resume", "off"][..], 100, 100, Some(0)),
+        (&["-n", "900", "-c", "3", "--pipeline", "8", "-t", "2"][..], 900, 3, None),
+        (&["-n", "200", "-c", "4", "--backend", "uring", "-X", "HEAD"][..], 200, 4, None),
+        (&["-n", "200", "-c", "4", "-r", "2k", "--insecure", "--sni", "localhost"][..], 200, 4, None),
+    ] {
+        let trusted = if flags.contains(&"--insecure") { &["--json", &url][..] } else { &trusted[..] };
+        let output = load(&[flags, trusted].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)));
+        assert_eq!(json["requests"]["finished"], requests, "{flags:?}: {}", json["errors"]);
+        assert_eq!(json["errors"], serde_json::json!([]), "{flags:?}");
+        assert_eq!(json["connections"]["handshakes"], handshakes, "{flags:?}");
+        assert_eq!(json["latency"]["handshake"]["count"], handshakes, "{flags:?}");
+        let told = json["connections"]["resumed"].as_u64();
+        assert!(resumed.is_none() || told == resumed, "{flags:?}: {told:?}");
+        // Whoever dials anew resumes what it can.
+        assert!(handshakes != 300 || told > Some(100), "{flags:?}: {told:?}");
+        sent += requests;
+    }
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    assert_eq!(folder.read("access.log").lines().count(), sent, "the log has a line for each request");
+}
+
+#[test]
+fn who_is_not_believed_is_asked_nothing() {
+    let folder = Folder::new("load-distrust");
+    folder.write("public/index.html", "hello");
+    let mut command = encke();
+    command.env("XDG_STATE_HOME", folder.path("state"));
+    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--tls-self-signed"]);
+    let server = Running::start_command(command.arg(folder.path("public")));
+    let authority = folder.path("state/encke/authority/authority.pem");
+    let port = server.site.rsplit(':').next().expect("a port");
+    let url = format!("https://127.0.0.1:{port}/");
+    for (flags, said) in [
+        (&["-n", "2", "-c", "2", "--cacert", &authority, "--sni", "example.com"][..], "is for others"),
+        (&["-n", "2", "-c", "2", "--cacert", "nowhere.pem"][..], "nowhere.pem"),
+    ] {
+        let output = load(&[flags, &[&url]].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+    // And a server that speaks no TLS.
+    let plain = Running::start(&[&folder.path("public")]);
+    let output = load(&["-n", "2", "-c", "2", "--insecure", &format!("https://{}/", plain.site)]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("(TLS)"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn the_summary_says_what_was_done_and_what_came_of_it() {
     let (_folder, server) = server("load-summary");
     let url = format!("http://{}/gone", server.site);

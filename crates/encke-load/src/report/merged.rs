@@ -89,6 +89,8 @@ impl Saved {
             (&mut self.bytes.sent, other.bytes.sent),
             (&mut self.connections.made, other.connections.made),
             (&mut self.connections.failed, other.connections.failed),
+            (&mut self.connections.handshakes, other.connections.handshakes),
+            (&mut self.connections.resumed, other.connections.resumed),
             (&mut self.connections.ended_at_rest, other.connections.ended_at_rest),
         ] {
             *sum += count;
@@ -106,6 +108,7 @@ impl Saved {
             (&mut mine.response, &theirs.response),
             (&mut mine.lag, &theirs.lag),
             (&mut mine.connect, &theirs.connect),
+            (&mut mine.handshake, &theirs.handshake),
         ] {
             if let Some(Held(held)) = held {
                 sum.get_or_insert_with(|| Held(Distribution::new())).0.merge(held);

@@ -179,6 +179,10 @@ pub struct Connections {
     pub made: u64,
     /// That could not be.
     pub failed: u64,
+    /// TLS handshakes that were completed.
+    pub handshakes: u64,
+    /// Of those, the ones that went on with a session of before.
+    pub resumed: u64,
     /// That the server ended while no request was under way on them.
     pub ended_at_rest: u64,
     /// How long opening those took that were open before the run.
@@ -200,6 +204,8 @@ pub struct Latencies {
     pub lag: Option<Held>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Held>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Held>,
     /// Closed loop with stalls: what an open-loop user would have seen, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_loop_estimate: Option<Percentiles>,
@@ -385,6 +391,8 @@ impl Report {
             connections: Connections {
                 made: totals.connected,
                 failed: totals.unconnected,
+                handshakes: totals.handshakes,
+                resumed: totals.resumed,
                 ended_at_rest: totals.ended_idle,
                 opening_ns: nanoseconds(outcome.opening),
             },
@@ -394,6 +402,7 @@ impl Report {
                 response: held(&totals.response),
                 lag: held(&totals.lag),
                 connect: held(&totals.connect),
+                handshake: held(&totals.handshake),
                 open_loop_estimate: self.estimate().as_ref().map(Percentiles::estimated),
             },
             errors: errors.collect(),

@@ -120,7 +120,13 @@ impl Saved {
                 write!(out, ", {} {what}", words::count(number))?;
             }
         }
-        writeln!(out)
+        writeln!(out)?;
+        if let Some(Held(handshake)) = &self.latency.handshake {
+            let [made, resumed] = [self.connections.handshakes, self.connections.resumed].map(words::count);
+            let [p50, p99] = [0.5, 0.99].map(|share| told(handshake.quantile_ns(share)));
+            writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")?;
+        }
+        Ok(())
     }
 }
 

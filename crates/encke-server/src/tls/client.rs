@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
+use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
@@ -92,6 +92,14 @@ impl Trust {
         Ok(Self { config: Arc::new(config) })
     }
 
+    /// The same, and each session begins with a whole handshake.
+    #[must_use]
+    pub fn forgetting(self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::disabled();
+        Self { config: Arc::new(config) }
+    }
+
     /// A session with the server of that name or address (IPv6 without brackets); its hello is its first output.
     ///
     /// # Errors
@@ -128,13 +136,19 @@ impl ClientSession {
     /// There was no handshake, or the session is broken.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Distrust> {
         self.output(out);
+        if !self.records.may_speak() {
+            return Err(Distrust::of(Error::HandshakeNotComplete));
+        }
         self.records.seal(plain, out).map_err(Distrust::of)
     }
 
     /// Says, behind everything else, that nothing more comes.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.output(out);
-        self.records.say_goodbye(out);
+        // A broken session has marks in bytes that are gone, and is asked nothing more.
+        if self.records.may_speak() {
+            self.records.say_goodbye(out);
+        }
     }
 
     /// Whether the handshake is over, and plaintext may be sealed.
@@ -347,7 +361,14 @@ mod tests {
         let authority = Authority::new();
         let config = Arc::new(authority.config(-DAY_S, DAY_S));
         let trust = authority.trust();
-        for (trust, resumed) in [(trust.clone(), false), (trust, true), (authority.trust(), false)] {
+        let forgetful = trust.clone().forgetting();
+        for (trust, resumed) in [
+            (trust.clone(), false),
+            (trust, true),
+            (authority.trust(), false),
+            (forgetful.clone(), false),
+            (forgetful, false),
+        ] {
             let mut server = ServerConnection::new(Arc::clone(&config)).expect("a connection");
             let mut client = trust.session("localhost").expect("a name");
             talk(&mut client, &mut server, usize::MAX, &mut Vec::new()).expect("they agree");
@@ -379,6 +400,11 @@ mod tests {
                     let mut alert = Vec::new();
                     client.output(&mut alert);
                     assert!(!alert.is_empty(), "{host}: the server is told");
+                    // What comes after a fault is nothing, and no other fault.
+                    let mut later = Vec::new();
+                    assert!(client.seal(b"x", &mut later).is_err(), "{host}");
+                    client.finish(&mut later);
+                    assert!(later.is_empty(), "{host}");
                 }
                 (outcome, _) => panic!("{host}: {outcome:?}"),
             }

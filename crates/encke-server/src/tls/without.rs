@@ -213,6 +213,12 @@ impl Trust {
     }
 
     /// There is no such value.
+    #[must_use]
+    pub fn forgetting(self) -> Self {
+        match self.0 {}
+    }
+
+    /// There is no such value.
     ///
     /// # Errors
     /// None.

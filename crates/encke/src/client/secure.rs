@@ -37,7 +37,11 @@ impl Belief {
         Self { source, trust: OnceCell::new() }
     }
 
-    fn trust(&self) -> io::Result<&Trust> {
+    /// Read, once it is needed.
+    ///
+    /// # Errors
+    /// There is nobody to believe, or the file cannot be read.
+    pub(crate) fn trust(&self) -> io::Result<&Trust> {
         if let Some(trust) = self.trust.get() {
             return Ok(trust);
         }
