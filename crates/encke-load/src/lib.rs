@@ -27,6 +27,7 @@ pub mod find;
 pub mod message;
 pub mod pace;
 pub mod plan;
+pub mod push;
 mod random;
 pub mod report;
 mod requests;

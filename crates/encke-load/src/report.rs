@@ -10,7 +10,7 @@ pub(crate) mod blob;
 mod foreign;
 mod merged;
 pub mod saved;
-mod summary;
+pub(crate) mod summary;
 
 use crate::dial::Sources;
 use crate::environment::Environment;

@@ -1,7 +1,9 @@
-//! What must hold: `p99<10ms`, `errors<0.1%`, `rate>=20k`, joined by commas; and whether it did.
+//! What must hold: `p99<10ms`, `errors<0.1%`, `rate>=20k`, `reach=100%`, joined by commas; and whether it did.
 
 use std::fmt;
 use std::str::FromStr;
+
+use encke_stats::Distribution;
 
 use crate::report::Report;
 use crate::words;
@@ -26,8 +28,45 @@ enum Metric {
     Mean,
     /// Requests that failed or were answered wrongly, of all that ended.
     Errors,
-    /// Answers a second.
+    /// Answers a second, or receipts.
     Rate,
+    /// Receipts, of all that were due.
+    Reach,
+}
+
+/// What conditions are about. `None` is what was not measured; no condition holds of it.
+pub trait Figures {
+    /// What users wait.
+    fn latency(&self) -> &Distribution;
+
+    /// What went wrong, as a share of all that was tried.
+    fn error_share(&self) -> Option<f64>;
+
+    /// What came of it, a second.
+    fn rate(&self) -> Option<f64>;
+
+    /// What was received, as a share of what was due.
+    fn reach(&self) -> Option<f64>;
+}
+
+impl Figures for Report {
+    fn latency(&self) -> &Distribution {
+        self.outcome.totals.latency()
+    }
+
+    fn error_share(&self) -> Option<f64> {
+        let totals = &self.outcome.totals;
+        (totals.finished + totals.failed > 0).then(|| totals.error_share())
+    }
+
+    fn rate(&self) -> Option<f64> {
+        let totals = &self.outcome.totals;
+        (totals.finished + totals.failed > 0).then(|| Self::rate(self))
+    }
+
+    fn reach(&self) -> Option<f64> {
+        None
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +86,9 @@ pub struct Missed {
 
 impl Slo {
     /// The conditions that a run did not meet. One without an answer meets none.
-    pub fn missed(&self, report: &Report) -> Vec<Missed> {
+    pub fn missed(&self, figures: &impl Figures) -> Vec<Missed> {
         let missed = self.0.iter().filter_map(|condition| {
-            let found = condition.metric.of(report);
+            let found = condition.metric.of(figures);
             let holds = found.is_some_and(|found| condition.relation.holds(found, condition.bound));
             let found = found.map_or_else(|| "unknown".into(), |found| condition.metric.words(found));
             (!holds).then(|| Missed { condition: condition.text.clone(), found })
@@ -59,22 +98,22 @@ impl Slo {
 }
 
 impl Metric {
-    fn of(self, report: &Report) -> Option<f64> {
-        let totals = &report.outcome.totals;
-        let answered = totals.finished + totals.failed > 0;
+    fn of(self, figures: &impl Figures) -> Option<f64> {
+        let latency = figures.latency();
         match self {
-            Self::Latency(1.0) => (totals.finished > 0).then(|| totals.latency().max_ns() as f64),
-            Self::Latency(share) => totals.latency().quantile_ns(share).map(|ns| ns as f64),
-            Self::Mean => totals.latency().mean_ns(),
-            Self::Errors => answered.then(|| totals.error_share()),
-            Self::Rate => answered.then(|| report.rate()),
+            Self::Latency(1.0) => (latency.count() > 0).then(|| latency.max_ns() as f64),
+            Self::Latency(share) => latency.quantile_ns(share).map(|ns| ns as f64),
+            Self::Mean => latency.mean_ns(),
+            Self::Errors => figures.error_share(),
+            Self::Rate => figures.rate(),
+            Self::Reach => figures.reach(),
         }
     }
 
     fn words(self, value: f64) -> String {
         match self {
             Self::Latency(_) | Self::Mean => words::time(value as u64),
-            Self::Errors => words::percent(value),
+            Self::Errors | Self::Reach => words::percent(value),
             Self::Rate => format!("{} a second", words::number(value)),
         }
     }
@@ -103,12 +142,16 @@ impl Condition {
     fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no condition; expected p99<10ms, errors<0.1% or rate>=20k (p50 to p99.999, max, mean)"
+                "`{text}` is no condition; expected p99<10ms, errors<0.1%, rate>=20k or reach=100% (p50 to \
+                 p99.999, max, mean)"
             )
         };
-        let at = text.find(['<', '>']).ok_or_else(wrong)?;
+        let at = text.find(['<', '>', '=']).ok_or_else(wrong)?;
         let (name, rest) = text.split_at(at);
         let (relation, bound) = match rest.as_bytes() {
+            // Of a reach, which cannot be more, it says the same as for people.
+            [b'=', ..] if name.trim() == "reach" => (Relation::AtLeast, &rest[1..]),
+            [b'=', ..] => return Err(wrong()),
             [b'<', b'=', ..] => (Relation::AtMost, &rest[2..]),
             [b'>', b'=', ..] => (Relation::AtLeast, &rest[2..]),
             [b'<', ..] => (Relation::Below, &rest[1..]),
@@ -119,6 +162,7 @@ impl Condition {
             "mean" => Metric::Mean,
             "errors" => Metric::Errors,
             "rate" => Metric::Rate,
+            "reach" => Metric::Reach,
             name => {
                 let percent: f64 =
                     name.strip_prefix('p').and_then(|digits| digits.parse().ok()).ok_or_else(wrong)?;
@@ -132,7 +176,7 @@ impl Condition {
             Metric::Latency(_) | Metric::Mean => {
                 &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]
             }
-            Metric::Errors => &[("%", 0.01), ("", 1.0)],
+            Metric::Errors | Metric::Reach => &[("%", 0.01), ("", 1.0)],
             Metric::Rate => &[("k", 1e3), ("M", 1e6), ("", 1.0)],
         };
         let bound = bound.trim();
@@ -169,6 +213,8 @@ mod tests {
             ("rate>=100", 0),
             ("rate>0.1k", 1),
             ("p50<1ms,rate>1M,errors<1%", 3),
+            // Requests have none.
+            ("reach=100%", 1),
         ] {
             let slo: Slo = text.parse().unwrap_or_else(|error| panic!("{error}"));
             let found = slo.missed(&report);
@@ -180,9 +226,19 @@ mod tests {
 
     #[test]
     fn what_is_no_condition_is_refused() {
-        for text in
-            ["", "p99", "p99<", "p99<10", "p0<1ms", "p100<1ms", "errors<1ms", "rate>=5%", "x<1", "p99=1ms"]
-        {
+        for text in [
+            "",
+            "p99",
+            "p99<",
+            "p99<10",
+            "p0<1ms",
+            "p100<1ms",
+            "errors<1ms",
+            "rate>=5%",
+            "x<1",
+            "p99=1ms",
+            "reach=all",
+        ] {
             let error = text.parse::<Slo>().expect_err(text);
             assert!(error.contains("is no condition"), "{text}: {error}");
         }

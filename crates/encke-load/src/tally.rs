@@ -16,6 +16,8 @@ use encke_io::Fault;
 use encke_stats::{Counter, Distribution, Histogram};
 use encke_wire::http1::Refusal;
 
+use crate::push::Wrong;
+
 /// What one thread counts.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -163,6 +165,8 @@ pub enum Phase {
     FirstByte,
     /// Reading the answer: its head was not whole, or its body.
     Body,
+    /// Publishing a message.
+    Publish,
 }
 
 /// What went wrong.
@@ -184,6 +188,10 @@ pub enum Cause {
     Cut,
     /// TLS cannot go on, for this reason.
     Tls(String),
+    /// The server has answered by this status.
+    Status(u16),
+    /// A subscription cannot be understood.
+    NotUnderstood(Wrong),
     /// The system, or the server by way of it.
     Fault(Fault),
 }
@@ -277,6 +285,7 @@ impl fmt::Display for Phase {
             Self::Write => "write",
             Self::FirstByte => "first byte",
             Self::Body => "answer",
+            Self::Publish => "publish",
         })
     }
 }
@@ -292,6 +301,8 @@ impl fmt::Display for Cause {
             Self::Unasked => f.write_str("bytes came that answer nothing"),
             Self::Cut => f.write_str("the connection was cut: it ended without TLS' farewell"),
             Self::Tls(reason) => f.write_str(reason),
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::NotUnderstood(wrong) => wrong.fmt(f),
             Self::Fault(fault) => fault.fmt(f),
         }
     }

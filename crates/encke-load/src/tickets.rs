@@ -46,21 +46,33 @@ pub(crate) struct Ticket {
 impl Tickets {
     /// Those of a share of a plan that begins at `begin_ns`.
     pub(crate) fn new(plan: &Plan, share: Share, begin_ns: u64) -> Self {
+        Self::of(plan.stop, &plan.pace, plan.warm_up, plan.seed, share, begin_ns)
+    }
+
+    /// Those of a share of what is done so often or so long, at a pace.
+    pub(crate) fn of(
+        stop: Stop,
+        pace: &Pace,
+        warm_up: WarmUp,
+        seed: u64,
+        share: Share,
+        begin_ns: u64,
+    ) -> Self {
         let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (warm, warm_until_ns) = match plan.warm_up {
+        let (warm, warm_until_ns) = match warm_up {
             WarmUp::None => (0, 0),
             WarmUp::Count(count) => (share.of(count), 0),
             WarmUp::For(time) => (0, begin_ns.saturating_add(nanoseconds(time))),
         };
-        let (left, until_ns) = match plan.stop {
+        let (left, until_ns) = match stop {
             Stop::Count(count) => (share.of(count).saturating_add(warm), u64::MAX),
             Stop::After(time) => (u64::MAX, begin_ns.max(warm_until_ns).saturating_add(nanoseconds(time))),
             Stop::Told => (u64::MAX, u64::MAX),
         };
-        let pace = match &plan.pace {
+        let pace = match pace {
             Pace::Closed => Due::Closed,
             Pace::Open(rate, arrivals) => {
-                let mut schedule = Schedule::new(rate, *arrivals, share.number, share.threads, plan.seed);
+                let mut schedule = Schedule::new(rate, *arrivals, share.number, share.threads, seed);
                 let next_ns = schedule.next_ns().map(|after| begin_ns.saturating_add(after));
                 Due::Open { schedule, begin_ns, next_ns }
             }

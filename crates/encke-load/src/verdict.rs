@@ -69,10 +69,10 @@ impl Limit {
 }
 
 /// A thread that was busy for this share of the time had no time for more.
-const BUSY: f64 = 0.95;
+pub(crate) const BUSY: f64 = 0.95;
 /// Waiting for a processor for this share of the time shows in latencies.
-const WAITING: f64 = 0.1;
-const SHORTEST: Duration = Duration::from_millis(500);
+pub(crate) const WAITING: f64 = 0.1;
+pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
 /// A schedule is kept if so much of it was sent, and 99 of 100 requests no later than `LATE_NS`.
 const SENT: f64 = 0.999;
 const LATE_NS: u64 = 1_000_000;

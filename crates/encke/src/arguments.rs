@@ -13,7 +13,7 @@ use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
 
-use crate::load::{self, Foreign, Weighted};
+use crate::load::{self, Foreign, Push, Weighted};
 use crate::publish::Pace;
 use crate::subscribe::Since;
 
@@ -219,7 +219,7 @@ pub(crate) struct Subscribe {
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "encke load [OPTIONS] <URL>...\n       encke load compare|merge|explain|report … (each has a help of its own)",
+    override_usage = "encke load [OPTIONS] <URL>...\n       encke load push|compare|merge|explain|report … (each has a help of its own)",
     // As clap's own, but for the sub-commands, which the line above names.
     help_template = "\
 {about-with-newline}
@@ -386,6 +386,7 @@ pub(crate) struct Traffic {
 /// What else is done with load, and with runs that were saved.
 #[derive(Subcommand, Debug)]
 pub(crate) enum LoadCommand {
+    Push(Box<Push>),
     Compare(Box<Compare>),
     Merge(Merge),
     Explain(Explain),

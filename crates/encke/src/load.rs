@@ -11,6 +11,7 @@
 mod compare;
 mod dress;
 mod foreign;
+mod push;
 mod saved;
 mod secure;
 
@@ -42,6 +43,7 @@ use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
+pub(crate) use push::Push;
 use secure::Sealed;
 
 /// Between two looks at a run.
@@ -65,6 +67,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }
     match &arguments.command {
         None => {}
+        Some(LoadCommand::Push(push)) => return push::run(push, signals),
         Some(LoadCommand::Compare(compare)) => return compare::run(compare, signals),
         Some(LoadCommand::Merge(merge)) => return saved::merge(merge),
         Some(LoadCommand::Explain(explain)) => return saved::explain(explain),

@@ -58,11 +58,7 @@ impl Saved {
         writeln!(out, "bytes        {received} received, {bodies} of them bodies; {sent} sent")?;
         self.put_connections(out)?;
 
-        write!(out, "\n{:<13}", "")?;
-        for (name, _) in PERCENTILES {
-            write!(out, "{name:>9}")?;
-        }
-        writeln!(out, "{:>9}{:>9}", "max", "mean")?;
+        put_names(out)?;
         if !self.is_closed() {
             put_row(out, "response time", self.latency.response.as_ref())?;
             put_row(out, "lag", self.latency.lag.as_ref())?;
@@ -134,7 +130,17 @@ impl Saved {
 const ERRORS_SHOWN: usize = 6;
 const SAMPLE_SHOWN: usize = 40;
 
-fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Result {
+/// An empty line, and the names of percentiles.
+pub(crate) fn put_names(out: &mut String) -> std::fmt::Result {
+    write!(out, "\n{:<13}", "")?;
+    for (name, _) in PERCENTILES {
+        write!(out, "{name:>9}")?;
+    }
+    writeln!(out, "{:>9}{:>9}", "max", "mean")
+}
+
+/// A line of percentiles.
+pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Result {
     write!(out, "{name:<13}")?;
     let distribution = held.map(|Held(distribution)| distribution);
     for (_, share) in PERCENTILES {
@@ -145,6 +151,6 @@ fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Resul
     writeln!(out, "{:>9}{:>9}", told(max), told(mean))
 }
 
-fn told(ns: Option<u64>) -> String {
+pub(crate) fn told(ns: Option<u64>) -> String {
     ns.map_or_else(|| "–".into(), words::time)
 }

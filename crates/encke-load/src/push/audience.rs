@@ -1,0 +1,1022 @@
+//! A crowd that listens: each subscriber has a connection, comes back when it is gone, and accounts for each message.
+//!
+//! ```text
+//!          ┌──────────── a while, or as long as the server said ◄──┬── could not connect, or was put off
+//!          ▼                                                       │
+//!        Away ── dialed ──► Dialing ── connected ──► Asking ───────┤
+//!          ▲                                            │ answered │
+//!          └── left (churn, storm, a cycle's end) ◄── Held ────────┘ ended by the server
+//!
+//!   the run:  Opening ─► Running ─► Draining ─► Settling ─► Over
+//!                        │          all is said   all has come: what comes again would come now
+//!                        └─ cycle: Telling ─► Pausing ─► Gathering ─► Placing ─► Telling …
+//! ```
+//! A subscriber counts as connected when the server has answered it: by the head of a stream, by 101, by the answer
+//! to a first poll that does not wait. Its time of arrival is when its bytes were received, and the time of a message
+//! is just before its send, both of one clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_io::wheel::Wheel;
+use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
+use encke_wire::http1::ResponseHead;
+
+use super::Clockwork;
+use super::dialect::{Requests, Transport};
+use super::plan::{DIALS_MAX, Plan};
+use super::publishers::Publishers;
+use super::receipts::{Account, Ledger, Receipt, Receipts};
+use super::stream::{Reading, Stream, Told};
+use super::tally::{Shared, Tally};
+use crate::crowd::{Crowd, Moment, Outbox};
+use crate::pace::Pace;
+use crate::plan::{Share, Stop, WarmUp};
+use crate::random::Random;
+use crate::tally::{Cause, Errors, Phase};
+use crate::tickets::Tickets;
+use crate::{Arrivals, Rate};
+
+/// A thread's subscribers, and on the first thread all publishers.
+pub(crate) struct Audience {
+    plan: Arc<Plan>,
+    share: Share,
+    requests: Arc<Requests>,
+    shared: Arc<Shared>,
+    tally: Arc<Tally>,
+    clock: Clockwork,
+    reading: Reading,
+    listeners: Vec<Listener>,
+    publishers: Publishers,
+    /// The user of each of the reactor's tokens, by its index: subscribers, then publishers.
+    owners: Vec<u32>,
+    receipts: Receipts,
+    ledger: Ledger,
+    errors: Errors,
+    stage: Stage,
+    times: Times,
+    rounds: Vec<Round>,
+    /// Who is to connect at the beginning, and at which moments if they have some.
+    away: VecDeque<u32>,
+    ramp: Option<Tickets>,
+    window: u32,
+    /// Those who dial or ask, and those who are held.
+    asking: u32,
+    held: u32,
+    /// When the next subscriber leaves and comes back.
+    churn: Option<Tickets>,
+    storm_ns: Option<u64>,
+    /// Of those who were cut by the storm: who is not back, and who has not caught up.
+    storm_away: u32,
+    storm_behind: u32,
+    /// Receipts that are still to come; known while draining and in a cycle.
+    owed: u64,
+    /// `owed` must be counted again.
+    recount: bool,
+    wheel: Wheel,
+    due: Vec<u32>,
+    timeout_ns: u64,
+    drain_ns: u64,
+    /// All are connected, or those who are not were waited for until then.
+    opened: bool,
+    opening_until_ns: u64,
+    /// However the run goes, it is over then.
+    until_ns: u64,
+    /// A thread without publishers looks then whether all has been said.
+    look_ns: u64,
+    random: Random,
+    head: ResponseHead,
+    told: Vec<Told>,
+    /// Segments of sends that have ended.
+    spare: Vec<Vec<Segment>>,
+}
+
+/// A subscriber: 176 bytes, 8 for each lane, and the reactor's and the wheel's 28.
+struct Listener {
+    token: Token,
+    state: State,
+    /// It reads nothing.
+    slow: bool,
+    /// It was answered once.
+    joined: bool,
+    /// It goes on where it was.
+    resumes: bool,
+    /// A send is in flight, and what is to be sent behind it.
+    sending: bool,
+    asks: bool,
+    /// The wheel has an entry for it.
+    timed: bool,
+    /// How often in a row it could not connect.
+    failures: u8,
+    /// It was cut by the storm, and so many messages were said meanwhile.
+    behind: Option<u32>,
+    /// Dialing, Asking: since when. Resting: until when.
+    since_ns: u64,
+    stream: Stream,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It has no connection, and waits for its turn to get one.
+    Away,
+    /// It will have none for a moment.
+    Resting,
+    Dialing,
+    Asking,
+    Held,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Opening,
+    Running,
+    /// All has been said; what has not come is waited for until then.
+    Draining(u64),
+    /// All has come. Until then repetitions are looked for.
+    Settling(u64),
+    Cycle(Step),
+    Over,
+}
+
+/// Where a cycle stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// All are there; until then polls have time to arrive.
+    Placing(u64),
+    /// The message is said, and waited for until then.
+    Telling(u64),
+    /// Everybody has left.
+    Pausing(u64),
+    /// All connect; those who do not are waited for until then.
+    Gathering(u64),
+}
+
+/// When a thread's run began and ended, on the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) opening_ns: u64,
+    /// The last subscriber of the beginning was answered.
+    pub(crate) open_ns: u64,
+    pub(crate) begun_ns: u64,
+    /// The last receipt.
+    pub(crate) last_ns: u64,
+    /// All were cut; the last of them was answered again; the last had what was said meanwhile.
+    pub(crate) storm_ns: u64,
+    pub(crate) back_ns: u64,
+    pub(crate) caught_up_ns: u64,
+}
+
+/// A round of a cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Round {
+    /// From the first connect(2) until all were answered, ns.
+    pub connect_ns: u64,
+    /// From the message's send to the first who had it, ns.
+    pub first_ns: u64,
+    /// From the first who had it to the last, ns.
+    pub spread_ns: u64,
+    /// Who was there, and who received it.
+    pub held: u32,
+    /// See above.
+    pub received: u32,
+}
+
+const NOBODY: u32 = u32::MAX;
+/// The first rest after connecting failed; each further one in a row is twice as long, up to 1.28 s.
+const REST_NS: u64 = 10_000_000;
+const REST_DOUBLINGS_MAX: u8 = 7;
+/// A thread without publishers looks so often whether all has been said.
+const LOOK_NS: u64 = 20_000_000;
+/// What a server sends twice comes within this after the last message that was waited for.
+const SETTLE_NS: u64 = 100_000_000;
+/// Between two rounds of a cycle: report 001's clients sleep for a second.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// A poll that was sent has reached the server after this, and this for each: the slowest server measured took 20 µs
+/// for one.
+const PLACING_NS: u64 = 20_000_000;
+const PLACING_EACH_NS: u64 = 50_000;
+const SPARE_MAX: usize = 64;
+
+impl Audience {
+    pub(crate) fn new(
+        plan: &Arc<Plan>,
+        requests: &Arc<Requests>,
+        share: Share,
+        shared: &Arc<Shared>,
+        tally: &Arc<Tally>,
+        clock: Clockwork,
+    ) -> Self {
+        let count = share.of(plan.subscribers.into()) as usize;
+        let random = Random::new(plan.seed, AUDIENCES + share.number as u64);
+        // The slow ones are spread evenly.
+        let slow_up_to = |index: usize| (index as f64 * plan.slow).floor();
+        let listeners = (0..count).map(|index| Listener::new(slow_up_to(index + 1) > slow_up_to(index)));
+        let listeners = listeners.collect();
+        let publishers = if share.number == 0 { plan.publishers } else { 0 };
+        let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cycle = plan.cycles.is_some();
+        Self {
+            share,
+            clock,
+            reading: Reading {
+                transport: plan.transport,
+                run: plan.run,
+                positions: requests.can_resume() && (!cycle || plan.transport == Transport::Poll),
+            },
+            listeners,
+            publishers: Publishers::new(
+                Arc::clone(plan),
+                Arc::clone(requests),
+                Arc::clone(shared),
+                Arc::clone(tally),
+                publishers,
+            ),
+            owners: Vec::new(),
+            receipts: Receipts::new(count, plan.channels.len(), plan.lanes()),
+            ledger: Ledger::new(plan.lanes()),
+            errors: Errors::default(),
+            stage: Stage::Opening,
+            times: Times::default(),
+            rounds: Vec::new(),
+            away: (0..count as u32).collect(),
+            ramp: None,
+            window: if cycle { u32::MAX } else { DIALS_MAX.div_ceil(share.threads as u32) },
+            asking: 0,
+            held: 0,
+            churn: None,
+            storm_ns: None,
+            storm_away: 0,
+            storm_behind: 0,
+            owed: 0,
+            recount: false,
+            wheel: Wheel::new(0),
+            due: Vec::new(),
+            timeout_ns: nanoseconds(plan.timeout),
+            drain_ns: nanoseconds(plan.drain),
+            opened: false,
+            opening_until_ns: u64::MAX,
+            until_ns: u64::MAX,
+            look_ns: 0,
+            random,
+            head: ResponseHead::new(),
+            told: Vec::new(),
+            spare: Vec::new(),
+            plan: Arc::clone(plan),
+            requests: Arc::clone(requests),
+            shared: Arc::clone(shared),
+            tally: Arc::clone(tally),
+        }
+    }
+
+    /// What it has come to.
+    pub(crate) fn into_part(self) -> Part {
+        let channels = self.plan.channels.len();
+        let share = self.share;
+        let mut errors = self.errors;
+        errors.merge(self.publishers.into_errors());
+        Part {
+            held: self.held,
+            slow: self.listeners.iter().filter(|listener| listener.slow).count() as u32,
+            accounts: self.receipts.into_accounts(|index| channel_of(share, index, channels)),
+            ledger: self.ledger,
+            errors,
+            times: self.times,
+            rounds: self.rounds,
+        }
+    }
+
+    fn channel(&self, index: u32) -> usize {
+        channel_of(self.share, index as usize, self.plan.channels.len())
+    }
+
+    fn user_of_publishers(&self) -> u32 {
+        self.listeners.len() as u32
+    }
+
+    // ---- connecting ----
+
+    /// Has those dial whose turn it is.
+    fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
+        while self.asking < self.window && !self.away.is_empty() {
+            if let Some(ramp) = &mut self.ramp
+                && ramp.take(at.now_ns).is_none()
+            {
+                return;
+            }
+            if let Some(index) = self.away.pop_front() {
+                self.dial(index, at, out);
+            }
+            if self.away.is_empty() {
+                self.opening_until_ns = at.now_ns.saturating_add(self.timeout_ns);
+            }
+        }
+    }
+
+    fn dial(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let listener = &mut self.listeners[index as usize];
+        (listener.state, listener.since_ns) = (State::Dialing, at.now_ns);
+        self.asking += 1;
+        self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
+        out.dials.push(index);
+    }
+
+    fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let listener = &mut self.listeners[index as usize];
+        listener.state = State::Asking;
+        self.tally.connected.increment();
+        self.tally.connect.record(at.woken_ns.saturating_sub(listener.since_ns));
+        out.put(listener.token, Op::Recv);
+        self.ask(index, out);
+    }
+
+    /// Asks for the stream, or for the next answer of a poll.
+    fn ask(&mut self, index: u32, out: &mut Outbox) {
+        let channel = self.channel(index);
+        let listener = &mut self.listeners[index as usize];
+        if listener.sending {
+            listener.asks = true;
+            return;
+        }
+        let begins = listener.state == State::Asking;
+        let position = listener.stream.position().filter(|_| self.requests.can_resume());
+        if begins {
+            listener.resumes = listener.joined && position.is_some();
+        }
+        let segment = match position {
+            Some(position) => Segment::Bytes(self.requests.resumed(channel, position, begins)),
+            None => {
+                let begin = self.requests.begin(channel).filter(|_| begins);
+                Segment::Shared(Arc::clone(begin.unwrap_or_else(|| self.requests.fresh(channel))), 0)
+            }
+        };
+        let mut segments = self.spare.pop().unwrap_or_default();
+        segments.push(segment);
+        (listener.sending, listener.asks) = (true, false);
+        out.put(listener.token, Op::Send(Send { segments, more: false }));
+    }
+
+    fn sent(&mut self, index: u32, out: &mut Outbox) {
+        let listener = &mut self.listeners[index as usize];
+        listener.sending = false;
+        if listener.asks {
+            return self.ask(index, out);
+        }
+        // Where no poll is answered at once, that it was sent must do.
+        let poll = self.plan.transport == Transport::Poll && self.requests.begin(0).is_none();
+        if poll && listener.state == State::Asking {
+            let now_ns = (self.clock)();
+            self.hold(index, now_ns, out);
+        }
+    }
+
+    /// The server has answered.
+    fn hold(&mut self, index: u32, now_ns: u64, out: &mut Outbox) {
+        let channel = self.channel(index);
+        let listener = &mut self.listeners[index as usize];
+        let answer_ns = now_ns.saturating_sub(listener.since_ns);
+        if listener.joined { &self.tally.back } else { &self.tally.answer }.record(answer_ns);
+        self.tally.answered.increment();
+        self.asking -= 1;
+        self.held += 1;
+        let anew = !(listener.joined && listener.resumes);
+        (listener.state, listener.joined, listener.failures) = (State::Held, true, 0);
+        if self.stage == Stage::Opening || matches!(self.stage, Stage::Cycle(_)) {
+            self.times.open_ns = now_ns;
+        }
+        let (slow, behind) = (listener.slow, listener.behind);
+        if slow {
+            out.put(listener.token, Op::Pause);
+        } else if anew {
+            self.receipts.join(index as usize, channel, |lane| self.shared.sent(lane));
+            self.recount = true;
+        }
+        if behind.is_some() {
+            self.times.back_ns = now_ns;
+            self.storm_away -= 1;
+            let owed = self.receipts.owed(index as usize, channel, |lane| self.shared.sent(lane));
+            self.listeners[index as usize].behind = Some(u32::try_from(owed).unwrap_or(u32::MAX));
+            self.storm_behind += 1;
+            self.catch_up(index, 0, now_ns);
+        }
+    }
+
+    /// A subscriber that was cut has received so many more.
+    fn catch_up(&mut self, index: u32, receipts: u32, now_ns: u64) {
+        let listener = &mut self.listeners[index as usize];
+        let Some(behind) = listener.behind.as_mut().filter(|_| listener.state == State::Held) else { return };
+        *behind = behind.saturating_sub(receipts);
+        if *behind == 0 {
+            listener.behind = None;
+            self.storm_behind -= 1;
+            self.times.caught_up_ns = now_ns;
+        }
+    }
+
+    /// Has the wheel look at a subscriber at a moment, unless it will look earlier: then it is asked again.
+    fn arm(&mut self, index: u32, at_ns: u64) {
+        let listener = &mut self.listeners[index as usize];
+        if !std::mem::replace(&mut listener.timed, true) {
+            self.wheel.arm(index, at_ns);
+        }
+    }
+
+    /// The wheel asks after a subscriber.
+    fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let listener = &mut self.listeners[index as usize];
+        listener.timed = false;
+        let deadline_ns = match listener.state {
+            State::Resting => listener.since_ns,
+            State::Dialing | State::Asking => listener.since_ns.saturating_add(self.timeout_ns),
+            State::Away | State::Held => return,
+        };
+        if deadline_ns > at.now_ns {
+            return self.arm(index, deadline_ns);
+        }
+        match listener.state {
+            State::Resting => self.dial(index, at, out),
+            State::Dialing => self.unconnected(index, Cause::Timeout, at, out),
+            _ => self.broken(index, Phase::FirstByte, Cause::Timeout, at, out),
+        }
+    }
+
+    // ---- ends of connections ----
+
+    /// Ends a connection by an operation, if there is one; the subscriber is away.
+    fn hang_up(&mut self, index: u32, by: Op, out: &mut Outbox) {
+        let channel = self.channel(index);
+        let listener = &mut self.listeners[index as usize];
+        match listener.state {
+            State::Dialing | State::Asking => self.asking -= 1,
+            State::Held => self.held -= 1,
+            State::Away | State::Resting => {}
+        }
+        if listener.token != Token::NONE {
+            self.owners[listener.token.index as usize] = NOBODY;
+            out.put(listener.token, by);
+        }
+        (listener.token, listener.state) = (Token::NONE, State::Away);
+        (listener.sending, listener.asks) = (false, false);
+        listener.stream.reset();
+        if listener.joined && !(self.requests.can_resume() && listener.stream.position().is_some()) {
+            self.receipts.leave(index as usize, channel);
+            self.recount = true;
+        }
+    }
+
+    /// Comes back after so long.
+    fn rest(&mut self, index: u32, rest_ns: u64, at: Moment) {
+        let listener = &mut self.listeners[index as usize];
+        (listener.state, listener.since_ns) = (State::Resting, at.now_ns.saturating_add(rest_ns));
+        listener.timed = true;
+        self.wheel.arm(index, listener.since_ns);
+    }
+
+    /// The same, each time in a row twice as long.
+    fn back_off(&mut self, index: u32, at: Moment) {
+        let listener = &mut self.listeners[index as usize];
+        let rest_ns = REST_NS << listener.failures.min(REST_DOUBLINGS_MAX);
+        listener.failures = listener.failures.saturating_add(1);
+        self.rest(index, rest_ns, at);
+    }
+
+    fn unconnected(&mut self, index: u32, cause: Cause, at: Moment, out: &mut Outbox) {
+        self.tally.unconnected.increment();
+        self.broken(index, Phase::Connect, cause, at, out);
+    }
+
+    /// Something went wrong with a connection.
+    fn broken(&mut self, index: u32, phase: Phase, cause: Cause, at: Moment, out: &mut Outbox) {
+        if self.listeners[index as usize].state == State::Held {
+            self.tally.closed.increment();
+        }
+        let since_ns = at.now_ns.saturating_sub(self.times.opening_ns);
+        self.errors.add(phase, cause, since_ns, &[]);
+        self.hang_up(index, Op::Close, out);
+        self.back_off(index, at);
+        self.dial_next(at, out);
+    }
+
+    /// The server wants it back after so long, or does not say when.
+    fn put_off(&mut self, index: u32, retry_ms: Option<u64>, at: Moment, out: &mut Outbox) {
+        self.hang_up(index, Op::Close, out);
+        match retry_ms {
+            Some(ms) => self.rest(index, ms.saturating_mul(1_000_000), at),
+            None => self.back_off(index, at),
+        }
+        self.dial_next(at, out);
+    }
+
+    /// It leaves by itself, and comes back at once.
+    fn leave(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        self.tally.left.increment();
+        self.hang_up(index, Op::Close, out);
+        self.dial(index, at, out);
+    }
+
+    // ---- what comes ----
+
+    fn received(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
+        self.tally.received_bytes.add(lease.len() as u64);
+        let now_ns = (self.clock)();
+        let mut told = std::mem::take(&mut self.told);
+        let listener = &mut self.listeners[index as usize];
+        let read = listener.stream.feed(self.reading, &mut self.head, lease, &mut told);
+        self.hear(index, &mut told, now_ns, at, out);
+        self.told = told;
+        if let Err(wrong) = read {
+            // What was told before may have ended it.
+            if self.listeners[index as usize].token != Token::NONE {
+                let phase = match self.listeners[index as usize].state {
+                    State::Held => Phase::Body,
+                    _ => Phase::FirstByte,
+                };
+                self.broken(index, phase, Cause::NotUnderstood(wrong), at, out);
+            }
+        }
+    }
+
+    fn hear(&mut self, index: u32, told: &mut Vec<Told>, now_ns: u64, at: Moment, out: &mut Outbox) {
+        for told in told.drain(..) {
+            match told {
+                Told::Answered => self.hold(index, now_ns, out),
+                Told::Polled => {
+                    if self.listeners[index as usize].state == State::Asking {
+                        self.hold(index, now_ns, out);
+                    }
+                    self.ask(index, out);
+                }
+                Told::Message(mark) => {
+                    if self.listeners[index as usize].state == State::Asking {
+                        // A poll that goes on is answered by what it had missed.
+                        self.hold(index, now_ns, out);
+                    }
+                    self.take(index, mark, now_ns);
+                }
+                Told::Gap => self.tally.gaps.increment(),
+                Told::Pong(bytes) => {
+                    let listener = &mut self.listeners[index as usize];
+                    // A pong that is not sent now is not missed: the next ping asks again.
+                    if !std::mem::replace(&mut listener.sending, true) {
+                        let segments = vec![Segment::Bytes(bytes)];
+                        out.put(listener.token, Op::Send(Send { segments, more: false }));
+                    }
+                }
+                Told::Ended(retry_ms) => {
+                    self.tally.closed.increment();
+                    self.put_off(index, retry_ms, at, out);
+                    break;
+                }
+                Told::TurnedAway(retry_ms) => {
+                    self.tally.turned_away.increment();
+                    self.put_off(index, retry_ms, at, out);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, index: u32, mark: super::mark::Mark, now_ns: u64) {
+        let channel = self.channel(index);
+        if self.listeners[index as usize].slow {
+            return;
+        }
+        let fresh = match self.receipts.receive(index as usize, channel, mark) {
+            Receipt::New { .. } => true,
+            Receipt::Late => {
+                self.tally.late.increment();
+                true
+            }
+            Receipt::Repeated => {
+                self.tally.repeated.increment();
+                false
+            }
+            Receipt::Early | Receipt::Foreign => {
+                self.tally.early.increment();
+                false
+            }
+        };
+        if fresh {
+            self.times.last_ns = now_ns;
+            self.tally.received.increment();
+            self.tally.latency.record(now_ns.saturating_sub(mark.sent_ns));
+            self.ledger.note(mark, now_ns);
+            self.owed = self.owed.saturating_sub(1);
+            self.catch_up(index, 1, now_ns);
+        }
+    }
+
+    /// The server has ended a connection in order.
+    fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let now_ns = (self.clock)();
+        match self.listeners[index as usize].state {
+            State::Held => {
+                let mut told = std::mem::take(&mut self.told);
+                self.listeners[index as usize].stream.ended(self.reading, &mut told);
+                self.hear(index, &mut told, now_ns, at, out);
+                self.told = told;
+            }
+            _ => self.broken(index, Phase::FirstByte, Cause::Ended, at, out),
+        }
+    }
+
+    fn take_back(&mut self, mut segments: Vec<Segment>) {
+        if segments.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            segments.clear();
+            self.spare.push(segments);
+        }
+    }
+
+    // ---- the run ----
+
+    /// What is due by now in this stage.
+    fn advance(&mut self, at: Moment, out: &mut Outbox) {
+        if at.now_ns >= self.until_ns {
+            return self.close(out);
+        }
+        match self.stage {
+            Stage::Opening => {
+                self.dial_next(at, out);
+                let all = self.held as usize == self.listeners.len() && self.publishers.are_open();
+                self.opened |= all || at.now_ns >= self.opening_until_ns;
+            }
+            Stage::Running => {
+                self.look_ns = at.now_ns.saturating_add(LOOK_NS);
+                self.disturb(at, out);
+                if self.share.number == 0 && self.publishers.are_over() {
+                    self.shared.end();
+                }
+                if self.shared.is_over() {
+                    self.stage = Stage::Draining(at.now_ns.saturating_add(self.drain_ns));
+                    self.recount = true;
+                    self.advance(at, out);
+                }
+            }
+            Stage::Draining(until_ns) => {
+                if std::mem::take(&mut self.recount) {
+                    self.owed = self.count_owed();
+                }
+                let back = self.storm_away == 0 && self.storm_behind == 0;
+                if self.owed == 0 && back {
+                    self.stage = Stage::Settling(at.now_ns.saturating_add(SETTLE_NS));
+                } else if at.now_ns >= until_ns {
+                    self.close(out);
+                }
+            }
+            Stage::Settling(until_ns) => {
+                if at.now_ns >= until_ns {
+                    self.close(out);
+                }
+            }
+            Stage::Cycle(step) => self.cycle(step, at, out),
+            Stage::Over => {}
+        }
+    }
+
+    /// Churn and storm, if they are due.
+    fn disturb(&mut self, at: Moment, out: &mut Outbox) {
+        while let Some(churn) = &mut self.churn
+            && churn.take(at.now_ns).is_some()
+        {
+            let index = self.random.below(self.listeners.len().max(1) as u64) as u32;
+            // Who is not there cannot leave.
+            if self.listeners.get(index as usize).is_some_and(|one| one.state == State::Held && !one.slow) {
+                self.leave(index, at, out);
+            }
+        }
+        if self.storm_ns.is_some_and(|storm_ns| storm_ns <= at.now_ns) {
+            self.storm_ns = None;
+            self.times.storm_ns = at.now_ns;
+            for index in 0..self.listeners.len() as u32 {
+                let listener = &mut self.listeners[index as usize];
+                if listener.state == State::Held && !listener.slow {
+                    listener.behind = Some(0);
+                    self.storm_away += 1;
+                    self.leave(index, at, out);
+                }
+            }
+        }
+    }
+
+    /// Receipts that are still to come, refused messages left out.
+    fn count_owed(&self) -> u64 {
+        let owed: u64 = (0..self.listeners.len())
+            .filter(|index| !self.listeners[*index].slow)
+            .map(|index| {
+                let channel = self.channel(index as u32);
+                self.receipts.owed(index, channel, |lane| self.shared.sent(lane))
+            })
+            .sum();
+        let refused = self.shared.refused();
+        if refused.is_empty() {
+            return owed;
+        }
+        // Refused messages are rare, and each is owed by all who listen to its channel.
+        let each = (0..self.listeners.len()).filter(|index| !self.listeners[*index].slow).map(|index| {
+            let channel = self.channel(index as u32);
+            refused
+                .iter()
+                .filter(|(lane, number)| self.receipts.lacks(index, channel, *lane, *number))
+                .count() as u64
+        });
+        owed.saturating_sub(each.sum())
+    }
+
+    fn cycle(&mut self, step: Step, at: Moment, out: &mut Outbox) {
+        let all = self.listeners.len() as u32;
+        if self.shared.is_over() && !matches!(step, Step::Telling(_)) {
+            return self.close(out);
+        }
+        match step {
+            Step::Placing(until_ns) if at.now_ns >= until_ns => {
+                let now_ns = (self.clock)();
+                if self.publishers.publish(now_ns, out) {
+                    self.owed = u64::from(self.held);
+                    self.stage = Stage::Cycle(Step::Telling(now_ns.saturating_add(self.timeout_ns)));
+                }
+            }
+            Step::Telling(until_ns) if self.owed == 0 || at.now_ns >= until_ns => {
+                self.end_round(until_ns.saturating_sub(self.timeout_ns));
+                for index in 0..all {
+                    // With a reset, so that nothing of it lingers, here or there.
+                    self.hang_up(index, Op::Abort, out);
+                    let channel = self.channel(index);
+                    self.receipts.leave(index as usize, channel);
+                    let listener = &mut self.listeners[index as usize];
+                    listener.stream.forget();
+                    listener.joined = false;
+                }
+                let done = self.plan.cycles.is_some_and(|cycles| self.rounds.len() >= cycles as usize);
+                if done {
+                    self.close(out);
+                } else {
+                    self.stage = Stage::Cycle(Step::Pausing(at.now_ns.saturating_add(PAUSE_NS)));
+                }
+            }
+            Step::Pausing(until_ns) if at.now_ns >= until_ns => {
+                self.times.opening_ns = at.now_ns;
+                self.away = (0..all).collect();
+                self.stage = Stage::Cycle(Step::Gathering(at.now_ns.saturating_add(self.timeout_ns)));
+                self.dial_next(at, out);
+            }
+            Step::Gathering(until_ns) => {
+                self.dial_next(at, out);
+                if self.held == all || at.now_ns >= until_ns {
+                    self.place(at);
+                }
+            }
+            Step::Placing(_) | Step::Telling(_) | Step::Pausing(_) => {}
+        }
+    }
+
+    /// All are there. Streams wait as they are; polls have to arrive.
+    fn place(&mut self, at: Moment) {
+        let wait_ns = match self.plan.transport {
+            Transport::Poll => PLACING_NS + PLACING_EACH_NS * u64::from(self.held),
+            _ => 0,
+        };
+        self.stage = Stage::Cycle(Step::Placing(at.now_ns.saturating_add(wait_ns)));
+    }
+
+    /// Its message was sent at that moment.
+    fn end_round(&mut self, sent_ns: u64) {
+        let newest = self.ledger.records().find(|record| record.sent_ns >= sent_ns).copied();
+        let newest = newest.unwrap_or_default();
+        self.rounds.push(Round {
+            connect_ns: self.times.open_ns.saturating_sub(self.times.opening_ns),
+            first_ns: newest.first_ns.saturating_sub(newest.sent_ns),
+            spread_ns: newest.last_ns.saturating_sub(newest.first_ns),
+            held: self.held,
+            received: newest.received,
+        });
+    }
+
+    fn owner(&self, token: Token) -> Option<u32> {
+        let owner = *self.owners.get(token.index as usize)?;
+        (owner != NOBODY).then_some(owner)
+    }
+}
+
+impl Crowd for Audience {
+    fn open(&mut self, at: Moment, out: &mut Outbox) {
+        self.wheel = Wheel::new(at.now_ns);
+        (self.times.opening_ns, self.times.open_ns) = (at.now_ns, at.now_ns);
+        if self.listeners.is_empty() {
+            self.opening_until_ns = at.now_ns.saturating_add(self.timeout_ns);
+        }
+        self.ramp = self.plan.connect_rate.as_ref().map(|rate| {
+            let pace = Pace::Open(rate.clone(), Arrivals::Even);
+            Tickets::of(Stop::Told, &pace, WarmUp::None, self.plan.seed, self.share, at.now_ns)
+        });
+        self.publishers.open(self.user_of_publishers(), at, out);
+        self.dial_next(at, out);
+    }
+
+    fn is_open(&self) -> bool {
+        self.opened
+    }
+
+    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+        self.times.begun_ns = at.now_ns;
+        self.times.last_ns = at.now_ns;
+        // Whom the ramp has left waits for nothing any more.
+        self.ramp = None;
+        if self.plan.cycles.is_some() {
+            self.place(at);
+            return;
+        }
+        self.stage = Stage::Running;
+        let plan = Arc::clone(&self.plan);
+        if let Stop::After(time) = plan.stop {
+            let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            self.storm_ns = plan.storm.then(|| at.now_ns.saturating_add(time_ns / 2));
+            let longest_ns = time_ns.saturating_add(self.timeout_ns).saturating_add(self.drain_ns);
+            self.until_ns = at.now_ns.saturating_add(longest_ns);
+        }
+        let leaving = Rate::constant(plan.churn * self.listeners.len() as f64);
+        self.churn = leaving.map(|rate| {
+            let alone = Share { number: 0, threads: 1 };
+            let pace = Pace::Open(rate, Arrivals::Even);
+            Tickets::of(Stop::Told, &pace, WarmUp::None, plan.seed, alone, at.now_ns)
+        });
+        if self.share.number == 0 {
+            self.publishers.begin(at);
+        }
+        self.on_time(at, out);
+    }
+
+    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+        if let Ok(token) = token {
+            let place = token.index as usize;
+            if self.owners.len() <= place {
+                self.owners.resize(place + 1, NOBODY);
+            }
+            self.owners[place] = user;
+        }
+        match self.publisher(user) {
+            Some(publisher) => self.publishers.dialed(publisher, token, at, out),
+            None => match token {
+                Ok(token) => self.listeners[user as usize].token = token,
+                Err(fault) => self.unconnected(user, fault.into(), at, out),
+            },
+        }
+    }
+
+    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+        match event {
+            Event::Received { token, lease } => {
+                let Some(user) = self.owner(token) else { return };
+                match self.publisher(user) {
+                    Some(publisher) => self.publishers.received(publisher, lease, at, out),
+                    None => self.received(user, lease, at, out),
+                }
+            }
+            Event::Sent { token, bytes, segments } => {
+                self.tally.sent_bytes.add(bytes);
+                self.take_back(segments);
+                let Some(user) = self.owner(token) else { return };
+                if self.publisher(user).is_none() {
+                    self.sent(user, out);
+                }
+            }
+            Event::Connected { token } => {
+                let Some(user) = self.owner(token) else { return };
+                match self.publisher(user) {
+                    Some(publisher) => self.publishers.connected(publisher, out),
+                    None => self.connected(user, at, out),
+                }
+            }
+            Event::PeerClosed { token, .. } => {
+                let Some(user) = self.owner(token) else { return };
+                match self.publisher(user) {
+                    Some(publisher) => self.publishers.ended(publisher, at, out),
+                    None => self.ended(user, at, out),
+                }
+            }
+            Event::Failed { token, op, fault, sent, segments } => {
+                self.tally.sent_bytes.add(sent);
+                self.take_back(segments);
+                let Some(user) = self.owner(token) else { return };
+                match self.publisher(user) {
+                    Some(publisher) => self.publishers.failed(publisher, op, fault, at, out),
+                    None => match self.listeners[user as usize].state {
+                        State::Dialing => self.unconnected(user, fault.into(), at, out),
+                        _ if op == OpKind::Send => {
+                            self.broken(user, Phase::Write, fault.into(), at, out);
+                        }
+                        State::Held => self.broken(user, Phase::Body, fault.into(), at, out),
+                        _ => self.broken(user, Phase::FirstByte, fault.into(), at, out),
+                    },
+                }
+            }
+            Event::Closed { segments, .. } => self.take_back(segments),
+            Event::Woken | Event::Accepted { .. } | Event::Watched { .. } | Event::Offloaded { .. } => {}
+        }
+    }
+
+    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
+        if self.stage == Stage::Over {
+            return;
+        }
+        self.wheel.expire(at.now_ns, &mut self.due);
+        while let Some(index) = self.due.pop() {
+            self.look(index, at, out);
+        }
+        self.publishers.on_time(self.listeners.len() as u32, at, &mut self.clock, out);
+        self.advance(at, out);
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        let stage_ns = match self.stage {
+            Stage::Opening => (self.opening_until_ns < u64::MAX).then_some(self.opening_until_ns),
+            Stage::Running if self.share.number > 0 => Some(self.look_ns),
+            Stage::Running | Stage::Over => None,
+            Stage::Draining(until_ns) | Stage::Settling(until_ns) => Some(until_ns),
+            Stage::Cycle(
+                Step::Placing(until_ns)
+                | Step::Telling(until_ns)
+                | Step::Pausing(until_ns)
+                | Step::Gathering(until_ns),
+            ) => Some(until_ns),
+        };
+        let ramp_ns = self.ramp.as_ref().filter(|_| !self.away.is_empty()).and_then(Tickets::next_ns);
+        let churn_ns = self.churn.as_ref().and_then(Tickets::next_ns);
+        let until_ns = (self.until_ns < u64::MAX).then_some(self.until_ns);
+        let others = [stage_ns, ramp_ns, churn_ns, self.storm_ns, until_ns, self.publishers.next_ns()];
+        others.into_iter().chain([self.wheel.next_ns()]).flatten().min()
+    }
+
+    fn stop(&mut self, at: Moment) {
+        self.publishers.stop();
+        self.storm_ns = None;
+        if matches!(self.stage, Stage::Cycle(_)) {
+            self.shared.end();
+        }
+        let longest_ns = self.timeout_ns.saturating_add(self.drain_ns);
+        self.until_ns = self.until_ns.min(at.now_ns.saturating_add(longest_ns));
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    fn close(&mut self, out: &mut Outbox) {
+        self.publishers.close(out);
+        if self.share.number == 0 {
+            self.shared.end();
+        }
+        for listener in &mut self.listeners {
+            if listener.token != Token::NONE {
+                out.put(listener.token, Op::Close);
+            }
+            listener.token = Token::NONE;
+        }
+        self.owners.fill(NOBODY);
+        self.stage = Stage::Over;
+    }
+}
+
+impl Audience {
+    /// Which publisher a user is, if it is one.
+    fn publisher(&self, user: u32) -> Option<u16> {
+        // There are at most 65,535 of them, so the cast holds.
+        user.checked_sub(self.listeners.len() as u32).map(|index| index as u16)
+    }
+}
+
+impl Listener {
+    fn new(slow: bool) -> Self {
+        Self {
+            token: Token::NONE,
+            state: State::Away,
+            slow,
+            joined: false,
+            resumes: false,
+            sending: false,
+            asks: false,
+            timed: false,
+            failures: 0,
+            behind: None,
+            since_ns: 0,
+            stream: Stream::default(),
+        }
+    }
+}
+
+/// What a thread came to.
+pub(crate) struct Part {
+    pub(crate) held: u32,
+    pub(crate) slow: u32,
+    pub(crate) accounts: Vec<Account>,
+    pub(crate) ledger: Ledger,
+    pub(crate) errors: Errors,
+    pub(crate) times: Times,
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// Where the streams of chance begin that belong to audiences.
+const AUDIENCES: u64 = 3 << 32;
+
+/// The channel of a thread's subscriber: over all threads the n-th listens to the n-th channel, round and round.
+fn channel_of(share: Share, index: usize, channels: usize) -> usize {
+    (share.number + index * share.threads) % channels
+}

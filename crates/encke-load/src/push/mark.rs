@@ -1,0 +1,124 @@
+//! The mark by which a message is known again, whatever wraps it: an event, a frame, a line of JSON, a body.
+//!
+//! ```text
+//!   #RRRRRRRRLLLLNNNNNNNNTTTTTTTTTTTTTTTT.........      run · lane · number · when it was sent · filling
+//! ```
+//! All of it is hexadecimal, so that JSON, event streams and forms leave it as it is. The time is that of the
+//! monotonic clock, which all threads of a machine share: a receiver needs nothing else to know how long a message
+//! took. The run tells messages of this run from those that a channel still holds of another.
+
+/// Bytes of a mark: no payload is shorter.
+pub const BYTES: usize = 1 + RUN + LANE + NUMBER + TIME;
+
+const RUN: usize = 8;
+const LANE: usize = 4;
+const NUMBER: usize = 8;
+const TIME: usize = 16;
+const SIGN: u8 = b'#';
+const FILLING: u8 = b'.';
+
+/// Which message, and when it was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    /// Which sequence of messages.
+    pub(crate) lane: u16,
+    /// Which one of the lane, from 0.
+    pub(crate) number: u32,
+    /// On the monotonic clock.
+    pub(crate) sent_ns: u64,
+}
+
+impl Mark {
+    /// Appends a payload of `bytes`, at least [`BYTES`], of a run.
+    pub(crate) fn put(self, run: u32, bytes: usize, out: &mut Vec<u8>) {
+        let end = out.len() + bytes.max(BYTES);
+        out.push(SIGN);
+        put_digits(out, run.into(), RUN);
+        put_digits(out, self.lane.into(), LANE);
+        put_digits(out, self.number.into(), NUMBER);
+        put_digits(out, self.sent_ns, TIME);
+        out.resize(end, FILLING);
+    }
+
+    /// The first mark of a run in a text, and what follows it.
+    pub(crate) fn find(run: u32, text: &[u8]) -> Option<(Self, &[u8])> {
+        let mut rest = text;
+        loop {
+            let at = rest.iter().position(|byte| *byte == SIGN)?;
+            rest = &rest[at + 1..];
+            if let Some(found) = Self::read(run, rest) {
+                return Some((found, &rest[BYTES - 1..]));
+            }
+        }
+    }
+
+    /// What stands behind a sign.
+    fn read(run: u32, text: &[u8]) -> Option<Self> {
+        let (own, rest) = text.split_at_checked(RUN)?;
+        let (lane, rest) = rest.split_at_checked(LANE)?;
+        let (number, rest) = rest.split_at_checked(NUMBER)?;
+        let time = rest.get(..TIME)?;
+        if digits(own)? != u64::from(run) {
+            return None;
+        }
+        // As many digits as fit, so the casts hold.
+        Some(Self { lane: digits(lane)? as u16, number: digits(number)? as u32, sent_ns: digits(time)? })
+    }
+}
+
+fn put_digits(out: &mut Vec<u8>, value: u64, count: usize) {
+    out.extend((0..count).rev().map(|place| b"0123456789abcdef"[(value >> (4 * place)) as usize & 0xF]));
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0, |value, byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: Mark = Mark { lane: 0xBEE, number: 4_000_000_000, sent_ns: u64::MAX - 5 };
+
+    fn payload(bytes: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        MARK.put(7, bytes, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_payload_has_the_length_that_was_asked_for() {
+        for (asked, bytes) in [(0, BYTES), (BYTES, BYTES), (64, 64), (5_000, 5_000)] {
+            assert_eq!(payload(asked).len(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_found_whatever_stands_around_it() {
+        let text = String::from_utf8(payload(64)).expect("ASCII");
+        for text in [
+            format!("data: {text}\n\n"),
+            format!("##0{text}"),
+            format!("{{\"id\":\"#1\",\"data\":\"{text}\"}}"),
+        ] {
+            let (mark, rest) = Mark::find(7, text.as_bytes()).expect("a mark");
+            assert_eq!(mark, MARK, "{text}");
+            assert!(rest.starts_with(b"."), "{text}");
+            assert_eq!(Mark::find(7, rest), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_of_another_run_is_no_mark() {
+        let text = payload(BYTES);
+        assert!((0..text.len()).all(|cut| Mark::find(7, &text[..cut]).is_none()));
+        assert_eq!(Mark::find(8, &text), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! What a run of subscribers does: how many, on what, what is said to them and how, and what befalls them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use encke_io::{Address, Backend};
+
+use super::dialect::{Dialect, Transport};
+use super::mark;
+use crate::pace::Pace;
+use crate::plan::Stop;
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub server: Address,
+    /// Addresses that connections come from, each in its turn; none: as [`crate::dial::Sources`] has it.
+    pub sources: Vec<IpAddr>,
+    /// What the server is called in `Host`.
+    pub authority: String,
+    /// How it is spoken to.
+    pub dialect: Dialect,
+    /// How subscribers receive.
+    pub transport: Transport,
+    /// Names of channels; subscriber n listens to the n-th, round and round.
+    pub channels: Vec<String>,
+    /// Subscribers in all.
+    pub subscribers: u32,
+    /// When messages are published: on a schedule, or each publisher as soon as it is answered.
+    pub pace: Pace,
+    /// Connections that publish.
+    pub publishers: u16,
+    /// Bytes of a message, at least [`mark::BYTES`].
+    pub payload_bytes: usize,
+    /// When publishing ends; a count is one of messages.
+    pub stop: Stop,
+    /// Subscribers that connect a second, at the beginning; `None`: [`DIALS_MAX`] at a time.
+    pub connect_rate: Option<crate::Rate>,
+    /// Of the subscribers, the share that stops reading as soon as it is answered. They are not expected to
+    /// receive anything.
+    pub slow: f64,
+    /// Of the subscribers, the share that leaves and comes back each second.
+    pub churn: f64,
+    /// At half time all are cut and come back at once. It needs a [`Stop::After`].
+    pub storm: bool,
+    /// In place of all that: all connect, one message, all receive it, all leave, a second's rest; so often.
+    /// It needs one thread.
+    pub cycles: Option<u32>,
+    /// Threads; each has its share of the subscribers, the first one the publishers, too.
+    pub threads: u16,
+    /// Who is not connected and answered by then tries again; a publish that is not answered by then has failed.
+    pub timeout: Duration,
+    /// How long at the end what has not come is waited for.
+    pub drain: Duration,
+    /// How events are waited for.
+    pub backend: Backend,
+    /// Where chance begins.
+    pub seed: u64,
+    /// What tells messages of this run from those of others.
+    pub run: u32,
+    /// A process of this machine whose memory and processor time are told beside.
+    pub watch: Option<u32>,
+}
+
+/// Subscribers that connect at a time where no rate is given: half of a listener's usual queue (512), so that
+/// opening them is no test of that queue.
+pub const DIALS_MAX: u32 = 256;
+
+impl Plan {
+    /// A thousand subscribers of one channel and ten messages of 64 bytes a second for ten seconds: what is meant
+    /// where nothing else is said. The run's number is `run`.
+    pub fn new(
+        server: impl Into<Address>,
+        authority: String,
+        dialect: Dialect,
+        transport: Transport,
+        run: u32,
+    ) -> Self {
+        Self {
+            server: server.into(),
+            sources: Vec::new(),
+            authority,
+            dialect,
+            transport,
+            channels: vec!["load".into()],
+            subscribers: 1_000,
+            pace: Pace::Open(crate::Rate::constant(10.0).expect("ten is a rate"), crate::Arrivals::Even),
+            publishers: 1,
+            payload_bytes: mark::BYTES.max(64),
+            stop: Stop::After(Duration::from_secs(10)),
+            connect_rate: None,
+            slow: 0.0,
+            churn: 0.0,
+            storm: false,
+            cycles: None,
+            threads: 1,
+            timeout: Duration::from_secs(10),
+            drain: Duration::from_secs(10),
+            backend: Backend::EpollEdge,
+            seed: 1,
+            run,
+            watch: None,
+        }
+    }
+
+    /// Sequences of messages. Each belongs to one channel and one publisher, which sends its messages one after the
+    /// other: so they have an order that a receiver can check.
+    pub(crate) fn lanes(&self) -> usize {
+        self.channels.len().max(self.publishers.into())
+    }
+}

@@ -1,0 +1,331 @@
+//! Those who publish: connections that each post one message at a time.
+//!
+//! ```text
+//!   Away ── dialed ──► Dialing ── connected ──► Idle ◄──────────────┐
+//!    ▲ ▲                  │                      │ a ticket         │ answered
+//!    │ └── a moment ── Resting ◄─ could not ─┐   ▼                  │
+//!    └────── ended by the server ────────────┴─ Busy ───────────────┘
+//!                                                └─ no answer: the message counts as refused
+//! ```
+//! A message that is due while everybody is busy stays due: how late it is sent is the lag of the schedule.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke_io::{Fault, Op, OpKind, Segment, Send, Token};
+use encke_wire::http1::ResponseHead;
+use encke_wire::method::Method;
+
+use super::Clockwork;
+use super::dialect::Requests;
+use super::mark::Mark;
+use super::plan::Plan;
+use super::tally::{Shared, Tally};
+use crate::answer::Reader;
+use crate::crowd::{Moment, Outbox};
+use crate::pace::Pace;
+use crate::plan::{Share, WarmUp};
+use crate::tally::{Cause, Errors, Phase};
+use crate::tickets::Tickets;
+
+/// A run's publishers; on all threads but the first there are none.
+pub(crate) struct Publishers {
+    plan: Arc<Plan>,
+    requests: Arc<Requests>,
+    shared: Arc<Shared>,
+    tally: Arc<Tally>,
+    publishers: Vec<Publisher>,
+    /// Who waits for a message.
+    idle: VecDeque<u16>,
+    tickets: Option<Tickets>,
+    /// Messages that are sent and not answered.
+    under_way: usize,
+    published: usize,
+    timeout_ns: u64,
+    errors: Errors,
+    head: ResponseHead,
+}
+
+struct Publisher {
+    token: Token,
+    state: State,
+    /// Dialing, Busy: since when. Resting: until when.
+    since_ns: u64,
+    /// Of its lanes, the next one's place.
+    turn: usize,
+    /// What is under way.
+    mark: Option<Mark>,
+    reader: Reader,
+    partial: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Away,
+    Resting,
+    Dialing,
+    Idle,
+    Busy,
+}
+
+/// Messages of a run. Each thread keeps 32 bytes of each, so these are 134 MB.
+pub const MESSAGES_MAX: usize = 1 << 22;
+/// Who could not connect tries again after this.
+const REST_NS: u64 = 100_000_000;
+
+impl Publishers {
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        requests: Arc<Requests>,
+        shared: Arc<Shared>,
+        tally: Arc<Tally>,
+        count: u16,
+    ) -> Self {
+        let publishers = (0..count).map(|_| Publisher {
+            token: Token::NONE,
+            state: State::Away,
+            since_ns: 0,
+            turn: 0,
+            mark: None,
+            reader: Reader::new(),
+            partial: Vec::new(),
+        });
+        Self {
+            timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
+            publishers: publishers.collect(),
+            plan,
+            requests,
+            shared,
+            tally,
+            idle: VecDeque::new(),
+            tickets: None,
+            under_way: 0,
+            published: 0,
+            errors: Errors::default(),
+            head: ResponseHead::new(),
+        }
+    }
+
+    /// Connects all who are away; `user` is the name of the first.
+    pub(crate) fn open(&mut self, user: u32, at: Moment, out: &mut Outbox) {
+        for (index, one) in self.publishers.iter_mut().enumerate() {
+            if one.state == State::Away {
+                (one.state, one.since_ns) = (State::Dialing, at.now_ns);
+                out.dials.push(user + index as u32);
+            }
+        }
+    }
+
+    pub(crate) fn are_open(&self) -> bool {
+        self.publishers.iter().all(|one| matches!(one.state, State::Idle | State::Busy))
+    }
+
+    /// Publishing begins, at the plan's pace.
+    pub(crate) fn begin(&mut self, at: Moment) {
+        let whole = Share { number: 0, threads: 1 };
+        let Plan { stop, pace, seed, .. } = &*self.plan;
+        self.tickets = Some(Tickets::of(*stop, pace, WarmUp::None, *seed, whole, at.now_ns));
+    }
+
+    /// Nothing more is begun.
+    pub(crate) fn stop(&mut self) {
+        if let Some(tickets) = &mut self.tickets {
+            tickets.stop();
+        }
+    }
+
+    /// Whether all has been said and answered.
+    pub(crate) fn are_over(&self) -> bool {
+        self.under_way == 0 && self.tickets.as_ref().is_none_or(Tickets::is_exhausted)
+    }
+
+    pub(crate) fn into_errors(self) -> Errors {
+        self.errors
+    }
+
+    /// When they must hear of the time, if nothing happens before.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        let due_ns = self.tickets.as_ref().filter(|_| !self.idle.is_empty()).and_then(Tickets::next_ns);
+        let waits = self.publishers.iter().filter_map(|one| match one.state {
+            State::Resting => Some(one.since_ns),
+            State::Dialing | State::Busy => Some(one.since_ns.saturating_add(self.timeout_ns)),
+            State::Away | State::Idle => None,
+        });
+        due_ns.into_iter().chain(waits).min()
+    }
+
+    /// What is due, and who has waited too long.
+    pub(crate) fn on_time(&mut self, user: u32, at: Moment, clock: &mut Clockwork, out: &mut Outbox) {
+        for index in 0..self.publishers.len() as u16 {
+            let one = &mut self.publishers[usize::from(index)];
+            let late = one.since_ns.saturating_add(self.timeout_ns) <= at.now_ns;
+            match one.state {
+                State::Resting if one.since_ns <= at.now_ns => {
+                    (one.state, one.since_ns) = (State::Dialing, at.now_ns);
+                    out.dials.push(user + u32::from(index));
+                }
+                State::Dialing | State::Busy if late => self.lose(index, Cause::Timeout, at, out),
+                _ => {}
+            }
+        }
+        while let Some(tickets) = &mut self.tickets
+            && !self.idle.is_empty()
+            && let Some(ticket) = tickets.take(at.now_ns)
+        {
+            let now_ns = clock();
+            if matches!(self.plan.pace, Pace::Open(..)) {
+                self.tally.lag.record(now_ns.saturating_sub(ticket.intended_ns));
+            }
+            self.publish(now_ns, out);
+        }
+    }
+
+    /// Has somebody who is idle publish; whether anybody is.
+    pub(crate) fn publish(&mut self, now_ns: u64, out: &mut Outbox) -> bool {
+        let Some(index) = self.idle.pop_front() else { return false };
+        let one = &mut self.publishers[usize::from(index)];
+        // Its lanes are index, index + publishers and so on.
+        let (lanes, step) = (self.plan.lanes(), usize::from(self.plan.publishers));
+        let lane = usize::from(index) + one.turn * step;
+        one.turn = if lane + step < lanes { one.turn + 1 } else { 0 };
+        let number = self.shared.begin(lane);
+        // There are at most 65,536 lanes, so the cast holds.
+        let mark = Mark { lane: lane as u16, number, sent_ns: now_ns };
+        let channel = lane % self.plan.channels.len();
+        let request = self.requests.publish(channel, self.plan.run, mark, self.plan.payload_bytes);
+        (one.state, one.since_ns, one.mark) = (State::Busy, now_ns, Some(mark));
+        out.put(one.token, Op::Send(Send { segments: vec![Segment::Bytes(request)], more: false }));
+        self.under_way += 1;
+        self.published += 1;
+        self.tally.published.increment();
+        if self.published == MESSAGES_MAX {
+            self.stop();
+        }
+        true
+    }
+
+    pub(crate) fn dialed(&mut self, index: u16, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+        match token {
+            Ok(token) => self.publishers[usize::from(index)].token = token,
+            Err(fault) => self.lose(index, fault.into(), at, out),
+        }
+    }
+
+    pub(crate) fn connected(&mut self, index: u16, out: &mut Outbox) {
+        let one = &mut self.publishers[usize::from(index)];
+        one.state = State::Idle;
+        self.idle.push_back(index);
+        out.put(one.token, Op::Recv);
+    }
+
+    /// Bytes of an answer.
+    pub(crate) fn received(&mut self, index: u16, lease: &[u8], at: Moment, out: &mut Outbox) {
+        let one = &mut self.publishers[usize::from(index)];
+        let mut kept = std::mem::take(&mut one.partial);
+        kept.extend_from_slice(lease);
+        let mut used = 0;
+        while used < kept.len() {
+            let one = &mut self.publishers[usize::from(index)];
+            let step = match one.reader.feed(&mut self.head, Method::Post, &kept[used..]) {
+                Ok(step) => step,
+                Err(refusal) => return self.lose(index, Cause::Malformed(refusal), at, out),
+            };
+            used += step.consumed;
+            if !step.done {
+                break;
+            }
+            let (status, kept_open) = (one.reader.status(), one.reader.keep_alive());
+            self.answered(index, status, at);
+            if !kept_open {
+                return self.hang_up(index, at, out);
+            }
+        }
+        kept.drain(..used);
+        self.publishers[usize::from(index)].partial = kept;
+    }
+
+    /// The server has ended a connection in order.
+    pub(crate) fn ended(&mut self, index: u16, at: Moment, out: &mut Outbox) {
+        let one = &mut self.publishers[usize::from(index)];
+        if one.state == State::Busy && one.reader.ended() {
+            let status = one.reader.status();
+            self.answered(index, status, at);
+        }
+        if self.publishers[usize::from(index)].state == State::Busy {
+            self.lose(index, Cause::Ended, at, out);
+        } else {
+            self.hang_up(index, at, out);
+        }
+    }
+
+    pub(crate) fn failed(&mut self, index: u16, op: OpKind, fault: Fault, at: Moment, out: &mut Outbox) {
+        match (self.publishers[usize::from(index)].state, op) {
+            // It was at rest: a server may end who is silent for long.
+            (State::Idle, _) => self.hang_up(index, at, out),
+            _ => self.lose(index, fault.into(), at, out),
+        }
+    }
+
+    fn answered(&mut self, index: u16, status: u16, at: Moment) {
+        let one = &mut self.publishers[usize::from(index)];
+        one.state = State::Idle;
+        self.idle.push_back(index);
+        let Some(mark) = one.mark.take() else { return };
+        self.under_way -= 1;
+        if (200..300).contains(&status) {
+            self.tally.taken.record(at.woken_ns.saturating_sub(mark.sent_ns));
+        } else {
+            self.refuse(mark, Cause::Status(status), at);
+        }
+    }
+
+    /// A connection is of no use any more, and what was under way on it has no answer.
+    fn lose(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
+        let one = &mut self.publishers[usize::from(index)];
+        match one.mark.take() {
+            Some(mark) => {
+                self.under_way -= 1;
+                self.refuse(mark, cause, at);
+            }
+            None => {
+                self.tally.unconnected.increment();
+                self.errors.add(Phase::Connect, cause, at.now_ns, &[]);
+            }
+        }
+        self.hang_up(index, at, out);
+    }
+
+    fn refuse(&mut self, mark: Mark, cause: Cause, at: Moment) {
+        self.shared.refuse(mark.lane, mark.number);
+        self.tally.refused.increment();
+        self.errors.add(Phase::Publish, cause, at.now_ns, &[]);
+    }
+
+    fn hang_up(&mut self, index: u16, at: Moment, out: &mut Outbox) {
+        self.idle.retain(|other| *other != index);
+        let one = &mut self.publishers[usize::from(index)];
+        if one.token != Token::NONE {
+            out.put(one.token, Op::Close);
+        }
+        one.token = Token::NONE;
+        (one.state, one.since_ns) = (State::Resting, at.now_ns.saturating_add(REST_NS));
+        (one.reader, one.partial) = (Reader::new(), Vec::new());
+    }
+
+    /// Gives up what is under way, and closes every connection.
+    pub(crate) fn close(&mut self, out: &mut Outbox) {
+        for one in &mut self.publishers {
+            if one.token != Token::NONE {
+                out.put(one.token, Op::Close);
+            }
+            if let Some(mark) = one.mark.take() {
+                self.shared.refuse(mark.lane, mark.number);
+                self.tally.refused.increment();
+            }
+            (one.token, one.state) = (Token::NONE, State::Away);
+        }
+        self.under_way = 0;
+        self.stop();
+        self.idle.clear();
+    }
+}

@@ -1,0 +1,198 @@
+//! What a run of subscribers came to, for people and for machines.
+
+mod json;
+mod summary;
+
+use encke_stats::Distribution;
+
+use super::plan::Plan;
+use super::run::Outcome;
+use crate::environment::Environment;
+use crate::pace::Pace;
+use crate::plan::Stop;
+use crate::slo::Figures;
+use crate::verdict::{BUSY, Limit, SHORTEST, Verdict, WAITING};
+use crate::words;
+
+/// A run and what is to be said of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was done.
+    pub plan: Plan,
+    /// To what, as it was written.
+    pub url: String,
+    /// The command that does it again.
+    pub command: String,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// Who was the limit.
+    pub verdict: Verdict,
+    /// On which machine.
+    pub environment: Environment,
+}
+
+/// 99 of 100 messages no later than this, and the schedule was kept. Latencies count from the send, so how late that was
+/// is in none of them.
+const LATE_NS: u64 = 5_000_000;
+/// So much of it was sent.
+const SENT: f64 = 0.999;
+/// From this share of the time between first and last on, receiving is part of what was measured.
+const OWN_PART: f64 = 0.5;
+
+impl Report {
+    /// Judges a run.
+    pub fn new(plan: Plan, url: String, command: String, outcome: Outcome) -> Self {
+        let verdict = judge(&plan, &outcome);
+        Self { plan, url, command, outcome, verdict, environment: Environment::look() }
+    }
+
+    /// Receipts a second.
+    pub fn rate(&self) -> f64 {
+        let seconds = self.outcome.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.outcome.totals.received as f64 / seconds } else { 0.0 }
+    }
+
+    /// On a schedule: messages that were due and never begun.
+    pub fn unsent(&self) -> u64 {
+        due(&self.plan).map_or(0, |due| due.saturating_sub(self.outcome.totals.published))
+    }
+
+    /// What was done, in a line.
+    fn line(&self) -> String {
+        let plan = &self.plan;
+        let channels = words::plural(plan.channels.len() as u64, "channel");
+        let subscribers = words::plural(plan.subscribers.into(), "subscriber");
+        let publishers = words::plural(plan.publishers.into(), "publisher");
+        let pace = match (&plan.pace, plan.cycles) {
+            (_, Some(rounds)) => format!("{} of one message", words::plural(rounds.into(), "round")),
+            (Pace::Closed, None) => format!("{publishers}, each as soon as it is answered"),
+            (Pace::Open(rate, _), None) => format!("{rate} from {publishers}"),
+        };
+        let bytes = words::count(plan.payload_bytes as u64);
+        let threads = words::plural(plan.threads.into(), "thread");
+        let transport = plan.transport.name();
+        format!("{subscribers} of {channels} by {transport}; {pace}, {bytes} B; {threads} ({})", plan.backend)
+    }
+}
+
+impl Figures for Report {
+    /// Of every receipt.
+    fn latency(&self) -> &Distribution {
+        &self.outcome.totals.latency
+    }
+
+    /// Connections that failed or broke and messages that were refused, of all connections and messages.
+    fn error_share(&self) -> Option<f64> {
+        let totals = &self.outcome.totals;
+        let tried = totals.published + totals.connected + totals.unconnected;
+        let wrong: u64 = self.outcome.errors.iter().map(|error| error.count).sum();
+        (tried > 0).then(|| wrong as f64 / tried as f64)
+    }
+
+    fn rate(&self) -> Option<f64> {
+        (self.outcome.totals.received > 0).then(|| Self::rate(self))
+    }
+
+    fn reach(&self) -> Option<f64> {
+        self.outcome.reach.share()
+    }
+}
+
+/// Messages that a schedule has; `None`: there is none, or it has no end.
+fn due(plan: &Plan) -> Option<u64> {
+    match (&plan.pace, plan.stop, plan.cycles) {
+        (Pace::Open(rate, crate::Arrivals::Even), Stop::After(time), None) => {
+            // The last moment is not within the time.
+            Some(rate.due_within(time).ceil() as u64)
+        }
+        _ => None,
+    }
+}
+
+/// Who was the limit.
+fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
+    let totals = &outcome.totals;
+    let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
+    let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
+    let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
+    let late_ns = totals.lag.quantile_ns(0.99).unwrap_or(0);
+    let late = words::time(late_ns);
+    let sent = due(plan).map_or(1.0, |due| (totals.published as f64 / due.max(1) as f64).min(1.0));
+    let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
+    let (limit, text) = if let Some(error) = ours {
+        let times = words::plural(error.count, "time");
+        (Limit::Generator, format!("The generator was the limit: {}, {times}.", error.cause))
+    } else if plan.cycles.is_none() && outcome.elapsed < SHORTEST {
+        (Limit::TooShort, "Too short to say who was the limit.".to_owned())
+    } else if busy + waiting >= BUSY && waiting >= WAITING {
+        let share = words::percent(waiting);
+        let text = format!(
+            "The generator was starved: for {share} of the time it could have run, others had its processor."
+        );
+        (Limit::Starved, text)
+    } else if busy >= BUSY {
+        let more = u32::from(plan.threads) + 1;
+        (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
+    } else if plan.cycles.is_some() || plan.pace == Pace::Closed {
+        (Limit::Server, format!("The server was the limit: {used}."))
+    } else if late_ns <= LATE_NS && sent >= SENT {
+        (Limit::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
+    } else {
+        let text = format!(
+            "The schedule was not kept: {} of it was sent, one message of 100 more than {late} late. Publishers waited \
+             for their answers, or were not enough (--publishers); {used}.",
+            words::percent(sent)
+        );
+        (Limit::Behind, text)
+    };
+    Verdict { limit, text, remarks: remarks(plan, outcome, waiting) }
+}
+
+/// What else should be known before a figure is believed.
+fn remarks(plan: &Plan, outcome: &Outcome, waiting: f64) -> Vec<String> {
+    let totals = &outcome.totals;
+    let mut remarks = Vec::new();
+    if waiting >= WAITING {
+        let share = words::percent(waiting);
+        remarks.push(format!(
+            "For {share} of the time others had the generator's processor: latencies include that."
+        ));
+    }
+    if let Some((each_ns, part)) = own_part(plan, outcome).filter(|(_, part)| *part >= OWN_PART) {
+        remarks.push(format!(
+            "Receiving took this side {} a receipt: {} of the time from the first to the last is its own.",
+            words::time(each_ns as u64),
+            words::percent(part.min(1.0))
+        ));
+    }
+    if outcome.held < plan.subscribers && plan.cycles.is_none() {
+        let absent = words::plural(u64::from(plan.subscribers - outcome.held), "subscriber");
+        remarks.push(format!("At the end {absent} had no subscription that the server had answered."));
+    }
+    if totals.early > 0 {
+        let early = words::plural(totals.early, "message");
+        remarks.push(format!(
+            "{early} came to subscribers who joined while they were on their way: they are in no figure."
+        ));
+    }
+    if totals.published >= super::publishers::MESSAGES_MAX as u64 {
+        let most = words::count(super::publishers::MESSAGES_MAX as u64);
+        remarks.push(format!("It ended with message {most}: a run keeps account of no more."));
+    }
+    if let Some(tcp) = outcome.tcp.filter(|tcp| tcp.listen_drops > 0) {
+        let drops = words::plural(tcp.listen_drops, "connection");
+        remarks.push(format!(
+            "{drops} to listeners of this machine got lost because a queue was full; each came a second later or more."
+        ));
+    }
+    remarks
+}
+
+/// What a receipt costs this side in ns, and which part of a message's way from the first to the last that is.
+fn own_part(plan: &Plan, outcome: &Outcome) -> Option<(f64, f64)> {
+    let run_ns: u64 = outcome.threads.iter().map(|thread| thread.run_ns).sum();
+    let each_ns = run_ns as f64 / outcome.totals.received.max(1) as f64;
+    let spread_ns = outcome.messages.spread.mean_ns()?;
+    let receipts = f64::from(plan.subscribers) / plan.channels.len() as f64 / f64::from(plan.threads);
+    (spread_ns > 0.0).then(|| (each_ns, each_ns * receipts / spread_ns))
+}

@@ -1,0 +1,346 @@
+//! A run of subscribers: what it is started with, and what it came to.
+//!
+//! Receipts are accounted for when all is over, because a thread does not know what another has published or what was
+//! refused: until then each keeps how far each of its subscribers has come.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use encke_io::clock::Clock;
+use encke_io::host::{self, ProcessUse, TcpCounters};
+use encke_io::{Address, Backend};
+use encke_stats::Distribution;
+
+use super::audience::{Audience, Part, Round, Times};
+use super::dialect::Requests;
+use super::plan::Plan;
+use super::receipts::{Account, Ledger};
+use super::tally::{Shared, Tally, Totals};
+use crate::message::MessageError;
+use crate::plan::Share;
+use crate::run::{Halt, ThreadShare, Trouble};
+use crate::tally::Errors;
+use crate::threads::{Script, Threads};
+
+/// Threads at work on a plan.
+pub struct Run {
+    script: Arc<Listening>,
+    threads: Threads<Part>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was counted.
+    pub totals: Totals,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Who has received what was said.
+    pub reach: Reach,
+    /// How messages spread.
+    pub messages: Messages,
+    /// Subscribers at the end, and those among them that read nothing.
+    pub held: u32,
+    /// See above.
+    pub slow: u32,
+    /// From the first connect(2) until the last subscriber was answered.
+    pub opening: Duration,
+    /// From the beginning of publishing to the last receipt.
+    pub elapsed: Duration,
+    /// How all came back who were cut at once.
+    pub storm: Option<Storm>,
+    /// The rounds of a cycle.
+    pub rounds: Vec<Round>,
+    /// What each thread had of the processors while messages were published.
+    pub threads: Vec<ThreadShare>,
+    /// What TCP on this machine counted meanwhile, other programs included.
+    pub tcp: Option<TcpCounters>,
+    /// What subscribers cost in memory here.
+    pub own: Option<Memory>,
+    /// The same at the server, if it was watched, and the processor time that it used while messages were published.
+    pub server: Option<(Memory, Duration)>,
+}
+
+/// Who has received what was said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reach {
+    /// Receipts that were due: of each message that the server took, one by each subscriber that was there or went on
+    /// where it was.
+    pub expected: u64,
+    /// Those that did not happen.
+    pub lost: u64,
+}
+
+/// How messages spread: one value a message that somebody received.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Messages {
+    /// From the publisher's send to the first who had it.
+    pub first: Distribution,
+    /// From the first who had it to the last.
+    pub spread: Distribution,
+    /// From the publisher's send to the last who had it.
+    pub last: Distribution,
+}
+
+/// How all came back who were cut at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Storm {
+    /// Until the last of them was answered.
+    pub back: Duration,
+    /// Until the last of them had what was said meanwhile.
+    pub caught_up: Duration,
+}
+
+/// Resident memory before the first connection, and when all subscribers were there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each is what its name says")]
+pub struct Memory {
+    pub before_bytes: u64,
+    pub held_bytes: u64,
+}
+
+impl Reach {
+    /// The share that was received; `None` if nothing was due.
+    pub fn share(self) -> Option<f64> {
+        (self.expected > 0).then(|| (self.expected - self.lost) as f64 / self.expected as f64)
+    }
+}
+
+impl Memory {
+    /// What one of so many takes.
+    pub fn each(self, count: u32) -> f64 {
+        self.held_bytes.saturating_sub(self.before_bytes) as f64 / f64::from(count.max(1))
+    }
+}
+
+impl Run {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// What the plan needs is not to be had.
+    pub fn start(plan: Plan) -> Result<Self, Trouble> {
+        let script = Arc::new(Listening::new(plan).map_err(|error| Trouble::System(error.to_string()))?);
+        let threads = Threads::start(&script)?;
+        Ok(Self { script, threads })
+    }
+
+    /// Waits until the run is over, true, or so long, false.
+    pub fn wait(&mut self, at_most: Duration) -> bool {
+        self.threads.wait(at_most)
+    }
+
+    /// What ends it from another thread: nothing more is published, what is under way may end.
+    pub fn halter(&self) -> Halt {
+        self.threads.halter().clone()
+    }
+
+    /// What is counted so far, and the moment on the monotonic clock.
+    pub fn totals(&mut self) -> (u64, Totals) {
+        (self.threads.now_ns(), self.script.totals())
+    }
+
+    /// What the run came to, once [`Run::wait`] has said that it is over.
+    ///
+    /// # Errors
+    /// It could not be run to its end.
+    pub fn outcome(self) -> Result<Outcome, Trouble> {
+        let after = self.script.plan.watch.and_then(host::process_use);
+        let whole = self.threads.whole()?;
+        let mut outcome = self.script.outcome(whole.parts);
+        outcome.threads = whole.shares;
+        outcome.tcp = whole.tcp;
+        let Samples { before, held } = *self.script.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = |before: u64, held: u64| Memory { before_bytes: before, held_bytes: held };
+        outcome.own = before.own.zip(held.own).map(|(before, held)| memory(before, held));
+        outcome.server = before.server.zip(held.server).zip(after).map(|((before, held), after)| {
+            let used = Duration::from_nanos(after.run_ns.saturating_sub(held.run_ns));
+            (memory(before.resident_bytes, held.resident_bytes), used)
+        });
+        Ok(outcome)
+    }
+}
+
+/// Crowds that listen.
+struct Listening {
+    plan: Arc<Plan>,
+    requests: Arc<Requests>,
+    shared: Arc<Shared>,
+    /// One a thread.
+    tallies: Vec<Arc<Tally>>,
+    samples: Mutex<Samples>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Samples {
+    before: Sample,
+    held: Sample,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    own: Option<u64>,
+    server: Option<ProcessUse>,
+}
+
+impl Sample {
+    fn now(plan: &Plan) -> Self {
+        Self { own: host::resident_bytes(), server: plan.watch.and_then(host::process_use) }
+    }
+}
+
+impl Listening {
+    fn new(plan: Plan) -> Result<Self, MessageError> {
+        let requests = Requests::new(&plan.dialect, plan.transport, &plan.authority, &plan.channels)?;
+        let samples = Samples { before: Sample::now(&plan), held: Sample::default() };
+        Ok(Self {
+            requests: Arc::new(requests),
+            shared: Arc::new(Shared::new(plan.lanes())),
+            tallies: (0..plan.threads).map(|_| Arc::new(Tally::default())).collect(),
+            samples: Mutex::new(samples),
+            plan: Arc::new(plan),
+        })
+    }
+
+    fn totals(&self) -> Totals {
+        Totals::of(self.tallies.iter().map(|tally| &**tally))
+    }
+
+    fn outcome(&self, parts: Vec<Part>) -> Outcome {
+        outcome_of(&self.plan, &self.shared, self.totals(), parts)
+    }
+}
+
+impl Script for Listening {
+    type Crowd = Audience;
+    type Part = Part;
+
+    fn server(&self) -> &Address {
+        &self.plan.server
+    }
+
+    fn sources(&self) -> &[IpAddr] {
+        &self.plan.sources
+    }
+
+    fn backend(&self) -> Backend {
+        self.plan.backend
+    }
+
+    fn threads(&self) -> u16 {
+        self.plan.threads
+    }
+
+    fn connections(&self) -> u64 {
+        u64::from(self.plan.subscribers) + u64::from(self.plan.publishers)
+    }
+
+    fn crowd(&self, share: Share) -> Audience {
+        let mut clock = Clock::new();
+        let clock = Box::new(move || clock.now().mono_ns);
+        let tally = &self.tallies[share.number];
+        Audience::new(&self.plan, &self.requests, share, &self.shared, tally, clock)
+    }
+
+    fn prepared(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.held = Sample::now(&self.plan);
+    }
+
+    fn part(crowd: Audience) -> Part {
+        crowd.into_part()
+    }
+}
+
+/// What threads came to, put together; what the system tells is added by who has asked it.
+pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Vec<Part>) -> Outcome {
+    let refused = shared.refused();
+    let mut reach = Reach::default();
+    let mut ledger = Ledger::new(plan.lanes());
+    let mut errors = Errors::default();
+    let mut times = Times { opening_ns: u64::MAX, begun_ns: u64::MAX, ..Times::default() };
+    let (mut held, mut slow, mut rounds) = (0, 0, Vec::new());
+    for part in parts {
+        for account in &part.accounts {
+            add(&mut reach, account, shared.sent(account.lane.into()), &refused);
+        }
+        ledger.merge(part.ledger);
+        errors.merge(part.errors);
+        times.opening_ns = times.opening_ns.min(part.times.opening_ns);
+        times.begun_ns = times.begun_ns.min(part.times.begun_ns);
+        times.open_ns = times.open_ns.max(part.times.open_ns);
+        times.last_ns = times.last_ns.max(part.times.last_ns);
+        times.storm_ns = times.storm_ns.max(part.times.storm_ns);
+        times.back_ns = times.back_ns.max(part.times.back_ns);
+        times.caught_up_ns = times.caught_up_ns.max(part.times.caught_up_ns);
+        (held, slow) = (held + part.held, slow + part.slow);
+        rounds.extend(part.rounds);
+    }
+    let mut messages = Messages::default();
+    for record in ledger.records() {
+        messages.first.record(record.first_ns.saturating_sub(record.sent_ns));
+        messages.spread.record(record.last_ns.saturating_sub(record.first_ns));
+        messages.last.record(record.last_ns.saturating_sub(record.sent_ns));
+    }
+    let between = |from_ns: u64, to_ns: u64| Duration::from_nanos(to_ns.saturating_sub(from_ns));
+    let storm = (times.storm_ns > 0).then(|| Storm {
+        back: between(times.storm_ns, times.back_ns),
+        caught_up: between(times.storm_ns, times.caught_up_ns),
+    });
+    Outcome {
+        totals,
+        errors,
+        reach,
+        messages,
+        held,
+        slow,
+        opening: between(times.opening_ns, times.open_ns),
+        elapsed: between(times.begun_ns, times.last_ns),
+        storm,
+        rounds,
+        threads: Vec::new(),
+        tcp: None,
+        own: None,
+        server: None,
+    }
+}
+
+/// Adds what one subscriber was due and has not got in one lane, of which `sent` messages were sent.
+fn add(reach: &mut Reach, account: &Account, sent: u32, refused: &[(u16, u32)]) {
+    let lane = account.lane;
+    // Those of a stretch that the server took.
+    let taken = |from: u32, to: u32| {
+        let first = refused.partition_point(|one| *one < (lane, from));
+        let last = refused.partition_point(|one| *one < (lane, to));
+        u64::from(to.saturating_sub(from)) - last.saturating_sub(first) as u64
+    };
+    let until = account.until.unwrap_or(sent);
+    reach.expected += taken(account.from, until.max(account.from));
+    reach.lost += taken(account.next, until.max(account.next));
+    reach.lost += account.missing.iter().map(|range| taken(range.start, range.end)).sum::<u64>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_refused_is_neither_due_nor_lost() {
+        let refused = [(0, 3), (1, 4), (1, 7), (1, 9), (2, 4)];
+        let account = |until, missing: &[(u32, u32)]| Account {
+            lane: 1,
+            from: 2,
+            next: 8,
+            until,
+            missing: missing.iter().map(|(start, end)| *start..*end).collect(),
+        };
+        let reach = |account: Account| {
+            let mut reach = Reach::default();
+            add(&mut reach, &account, 12, &refused);
+            (reach.expected, reach.lost)
+        };
+        assert_eq!(reach(account(None, &[])), (10 - 3, 4 - 1), "2 to 11 but 4, 7, 9; lost 8, 10, 11");
+        assert_eq!(reach(account(Some(8), &[])), (6 - 2, 0));
+        assert_eq!(reach(account(Some(8), &[(3, 5)])), (6 - 2, 1), "of 3 and 4 the server took 3");
+    }
+}

@@ -1,0 +1,632 @@
+//! Whole runs in the simulator: subscribers and publishers on their engines, a push server of the test's own, a world,
+//! one seed a run.
+//!
+//! The server loses, doubles and swaps what it is told to, and counts it. What the generator says must be exactly
+//! that: an instrument that is right when all is well has shown nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use encke_io::sim::{Conditions, World};
+use encke_io::{Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_wire::websocket::{self, Opcode};
+
+use super::audience::{Audience, Part};
+use super::dialect::{Dialect, Requests, Resume, Transport};
+use super::plan::Plan;
+use super::run::{Outcome, outcome_of};
+use super::tally::{Shared, Tally, Totals};
+use crate::crowd::Crowd;
+use crate::dial::Dial;
+use crate::engine::Engine;
+use crate::pace::Pace;
+use crate::plan::{Share, Stop};
+use crate::{Arrivals, Rate};
+
+const MS: u64 = 1_000_000;
+const TRANSPORTS: [Transport; 4] = [Transport::Sse, Transport::Poll, Transport::Ws, Transport::Ndjson];
+/// Steps after which a run that has not ended is stuck.
+const STEPS_MAX: usize = 20_000_000;
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 80))
+}
+
+/// A world in which everything takes as long as it must, and nothing goes wrong.
+fn calm() -> Conditions {
+    Conditions {
+        latency_ns: 20_000..=20_000,
+        piece_bytes: 64 * 1024..=64 * 1024,
+        window_bytes: 64 * 1024..=64 * 1024,
+        byte_ns: 0,
+        turn_ns: 1_000..=1_000,
+        short_sends: 0,
+        delayed_wakes: 0,
+        ..Conditions::default()
+    }
+}
+
+fn dialect(transport: Transport) -> Dialect {
+    let resume = match transport {
+        Transport::Sse => Resume::Field("Last-Event-ID".into()),
+        Transport::Poll | Transport::Ndjson => Resume::Query("since".into()),
+        Transport::Ws => Resume::Never,
+    };
+    Dialect {
+        subscribe: format!("/{}/{{channel}}", transport.name()),
+        publish: "/pub/{channel}".into(),
+        form: None,
+        resume,
+        begin: (transport == Transport::Poll).then(|| "wait=0".into()),
+        protocol: None,
+        subscriber_fields: Vec::new(),
+        publisher_fields: Vec::new(),
+    }
+}
+
+fn plan(transport: Transport, subscribers: u32, messages: u64) -> Plan {
+    Plan {
+        subscribers,
+        stop: Stop::Count(messages),
+        pace: Pace::Open(Rate::constant(100.0).expect("a rate"), Arrivals::Even),
+        ..Plan::new(address(), "sim".into(), dialect(transport), transport, 7)
+    }
+}
+
+// ---- the server ----
+
+/// What a server does that is not plain delivery. Each is about every so-manieth delivery or publish; 0: never.
+#[derive(Clone, Copy, Default)]
+struct Manners {
+    lose_every: u64,
+    double_every: u64,
+    /// The delivery is held back until the next one to the same subscriber has gone.
+    swap_every: u64,
+    refuse_every: u64,
+    /// Before anything is sent, and for each further subscriber of a message.
+    first_ns: u64,
+    each_ns: u64,
+    /// It ends the connection of each so-manieth delivery, after it.
+    close_every: u64,
+}
+
+/// What it did, by its own account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    published: u64,
+    refused: u64,
+    deliveries: u64,
+    lost: u64,
+    doubled: u64,
+    swapped: u64,
+    closed: u64,
+}
+
+struct Server {
+    reactor: SimReactor,
+    listener: Token,
+    manners: Manners,
+    counts: Counts,
+    conns: BTreeMap<u64, Conn>,
+    /// What was published, by channel: the place is the id, from 1.
+    history: BTreeMap<String, Vec<Vec<u8>>>,
+    /// What is to be sent, and when; in order of time.
+    later: VecDeque<(u64, Token, Vec<u8>)>,
+}
+
+struct Conn {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sending: bool,
+    closing: bool,
+    listens: Option<(Transport, String)>,
+    /// A poll that waits, and up to where it has been told.
+    polls: Option<usize>,
+    swapped: Option<Vec<u8>>,
+}
+
+impl Server {
+    fn new(world: &World, manners: Manners) -> Self {
+        let mut reactor = world.reactor();
+        let listener = world.listener(address()).expect("a descriptor");
+        let listener = reactor.adopt(Source::Listener(listener)).expect("a place");
+        reactor.submit(listener, Op::Accept);
+        Self {
+            reactor,
+            listener,
+            manners,
+            counts: Counts::default(),
+            conns: BTreeMap::new(),
+            history: BTreeMap::new(),
+            later: VecDeque::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        let until = self.later.front().map(|(due_ns, ..)| *due_ns);
+        let now_ns = self.reactor.wait(until).expect("worlds wait").mono_ns;
+        while let Some(event) = self.reactor.next() {
+            match event {
+                Event::Accepted { token, .. } => {
+                    let conn = Conn {
+                        input: Vec::new(),
+                        output: Vec::new(),
+                        sending: false,
+                        closing: false,
+                        listens: None,
+                        polls: None,
+                        swapped: None,
+                    };
+                    self.conns.insert(token.word(), conn);
+                    self.reactor.submit(token, Op::Recv);
+                }
+                Event::Received { token, lease } => {
+                    if let Some(conn) = self.conns.get_mut(&token.word()) {
+                        conn.input.extend_from_slice(lease);
+                    }
+                    while self.request(token, now_ns) {}
+                }
+                Event::Sent { token, .. } => {
+                    if let Some(conn) = self.conns.get_mut(&token.word()) {
+                        conn.sending = false;
+                    }
+                    self.flush(token);
+                }
+                Event::PeerClosed { token, .. } | Event::Failed { token, .. } if token != self.listener => {
+                    self.conns.remove(&token.word());
+                    self.reactor.submit(token, Op::Close);
+                }
+                Event::Failed { .. } => self.reactor.submit(self.listener, Op::Accept),
+                _ => {}
+            }
+        }
+        while self.later.front().is_some_and(|(due_ns, ..)| *due_ns <= now_ns) {
+            if let Some((_, token, bytes)) = self.later.pop_front() {
+                self.send(token, &bytes);
+            }
+        }
+    }
+
+    /// Serves a request, if one is whole.
+    fn request(&mut self, token: Token, now_ns: u64) -> bool {
+        let Some(conn) = self.conns.get_mut(&token.word()) else { return false };
+        let Some(end) = conn.input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+        let head = String::from_utf8(conn.input[..end].to_vec()).expect("requests are text");
+        let field = |name: &str| {
+            head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned))
+        };
+        let length: usize = field("Content-Length").map_or(0, |length| length.parse().expect("a number"));
+        if conn.input.len() < end + 4 + length {
+            return false;
+        }
+        let body: Vec<u8> = conn.input.drain(..end + 4 + length).skip(end + 4).collect();
+        let target = head.split(' ').nth(1).expect("a target");
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (kind, channel) = path[1..].split_once('/').expect("two segments");
+        let (channel, since) = (channel.to_owned(), query.strip_prefix("since="));
+        let since = since.and_then(|rest| rest.split('&').next()).map(str::to_owned);
+        let since = since.or_else(|| field("Last-Event-ID")).map(|id| id.parse().expect("our id"));
+        if kind == "pub" {
+            self.publish(token, &channel, body, now_ns);
+            return true;
+        }
+        let transport =
+            TRANSPORTS.into_iter().find(|transport| transport.name() == kind).expect("a transport");
+        conn.listens = Some((transport, channel.clone()));
+        let newest = self.history.get(&channel).map_or(0, Vec::len);
+        match transport {
+            Transport::Sse => {
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n";
+                self.send(token, format!("{head}id: {newest}\n\n").as_bytes());
+            }
+            Transport::Ndjson => self.send(token, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            Transport::Ws => self.send(
+                token,
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                  Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+            ),
+            Transport::Poll => {
+                let since: usize = since.unwrap_or(newest);
+                let conn = self.conns.get_mut(&token.word()).expect("it has asked");
+                conn.polls = Some(since);
+                self.answer_poll(token, query.contains("wait=0"));
+                return true;
+            }
+        }
+        if let Some(since) = since {
+            let history = self.history.get(&channel).cloned().unwrap_or_default();
+            for (place, payload) in history.iter().enumerate().skip(since) {
+                let bytes = framed(transport, place + 1, payload);
+                self.send(token, &bytes);
+            }
+        }
+        true
+    }
+
+    fn publish(&mut self, token: Token, channel: &str, body: Vec<u8>, now_ns: u64) {
+        self.counts.published += 1;
+        if every(self.manners.refuse_every, self.counts.published) {
+            self.counts.refused += 1;
+            return self.send(token, b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+        }
+        self.send(token, b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok");
+        let history = self.history.entry(channel.to_owned()).or_default();
+        history.push(body.clone());
+        let id = history.len();
+        let listeners: Vec<Token> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.listens.as_ref().is_some_and(|(_, listens)| listens == channel))
+            .map(|(word, _)| Token::from_word(*word))
+            .collect();
+        let mut due_ns = now_ns + self.manners.first_ns;
+        for listener in listeners {
+            self.deliver(listener, id, &body, due_ns);
+            due_ns += self.manners.each_ns;
+        }
+    }
+
+    fn deliver(&mut self, token: Token, id: usize, body: &[u8], due_ns: u64) {
+        let conn = self.conns.get_mut(&token.word()).expect("it was found");
+        let Some((transport, _)) = conn.listens else { return };
+        if transport == Transport::Poll {
+            return self.answer_poll(token, false);
+        }
+        self.counts.deliveries += 1;
+        let number = self.counts.deliveries;
+        let bytes = framed(transport, id, body);
+        let mut pieces = Vec::new();
+        if every(self.manners.lose_every, number) {
+            self.counts.lost += 1;
+        } else if every(self.manners.double_every, number) {
+            self.counts.doubled += 1;
+            pieces.extend([bytes.clone(), bytes]);
+        } else if every(self.manners.swap_every, number) && conn.swapped.is_none() {
+            self.counts.swapped += 1;
+            conn.swapped = Some(bytes);
+        } else {
+            pieces.push(bytes);
+            pieces.extend(conn.swapped.take());
+        }
+        for piece in pieces {
+            let place = self.later.partition_point(|(other_ns, ..)| *other_ns <= due_ns);
+            self.later.insert(place, (due_ns, token, piece));
+        }
+        if every(self.manners.close_every, number) {
+            self.counts.closed += 1;
+            if let Some(conn) = self.conns.get_mut(&token.word()) {
+                conn.closing = true;
+                conn.listens = None;
+            }
+            self.flush(token);
+        }
+    }
+
+    /// The oldest message behind its position, if there is one; else nothing, unless it does not wait.
+    fn answer_poll(&mut self, token: Token, at_once: bool) {
+        let Some(conn) = self.conns.get_mut(&token.word()) else { return };
+        let (Some(since), Some((_, channel))) = (conn.polls, &conn.listens) else { return };
+        let message = self.history.get(channel).and_then(|history| history.get(since));
+        let answer = match message {
+            Some(payload) => {
+                let length = payload.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nEncke-Id: {}\r\n\r\n", since + 1);
+                [head.into_bytes(), payload.clone()].concat()
+            }
+            None if at_once => format!("HTTP/1.1 204 No Content\r\nEncke-Id: {since}\r\n\r\n").into_bytes(),
+            None => return,
+        };
+        conn.polls = None;
+        self.counts.deliveries += u64::from(message.is_some());
+        self.send(token, &answer);
+    }
+
+    fn send(&mut self, token: Token, bytes: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(&token.word()) {
+            conn.output.extend_from_slice(bytes);
+        }
+        self.flush(token);
+    }
+
+    fn flush(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(&token.word()) else { return };
+        if conn.sending {
+            return;
+        }
+        if !conn.output.is_empty() {
+            conn.sending = true;
+            let segments = vec![Segment::Bytes(std::mem::take(&mut conn.output))];
+            self.reactor.submit(token, Op::Send(Send { segments, more: false }));
+        } else if conn.closing {
+            self.reactor.submit(token, Op::Shutdown);
+        }
+    }
+}
+
+fn every(count: u64, number: u64) -> bool {
+    count > 0 && number.is_multiple_of(count)
+}
+
+fn framed(transport: Transport, id: usize, payload: &[u8]) -> Vec<u8> {
+    let text = std::str::from_utf8(payload).expect("marks are ASCII");
+    match transport {
+        Transport::Sse => format!("id: {id}\ndata: {text}\n\n").into_bytes(),
+        Transport::Ndjson => {
+            let line = format!("{{\"id\":\"{id}\",\"data\":\"{text}\"}}\n");
+            format!("{:x}\r\n{line}\r\n", line.len()).into_bytes()
+        }
+        Transport::Ws => {
+            let mut out = Vec::new();
+            websocket::put_frame(&mut out, Opcode::Text, payload);
+            out
+        }
+        Transport::Poll => unreachable!("polls are answered"),
+    }
+}
+
+// ---- a run ----
+
+struct Ended {
+    outcome: Outcome,
+    server: Counts,
+    trace: u64,
+}
+
+fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
+    let world = World::with(seed, conditions);
+    let mut server = Server::new(&world, manners);
+    let threads = usize::from(plan.threads);
+    let shared = Arc::new(Shared::new(plan.lanes()));
+    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let (plan, requests) = (Arc::new(plan), Arc::new(requests));
+    let tallies: Vec<Arc<Tally>> = (0..threads).map(|_| Arc::new(Tally::default())).collect();
+    let mut engines: Vec<Engine<SimReactor, Audience>> = (0..threads)
+        .map(|number| {
+            let share = Share { number, threads };
+            let (times, factory) = (world.clone(), world.clone());
+            let clock = Box::new(move || times.now().mono_ns);
+            let crowd = Audience::new(&plan, &requests, share, &shared, &tallies[number], clock);
+            let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+            Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
+        })
+        .collect();
+    engines.iter_mut().for_each(Engine::prepare);
+    let (mut begun, mut steps) = (false, 0);
+    while !engines.iter().all(|engine| engine.crowd().is_over()) {
+        if !begun && engines.iter().all(|engine| engine.crowd().is_open()) {
+            begun = true;
+            engines.iter_mut().for_each(Engine::begin);
+        }
+        match world.step() {
+            Some(0) => server.turn(),
+            Some(number) => engines[number - 1].turn().expect("worlds wait"),
+            None => panic!("seed {seed}: nothing will ever happen again"),
+        }
+        steps += 1;
+        assert!(steps < STEPS_MAX, "seed {seed}: it does not end");
+    }
+    let parts: Vec<Part> = engines.into_iter().map(|engine| engine.into_crowd().into_part()).collect();
+    let totals = Totals::of(tallies.iter().map(|tally| &**tally));
+    let outcome = outcome_of(&plan, &shared, totals, parts);
+    Ended { outcome, server: server.counts, trace: world.trace() }
+}
+
+#[track_caller]
+fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
+    let ms = ns.expect("there are some") as f64 / 1e6;
+    assert!((ms - expected_ms).abs() <= expected_ms * tolerance, "{ms} ms instead of {expected_ms}");
+}
+
+// ---- what is received ----
+
+#[test]
+fn by_every_transport_each_message_reaches_each_subscriber_once() {
+    for transport in TRANSPORTS {
+        for threads in [1, 2] {
+            let plan = Plan { threads, ..plan(transport, 30, 20) };
+            let Ended { outcome, server, .. } = run(1, calm(), Manners::default(), plan);
+            let totals = &outcome.totals;
+            let case = format!("{}, {threads} threads", transport.name());
+            assert!(outcome.errors.is_empty(), "{case}: {:?}", outcome.errors);
+            assert_eq!((totals.published, server.published), (20, 20), "{case}");
+            assert_eq!((totals.received, server.deliveries), (600, 600), "{case}");
+            assert_eq!((outcome.reach.expected, outcome.reach.lost), (600, 0), "{case}");
+            assert_eq!(totals.repeated + totals.late + totals.early + totals.gaps, 0, "{case}: {totals:?}");
+            assert_eq!((totals.latency.count(), outcome.messages.last.count()), (600, 20), "{case}");
+            assert_eq!((outcome.held, totals.answer.count()), (30, 30), "{case}");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_loses_doubles_and_swaps_is_told_exactly() {
+    for transport in [Transport::Sse, Transport::Ws, Transport::Ndjson] {
+        for manners in [
+            Manners { lose_every: 31, ..Manners::default() },
+            Manners { double_every: 17, ..Manners::default() },
+            Manners { swap_every: 13, ..Manners::default() },
+            Manners { refuse_every: 4, ..Manners::default() },
+            Manners {
+                lose_every: 29,
+                double_every: 19,
+                swap_every: 23,
+                refuse_every: 7,
+                ..Manners::default()
+            },
+        ] {
+            let drain = Duration::from_millis(500);
+            let plan = Plan { drain, ..plan(transport, 40, 100) };
+            let Ended { outcome, server, .. } = run(2, calm(), manners, plan);
+            let totals = &outcome.totals;
+            let case = transport.name();
+            let taken = server.published - server.refused;
+            assert_eq!((totals.published, totals.refused), (server.published, server.refused), "{case}");
+            assert_eq!(outcome.reach.expected, taken * 40, "{case}");
+            // What was held back for a next one that never came is lost, too.
+            let kept_back = outcome.reach.lost - server.lost;
+            assert_eq!(totals.late + kept_back, server.swapped, "{case}");
+            assert!(kept_back == 0 || server.swapped > 0 && kept_back <= 40, "{case}: {kept_back}");
+            assert_eq!(totals.repeated, server.doubled, "{case}");
+            assert_eq!(totals.received, outcome.reach.expected - outcome.reach.lost, "{case}");
+        }
+    }
+}
+
+#[test]
+fn channels_and_publishers_have_lanes_of_their_own() {
+    for (channels, publishers) in [(1, 5), (7, 3), (3, 7), (4, 4)] {
+        let names = (0..channels).map(|number| format!("c{number}")).collect();
+        let plan = Plan { channels: names, publishers, threads: 2, ..plan(Transport::Sse, 60, 200) };
+        let plan = Plan { pace: Pace::Closed, ..plan };
+        let Ended { outcome, server, .. } = run(3, calm(), Manners::default(), plan);
+        let case = format!("{channels} channels, {publishers} publishers");
+        assert_eq!(outcome.totals.published, 200, "{case}");
+        assert_eq!(outcome.totals.received, server.deliveries, "{case}");
+        assert_eq!((outcome.reach.expected, outcome.reach.lost), (server.deliveries, 0), "{case}");
+        assert_eq!(outcome.totals.late + outcome.totals.repeated, 0, "{case}");
+    }
+}
+
+// ---- how long it takes ----
+
+#[test]
+fn the_first_the_last_and_what_lies_between_are_told_apart() {
+    // One server sends to one after the other, a millisecond each; the other prepares all for 99 ms and then sends to
+    // all at once. The span from first to last would call the second one perfect.
+    let one_by_one = Manners { each_ns: MS, ..Manners::default() };
+    let all_at_once = Manners { first_ns: 99 * MS, ..Manners::default() };
+    for (manners, first_ms, spread_ms, p50_ms) in
+        [(one_by_one, 0.04, 99.0, 49.5), (all_at_once, 99.0, 0.0, 99.0)]
+    {
+        let plan = Plan {
+            pace: Pace::Open(Rate::constant(5.0).expect("a rate"), Arrivals::Even),
+            ..plan(Transport::Sse, 100, 20)
+        };
+        let Ended { outcome, .. } = run(4, calm(), manners, plan);
+        let messages = &outcome.messages;
+        if first_ms > 1.0 {
+            assert_near(messages.first.quantile_ns(0.5), first_ms, 0.03);
+            assert!(messages.spread.max_ns() < MS, "{}", messages.spread.max_ns());
+        } else {
+            assert!(messages.first.max_ns() < MS, "{}", messages.first.max_ns());
+            assert_near(messages.spread.quantile_ns(0.5), spread_ms, 0.03);
+        }
+        assert_near(messages.last.quantile_ns(0.5), 99.0, 0.03);
+        assert_near(outcome.totals.latency.quantile_ns(0.5), p50_ms, 0.03);
+    }
+}
+
+// ---- what befalls subscribers ----
+
+#[test]
+fn who_leaves_and_comes_back_misses_nothing_where_that_can_be_had() {
+    for transport in TRANSPORTS {
+        let plan = Plan {
+            churn: 0.5,
+            stop: Stop::After(Duration::from_secs(2)),
+            threads: 2,
+            ..plan(transport, 40, 0)
+        };
+        let Ended { outcome, .. } = run(5, calm(), Manners::default(), plan);
+        let totals = &outcome.totals;
+        let case = transport.name();
+        assert_eq!(totals.published, 200, "{case}");
+        assert!((30..=42).contains(&totals.left), "{case}: {} of 40 left", totals.left);
+        assert_eq!((outcome.reach.lost, totals.repeated), (0, 0), "{case}");
+        assert_eq!(totals.back.count(), totals.left, "{case}");
+        // Who leaves before it has heard of a position has to begin anew: lines have none before the first message.
+        match transport {
+            Transport::Sse | Transport::Poll => assert_eq!(outcome.reach.expected, 200 * 40, "{case}"),
+            Transport::Ndjson => assert!(outcome.reach.expected > 200 * 39, "{case}: {:?}", outcome.reach),
+            Transport::Ws => {}
+        }
+    }
+}
+
+#[test]
+fn a_storm_is_over_when_all_have_caught_up() {
+    for transport in TRANSPORTS {
+        let plan = Plan { storm: true, stop: Stop::After(Duration::from_secs(1)), ..plan(transport, 40, 0) };
+        let Ended { outcome, .. } = run(6, calm(), Manners::default(), plan);
+        let case = transport.name();
+        assert_eq!((outcome.totals.left, outcome.held), (40, 40), "{case}");
+        assert_eq!(outcome.reach.lost, 0, "{case}");
+        let storm = outcome.storm.expect("there was one");
+        assert!(storm.back > Duration::ZERO && storm.caught_up >= storm.back, "{case}: {storm:?}");
+        assert!(storm.caught_up < Duration::from_millis(100), "{case}: {storm:?}");
+    }
+}
+
+#[test]
+fn who_is_cut_by_the_server_comes_back_and_goes_on() {
+    let manners = Manners { close_every: 97, ..Manners::default() };
+    let plan = Plan { stop: Stop::After(Duration::from_secs(2)), ..plan(Transport::Sse, 30, 0) };
+    let Ended { outcome, server, .. } = run(7, calm(), manners, plan);
+    assert!(server.closed > 40, "{server:?}");
+    assert_eq!(outcome.totals.closed, server.closed);
+    assert_eq!((outcome.reach.expected, outcome.reach.lost, outcome.totals.repeated), (200 * 30, 0, 0));
+}
+
+#[test]
+fn who_reads_nothing_is_no_receiver() {
+    let plan = Plan { slow: 0.1, ..plan(Transport::Sse, 50, 100) };
+    let Ended { outcome, .. } = run(8, calm(), Manners::default(), plan);
+    assert_eq!((outcome.slow, outcome.held), (5, 50));
+    assert_eq!((outcome.reach.expected, outcome.reach.lost), (45 * 100, 0));
+}
+
+#[test]
+fn a_cycle_is_everybody_one_message_and_everybody_again() {
+    for transport in TRANSPORTS {
+        let manners = Manners { each_ns: 100_000, ..Manners::default() };
+        let manners = if transport == Transport::Poll { Manners::default() } else { manners };
+        let plan = Plan { cycles: Some(3), ..plan(transport, 30, 0) };
+        let Ended { outcome, server, .. } = run(9, calm(), manners, plan);
+        let case = transport.name();
+        assert_eq!(outcome.rounds.len(), 3, "{case}");
+        for round in &outcome.rounds {
+            assert_eq!((round.held, round.received), (30, 30), "{case}: {round:?}");
+            assert!(round.connect_ns > 0 && round.first_ns > 0, "{case}: {round:?}");
+            if transport != Transport::Poll {
+                assert_near(Some(round.spread_ns), 2.9, 0.03);
+            }
+        }
+        assert_eq!((outcome.totals.published, server.deliveries), (3, 90), "{case}");
+        assert_eq!((outcome.reach.expected, outcome.reach.lost), (90, 0), "{case}");
+    }
+}
+
+#[test]
+fn harsh_worlds_are_accounted_for_and_repeat_themselves() {
+    for seed in 1..=16 {
+        let transport = TRANSPORTS[seed as usize % 4];
+        let churn = if seed % 3 == 0 { 0.5 } else { 0.0 };
+        let plan = Plan {
+            churn,
+            storm: seed % 5 == 0,
+            seed,
+            publishers: 1 + (seed % 2) as u16,
+            threads: 1 + (seed % 2) as u16,
+            timeout: Duration::from_secs(2),
+            drain: Duration::from_secs(4),
+            stop: Stop::After(Duration::from_secs(1)),
+            ..plan(transport, 12, 0)
+        };
+        let first = run(seed, Conditions::harsh(), Manners::default(), plan.clone());
+        let Outcome { reach, totals, .. } = &first.outcome;
+        let case = format!("seed {seed}, {}", transport.name());
+        assert!(totals.received > 0, "{case}");
+        assert!(totals.received >= reach.expected - reach.lost, "{case}: {reach:?}, {totals:?}");
+        assert_eq!(totals.latency.count(), totals.received, "{case}");
+        let again = run(seed, Conditions::harsh(), Manners::default(), plan);
+        assert_eq!(
+            (first.trace, totals),
+            (again.trace, &again.outcome.totals),
+            "{case} does not repeat itself"
+        );
+    }
+}

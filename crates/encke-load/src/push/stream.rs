@@ -1,0 +1,452 @@
+//! What a server tells a subscriber, out of the bytes of its connection.
+//!
+//! ```text
+//!             ┌───────────── poll: the answer has ended: Polled ──────────────┐
+//!             ▼                                                               │
+//!   Head ── a whole head ──┬─ event stream, NDJSON: Answered ─► Body ─────────┤   units of the body: an event, a line,
+//!                          ├─ poll ─────────────────────────► Body ───────────┘   a whole poll; each Message, Gap …
+//!                          ├─ 101: Answered ───────────────► Frames
+//!                          └─ any other status: TurnedAway, or an error           the end: Ended
+//! ```
+//! A unit is looked at when it lies there whole: mostly where it was received, else in `partial`, which is empty
+//! at rest. So a position (the id of the last event) is taken over exactly when its message is, wherever the
+//! connection is cut. Lines of event streams end with LF or CR LF.
+
+use std::fmt;
+
+use encke_wire::field::Known;
+use encke_wire::http1::{
+    BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
+};
+use encke_wire::method::Method;
+use encke_wire::websocket::{self, Decoder, Failure, Opcode, Peer, Rules};
+
+use super::dialect::Transport;
+use super::mark::Mark;
+
+/// What must be remembered of a subscriber's connection between two reads, and where it stands in its channel.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    phase: Phase,
+    /// Half a head, or of the body what is no whole unit yet.
+    partial: Vec<u8>,
+    /// Where a further subscription goes on, as the server has said it.
+    position: Option<Box<str>>,
+    /// The position after the answer that is being read.
+    pending: Option<Box<str>>,
+    /// When an event stream wants its subscribers back after its end.
+    retry_ms: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Head,
+    Length(u64),
+    Chunked(ChunkedDecoder),
+    UntilClose,
+    /// `None`: between two frames.
+    Frames(Option<Box<Decoder>>),
+    /// Nothing follows that would matter.
+    Over,
+}
+
+/// What the server has told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// The subscription stands.
+    Answered,
+    Message(Mark),
+    /// It says itself that something is missing.
+    Gap,
+    /// A poll has its answer.
+    Polled,
+    /// To be sent back.
+    Pong(Vec<u8>),
+    /// The subscription has ended, in order; when to come back, in ms, if it was said.
+    Ended(Option<u64>),
+    /// It did not come about; when to come back, in ms, if it was said.
+    TurnedAway(Option<u64>),
+}
+
+/// Why a connection cannot be understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// It is no HTTP.
+    Http(Refusal),
+    /// It is no WebSocket.
+    Frame(Failure),
+    /// Another status than one of a subscription.
+    Status(u16),
+    /// It was answered, but by something else than the stream that was asked for.
+    NoStream,
+    /// A message beyond [`UNIT_BYTES_MAX`].
+    TooLarge,
+}
+
+/// How a stream is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) transport: Transport,
+    /// Whose marks are looked for.
+    pub(crate) run: u32,
+    /// Whether positions are wanted: they cost an allocation a message.
+    pub(crate) positions: bool,
+}
+
+/// Bytes of an event, a line, a frame or an answer to a poll; they lie in memory until they are whole.
+const UNIT_BYTES_MAX: usize = 64 << 20;
+
+impl Stream {
+    /// Where a further subscription goes on, if that is known.
+    pub(crate) fn position(&self) -> Option<&str> {
+        self.position.as_deref()
+    }
+
+    /// The connection is gone; the position stays.
+    pub(crate) fn reset(&mut self) {
+        let position = self.position.take();
+        *self = Self { position, ..Self::default() };
+    }
+
+    /// Forgets the position, too.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Reads what has come, and appends what it tells. `head` is room to work in.
+    ///
+    /// # Errors
+    /// Nothing more can be understood.
+    pub(crate) fn feed(
+        &mut self,
+        reading: Reading,
+        head: &mut ResponseHead,
+        lease: &mut [u8],
+        told: &mut Vec<Told>,
+    ) -> Result<(), Wrong> {
+        let before = told.len();
+        if matches!(self.phase, Phase::Head) && !self.partial.is_empty() {
+            let mut joined = std::mem::take(&mut self.partial);
+            joined.extend_from_slice(lease);
+            self.read(reading, head, &mut joined, told)?;
+        } else {
+            self.read(reading, head, lease, told)?;
+        }
+        // A stream that ends with its first bytes never was one.
+        if let [Told::Answered, .., Told::Ended(retry_ms)] = told[before..] {
+            let silent = !told[before..].iter().any(|told| matches!(told, Told::Message(_)));
+            if silent {
+                told.truncate(before);
+                told.push(Told::TurnedAway(retry_ms));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        reading: Reading,
+        head: &mut ResponseHead,
+        input: &mut [u8],
+        told: &mut Vec<Told>,
+    ) -> Result<(), Wrong> {
+        let mut at = 0;
+        while at < input.len() {
+            let rest = &mut input[at..];
+            match &mut self.phase {
+                Phase::Head => {
+                    head.reset();
+                    match head.feed(rest, &HeadLimits::default()) {
+                        Progress::Partial => {
+                            self.partial = rest.to_vec();
+                            return Ok(());
+                        }
+                        Progress::Refused(refusal) => return Err(Wrong::Http(refusal)),
+                        Progress::Done { head_bytes } => {
+                            self.understand(reading, head, rest, told)?;
+                            at += head_bytes;
+                        }
+                    }
+                }
+                Phase::Length(left) => {
+                    // Within `rest`, so the cast holds.
+                    let taken = (*left).min(rest.len() as u64) as usize;
+                    *left -= taken as u64;
+                    let whole = *left == 0;
+                    self.take(reading, &rest[..taken], told)?;
+                    at += taken;
+                    if whole {
+                        self.end_body(reading, told);
+                    }
+                }
+                Phase::Chunked(decoder) => {
+                    let chunk = decoder.feed(rest).map_err(Wrong::Http)?;
+                    self.take(reading, chunk.data, told)?;
+                    at += chunk.consumed;
+                    if chunk.state == BodyState::Done {
+                        self.end_body(reading, told);
+                    }
+                }
+                Phase::UntilClose => {
+                    self.take(reading, rest, told)?;
+                    at = input.len();
+                }
+                Phase::Frames(_) => at += self.take_frame(reading, rest, told)?,
+                Phase::Over => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection has ended in order.
+    pub(crate) fn ended(&mut self, reading: Reading, told: &mut Vec<Told>) {
+        match self.phase {
+            Phase::UntilClose => self.end_body(reading, told),
+            _ => told.push(Told::Ended(self.retry_ms.map(u64::from))),
+        }
+    }
+
+    /// Takes a whole head, which lies at the beginning of `bytes`.
+    fn understand(
+        &mut self,
+        reading: Reading,
+        head: &ResponseHead,
+        bytes: &[u8],
+        told: &mut Vec<Told>,
+    ) -> Result<(), Wrong> {
+        let status = head.status();
+        let field = |known| head.known(bytes, known).and_then(|value| std::str::from_utf8(value).ok());
+        match (status, reading.transport) {
+            (101, Transport::Ws) => {
+                let accept = websocket::accept_of(super::dialect::WS_KEY);
+                if field(Known::SecWebSocketAccept).map(str::as_bytes) != Some(&accept) {
+                    return Err(Wrong::NoStream);
+                }
+                self.phase = Phase::Frames(None);
+                told.push(Told::Answered);
+                return Ok(());
+            }
+            (100..=199, _) => return Ok(()),
+            (200, Transport::Sse) => {
+                if !field(Known::ContentType).is_some_and(|kind| kind.starts_with("text/event-stream")) {
+                    return Err(Wrong::NoStream);
+                }
+                told.push(Told::Answered);
+            }
+            (200, Transport::Ndjson) => told.push(Told::Answered),
+            (200 | 204 | 304 | 408, Transport::Poll) => {
+                if reading.positions {
+                    self.pending = position_of(head, bytes);
+                }
+            }
+            (429 | 503, _) => {
+                let seconds = field(Known::RetryAfter).and_then(|seconds| seconds.trim().parse::<u64>().ok());
+                told.push(Told::TurnedAway(seconds.map(|seconds| seconds.saturating_mul(1_000))));
+                self.phase = Phase::Over;
+                return Ok(());
+            }
+            (status, _) => return Err(Wrong::Status(status)),
+        }
+        self.phase = match head.framing(Method::Get) {
+            ResponseFraming::None | ResponseFraming::Length(0) => {
+                self.end_body(reading, told);
+                return Ok(());
+            }
+            ResponseFraming::Length(bytes) => Phase::Length(bytes),
+            ResponseFraming::Chunked => Phase::Chunked(ChunkedDecoder::new()),
+            ResponseFraming::Close => Phase::UntilClose,
+        };
+        if reading.transport == Transport::Poll && head.field(bytes, "Encke-Gap").is_some() {
+            told.push(Told::Gap);
+        }
+        Ok(())
+    }
+
+    fn end_body(&mut self, reading: Reading, told: &mut Vec<Told>) {
+        self.phase = Phase::Head;
+        if reading.transport == Transport::Poll {
+            let body = std::mem::take(&mut self.partial);
+            find_all(reading.run, &body, told);
+            if let Some(position) = self.pending.take() {
+                self.position = Some(position);
+            }
+            told.push(Told::Polled);
+        } else {
+            self.phase = Phase::Over;
+            told.push(Told::Ended(self.retry_ms.map(u64::from)));
+        }
+    }
+
+    // ---- bodies ----
+
+    /// Takes a piece of a body: the units that are whole with it.
+    fn take(&mut self, reading: Reading, piece: &[u8], told: &mut Vec<Told>) -> Result<(), Wrong> {
+        if self.partial.is_empty() {
+            let used = self.units(reading, piece, told);
+            self.partial.extend_from_slice(&piece[used..]);
+        } else {
+            let mut joined = std::mem::take(&mut self.partial);
+            joined.extend_from_slice(piece);
+            let used = self.units(reading, &joined, told);
+            joined.drain(..used);
+            if !joined.is_empty() {
+                self.partial = joined;
+            }
+        }
+        if self.partial.len() > UNIT_BYTES_MAX { Err(Wrong::TooLarge) } else { Ok(()) }
+    }
+
+    /// How much of a text are whole units.
+    fn units(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
+        match reading.transport {
+            Transport::Sse => self.events(reading, text, told),
+            Transport::Ndjson => {
+                let mut used = 0;
+                while let Some(bytes) = text[used..].iter().position(|byte| *byte == b'\n') {
+                    self.envelope(reading, &text[used..used + bytes], told);
+                    used += bytes + 1;
+                }
+                used
+            }
+            // Its end is that of the body.
+            Transport::Poll | Transport::Ws => 0,
+        }
+    }
+
+    /// Events, each up to its empty line.
+    fn events(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
+        let (mut used, mut at) = (0, 0);
+        let (mut id, mut gap): (Option<&[u8]>, bool) = (None, false);
+        let mut open = told.len();
+        while let Some(bytes) = text[at..].iter().position(|byte| *byte == b'\n') {
+            let line = &text[at..at + bytes];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            at += bytes + 1;
+            if line.is_empty() {
+                if gap {
+                    told.truncate(open);
+                    told.push(Told::Gap);
+                }
+                if let Some(id) = id.take().filter(|_| reading.positions) {
+                    self.position = Some(String::from_utf8_lossy(id).into());
+                }
+                (gap, used, open) = (false, at, told.len());
+            } else if let Some(data) = line.strip_prefix(b"data:") {
+                find_all(reading.run, data, told);
+            } else if let Some(value) = line.strip_prefix(b"id:") {
+                id = Some(value.trim_ascii());
+            } else if let Some(name) = line.strip_prefix(b"event:") {
+                gap = name.trim_ascii() == b"encke.gap";
+            } else if let Some(ms) = line.strip_prefix(b"retry:") {
+                let ms = std::str::from_utf8(ms).ok().and_then(|ms| ms.trim().parse().ok());
+                self.retry_ms = ms.or(self.retry_ms);
+            }
+        }
+        // What belongs to an event that has not ended is found again with its end.
+        told.truncate(open);
+        used
+    }
+
+    /// A line or a frame: an envelope, or a payload alone.
+    fn envelope(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) {
+        let before = told.len();
+        find_all(reading.run, text, told);
+        if told.len() == before && contains(text, b"\"op\":\"gap\"") {
+            told.push(Told::Gap);
+        }
+        if reading.positions
+            && let Some(id) = behind(text, b"\"id\":\"")
+            && let Some(end) = id.iter().position(|byte| *byte == b'"')
+        {
+            self.position = Some(String::from_utf8_lossy(&id[..end]).into());
+        }
+    }
+
+    /// A frame or a piece of one; how much of the input it was.
+    fn take_frame(
+        &mut self,
+        reading: Reading,
+        input: &mut [u8],
+        told: &mut Vec<Told>,
+    ) -> Result<usize, Wrong> {
+        let Phase::Frames(held) = &mut self.phase else { return Ok(0) };
+        let mut decoder = held.take().map_or_else(Decoder::new, |held| *held);
+        let step = decoder.feed(input, &RULES).map_err(Wrong::Frame)?;
+        let used = step.used;
+        match step.event {
+            Some(websocket::Event::Data { payload, first: true, last: true, .. }) => {
+                self.envelope(reading, payload, told);
+            }
+            Some(websocket::Event::Data { payload, last, .. }) => {
+                self.partial.extend_from_slice(payload);
+                if last {
+                    let whole = std::mem::take(&mut self.partial);
+                    self.envelope(reading, &whole, told);
+                }
+            }
+            Some(websocket::Event::Ping(payload)) => {
+                let mut pong = Vec::new();
+                // A server does not foretell what it has sent itself; no cache is deceived by zeros.
+                websocket::put_masked(&mut pong, Opcode::Pong, payload, [0; 4]);
+                told.push(Told::Pong(pong));
+            }
+            Some(websocket::Event::Close { code, reason }) => {
+                if code == Some(GAP_CODE) {
+                    told.push(Told::Gap);
+                }
+                told.push(Told::Ended(reason.parse().ok()));
+                self.phase = Phase::Over;
+                return Ok(used);
+            }
+            Some(websocket::Event::Pong(_)) | None => {}
+        }
+        if !decoder.is_at_rest() {
+            self.phase = Phase::Frames(Some(Box::new(decoder)));
+        }
+        Ok(used)
+    }
+}
+
+/// Encke's close code where a WebSocket without envelopes would have a gap.
+const GAP_CODE: u16 = 4410;
+const RULES: Rules = Rules::new(Peer::Server, UNIT_BYTES_MAX as u64);
+
+/// Where a poll goes on: Encke's id, or the two validators of nchan with a line feed between them.
+fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<str>> {
+    let text = |value| std::str::from_utf8(value).ok();
+    if let Some(id) = head.field(bytes, "Encke-Id").and_then(text) {
+        return Some(id.into());
+    }
+    let modified = head.known(bytes, Known::LastModified).and_then(text)?;
+    let tag = head.known(bytes, Known::Etag).and_then(text).unwrap_or("");
+    Some(format!("{modified}\n{tag}").into())
+}
+
+fn find_all(run: u32, mut text: &[u8], told: &mut Vec<Told>) {
+    while let Some((mark, rest)) = Mark::find(run, text) {
+        told.push(Told::Message(mark));
+        text = rest;
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(refusal) => write!(f, "no answer of HTTP: {refusal}"),
+            Self::Frame(failure) => write!(f, "no WebSocket: {failure}"),
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::NoStream => f.write_str("an answer, but not the stream that was asked for"),
+            Self::TooLarge => f.write_str("a message of more than 64 MiB"),
+        }
+    }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    behind(text, word).is_some()
+}
+
+fn behind<'a>(text: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
+    let at = text.windows(word.len()).position(|window| window == word)?;
+    Some(&text[at + word.len()..])
+}

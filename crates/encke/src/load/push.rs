@@ -1,0 +1,426 @@
+//! `encke load push`: subscribers that stay, messages that are published to them, and who has received what.
+//!
+//! ```text
+//!   flags ─► Plan ─► Run ── each second: a line of progress ──► Report ─► summary or JSON ─► exit status
+//! ```
+//! Exit status: as for `encke load`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use encke_io::host::{self, Signals};
+use encke_io::{Address, Backend};
+
+use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, Plan, Report, Run};
+use encke_load::{Arrivals, Pace, Rate, Slo, Sources, Stop, Url, words};
+use encke_server::settings::{OrAuto, Period};
+
+use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command};
+use crate::load;
+use crate::{Done, Failure, INTERRUPTED, note, print};
+
+/// Hold subscribers to a push server, publish, and measure every receiver.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke load push http://localhost:8080/       1,000 event streams, 10 messages a second, 10 s
+  encke load push -s 18000 --transport ws -r 2 --slo 'p99<200ms,reach=100%' http://localhost:8080/
+  encke load push --cycle=5 --transport poll -s 500 http://localhost:8080/     as report 001")]
+pub(crate) struct Push {
+    /// The server; with a path the channel itself, and {channel} in it one of several
+    #[arg(value_name = "URL")]
+    url: Url,
+    /// Subscribers, over all threads and channels
+    #[arg(short, long, value_name = "COUNT", default_value = "1000")]
+    subscribers: NonZeroU32,
+    /// How they receive: sse, poll, ws or ndjson [default: sse]
+    #[arg(long, value_name = "HOW", default_value = "sse", hide_default_value = true)]
+    #[arg(hide_possible_values = true)]
+    transport: Transport,
+    /// Messages a second, over all channels [default: 10]
+    #[arg(short = 'r', long, value_name = "RATE")]
+    publish_rate: Option<Rate>,
+    /// Connections that publish; without a rate each as soon as it is answered
+    #[arg(long, value_name = "COUNT")]
+    publishers: Option<NonZeroU16>,
+    /// Channels, over which subscribers and messages are spread
+    #[arg(short = 'k', long, value_name = "COUNT", default_value = "1")]
+    channels: NonZeroU16,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES", default_value = "64", hide_short_help = true)]
+    payload: usize,
+    /// End after so many messages
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration")]
+    messages: Option<NonZeroU64>,
+    /// End after so long [default: 10s]
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<Period>,
+    /// All connect, one message, all have it, all leave; so often [default: 1]
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    #[arg(conflicts_with_all = ["messages", "duration", "publish_rate", "publishers", "slow", "churn", "storm"])]
+    cycle: Option<NonZeroU32>,
+    /// So many stop reading: 1%
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value = "0",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    slow: Share,
+    /// So many leave and come back: 5%/s
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value = "0",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    churn: Share,
+    /// At half time all are cut, and come back at once
+    #[arg(long, conflicts_with = "messages", hide_short_help = true)]
+    storm: bool,
+    /// A process of this machine whose memory and CPU are told beside
+    #[arg(long, value_name = "PID", hide_short_help = true)]
+    watch: Option<u32>,
+    /// What must hold, else the status is 3: 'p99<10ms,errors<0.1%,reach=100%'
+    #[arg(long, value_name = "CONDITIONS")]
+    slo: Vec<Slo>,
+    /// Everything, as JSON
+    #[arg(long)]
+    json: bool,
+    /// Whose ways are used
+    #[arg(long, value_name = "SERVER", default_value = "encke", hide_short_help = true)]
+    preset: Preset,
+    /// Where one listens: a path, or a URL of the same server, with {channel}
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    subscribe_url: Option<String>,
+    /// Where messages are posted: the same
+    #[arg(long, value_name = "URL", hide_short_help = true)]
+    publish_url: Option<String>,
+    /// What {channel} is; of several each has a number behind it
+    #[arg(long, value_name = "NAME", default_value = "load", hide_short_help = true)]
+    channel: String,
+    /// A field of all requests, 'Name: value'; repeatable
+    #[arg(short = 'H', long, value_name = "FIELD", hide_short_help = true)]
+    header: Vec<String>,
+    /// Bearer token of those who publish [env: ENCKE_TOKEN]
+    #[arg(long, value_name = "TOKEN", env = "ENCKE_TOKEN", hide_env = true, hide_short_help = true)]
+    token: Option<String>,
+    /// Subscribers that connect a second at the beginning; else as fast as they are answered
+    #[arg(long, value_name = "RATE", hide_short_help = true)]
+    connect_rate: Option<Rate>,
+    /// Threads
+    #[arg(short, long, value_name = "COUNT", default_value = "1", hide_short_help = true)]
+    #[arg(value_parser = load::threads)]
+    threads: u16,
+    /// Who is not answered within it tries again; at the end as long is waited for what has not come
+    #[arg(long, value_name = "TIME", default_value = "10s", hide_short_help = true)]
+    timeout: Period,
+    /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
+    #[arg(long, value_name = "ADDRESSES", hide_short_help = true)]
+    source: Vec<Sources>,
+    /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    backend: Option<OrAuto<Backend>>,
+    /// Where chance begins
+    #[arg(long, value_name = "NUMBER", default_value = "1", hide_short_help = true)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Transport {
+    /// Server-sent events.
+    Sse,
+    /// Long poll.
+    Poll,
+    /// WebSocket.
+    Ws,
+    /// A line of JSON a message.
+    Ndjson,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Preset {
+    /// This server.
+    Encke,
+    /// nginx with nchan: /sub/{channel} and /pub/{channel}.
+    Nchan,
+    /// A Mercure hub.
+    Mercure,
+}
+
+/// A part of the subscribers: `1%`, `0.01`, `5%/s`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Share(f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix("/s").unwrap_or(text);
+        let (digits, unit) = number.strip_suffix('%').map_or((number, 1.0), |digits| (digits, 0.01));
+        let share = digits.parse::<f64>().ok().map(|share| share * unit);
+        let share = share.filter(|share| (0.0..=1.0).contains(share));
+        share.map(Self).ok_or_else(|| format!("`{text}` is no share; expected 1% or 0.01"))
+    }
+}
+
+impl From<Transport> for push::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Sse => Self::Sse,
+            Transport::Poll => Self::Poll,
+            Transport::Ws => Self::Ws,
+            Transport::Ndjson => Self::Ndjson,
+        }
+    }
+}
+
+impl From<Preset> for push::Preset {
+    fn from(preset: Preset) -> Self {
+        match preset {
+            Preset::Encke => Self::Encke,
+            Preset::Nchan => Self::Nchan,
+            Preset::Mercure => Self::Mercure,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
+    let plan = plan(arguments)?;
+    let interrupts = Interrupts::watch(signals)?;
+    if arguments.messages.is_none() && arguments.duration.is_none() && arguments.cycle.is_none() {
+        note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
+    }
+    let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
+    let mut run = Run::start(plan.clone()).map_err(failed)?;
+    interrupts.end(run.halter());
+    let mut progress = Progress::new(arguments.json);
+    while !run.wait(LOOK) {
+        let (now_ns, totals) = run.totals();
+        progress.tell(now_ns, totals);
+    }
+    progress.end();
+    let report = Report::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
+    nobody_there(&report)?;
+    let text = if arguments.json { format!("{:#}\n", report.json()) } else { report.summary() };
+    print(&text)?;
+    let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
+    for condition in &missed {
+        let _nobody_listens = writeln!(io::stderr(), "{condition}");
+    }
+    let (verdict, judged) = (report.verdict.limit.is_verdict(), !arguments.slo.is_empty());
+    Ok(ExitCode::from(match (interrupts.seen(), verdict, missed.is_empty()) {
+        (true, _, _) => INTERRUPTED,
+        // What holds although the generator held it up holds.
+        (_, _, true) if judged => 0,
+        (_, false, _) => NO_VERDICT,
+        (_, true, false) => MISSED,
+        (_, true, true) => 0,
+    }))
+}
+
+/// A run without a subscriber says nothing but why.
+fn nobody_there(report: &Report) -> Result<(), Failure> {
+    match report.outcome.errors.iter().next() {
+        Some(error) if report.outcome.totals.answered == 0 => {
+            Err(Failure::CouldNotRun(format!("{}: {} ({})", report.url, error.cause, error.phase)))
+        }
+        _ => Ok(()),
+    }
+}
+
+// ---- flags into a plan ----
+
+fn plan(arguments: &Push) -> Result<Plan, Failure> {
+    let usage = |text: String| Failure::Usage(text);
+    let backend = match arguments.backend {
+        Some(OrAuto::Set(backend)) => backend,
+        Some(OrAuto::Auto) | None => {
+            Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
+        }
+    };
+    if arguments.url.is_secure() {
+        return Err(usage(format!(
+            "{}: subscribers do not speak https yet; name a plain address",
+            arguments.url
+        )));
+    }
+    if arguments.payload < PAYLOAD_BYTES_MIN {
+        return Err(usage(format!("a message has at least {PAYLOAD_BYTES_MIN} bytes: its mark takes them")));
+    }
+    if arguments.cycle.is_some() && arguments.threads > 1 {
+        return Err(usage("--cycle goes on one thread, which has to see everybody".into()));
+    }
+    if arguments.slow.0 > 0.0 && arguments.transport == Transport::Poll {
+        return Err(usage("--slow needs a stream: a poll is one answer".into()));
+    }
+    if u32::from(arguments.threads) > arguments.subscribers.get() {
+        return Err(usage(format!("{} threads have less than a subscriber each", arguments.threads)));
+    }
+    let mut run = [0; 4];
+    host::random(&mut run).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
+    let server = Address::from(load::server(&arguments.url)?);
+    let sources = load::sources(&server, &arguments.source)?;
+    let transport = arguments.transport.into();
+    let base =
+        Plan::new(server, arguments.url.authority(), dialect(arguments)?, transport, u32::from_le_bytes(run));
+    let count = arguments.channels.get();
+    let name = &arguments.channel;
+    let channels = match count {
+        1 => vec![name.clone()],
+        _ => (0..count).map(|number| format!("{name}-{number}")).collect(),
+    };
+    let pace = match (&arguments.publish_rate, arguments.publishers) {
+        (Some(rate), _) => Pace::Open(rate.clone(), Arrivals::Even),
+        (None, Some(_)) => Pace::Closed,
+        (None, None) => base.pace.clone(),
+    };
+    let ending = arguments.publish_rate.as_ref().and_then(Rate::duration);
+    let stop = arguments
+        .messages
+        .map(|count| Stop::Count(count.get()))
+        .or_else(|| arguments.duration.map(|period| Stop::After(period.duration())))
+        .or(ending.map(Stop::After))
+        .unwrap_or(base.stop);
+    Ok(Plan {
+        sources,
+        channels,
+        subscribers: arguments.subscribers.get(),
+        pace,
+        publishers: arguments.publishers.map_or(1, NonZeroU16::get),
+        payload_bytes: arguments.payload,
+        stop,
+        connect_rate: arguments.connect_rate.clone(),
+        slow: arguments.slow.0,
+        churn: arguments.churn.0,
+        storm: arguments.storm,
+        cycles: arguments.cycle.map(NonZeroU32::get),
+        threads: arguments.threads,
+        timeout: arguments.timeout.duration(),
+        drain: arguments.timeout.duration(),
+        backend,
+        seed: arguments.seed,
+        watch: arguments.watch,
+        ..base
+    })
+}
+
+/// How the server is spoken to.
+fn dialect(arguments: &Push) -> Result<Dialect, Failure> {
+    let usage = |text: String| Failure::Usage(text);
+    let (preset, transport) = (arguments.preset, arguments.transport);
+    // Only who comes back has use of positions, and WebSockets have them in envelopes alone.
+    let resumable = arguments.storm || arguments.churn.0 > 0.0;
+    let Some(mut dialect) = Dialect::of(preset.into(), transport.into(), resumable) else {
+        let name = push::Transport::from(transport).name();
+        return Err(usage(format!("a server of this kind has no transport {name}")));
+    };
+    let path = arguments.url.target();
+    if path != "/" {
+        if preset != Preset::Encke {
+            let text = format!(
+                "`{}`: with --preset the URL names the server alone; --subscribe-url and --publish-url name paths",
+                arguments.url
+            );
+            return Err(usage(text));
+        }
+        (dialect.subscribe, dialect.publish) = (path.to_owned(), path.to_owned());
+    }
+    for (template, place) in
+        [(&arguments.subscribe_url, &mut dialect.subscribe), (&arguments.publish_url, &mut dialect.publish)]
+    {
+        match template {
+            None => {}
+            Some(path) if path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                *place = path.clone();
+            }
+            Some(text) => {
+                let url: Url = text.parse().map_err(usage)?;
+                if !url.same_server(&arguments.url) {
+                    return Err(usage(format!("{url} and {} are two servers; a run has one", arguments.url)));
+                }
+                *place = url.target().to_owned();
+            }
+        }
+    }
+    if arguments.channels.get() > 1 && !dialect.subscribe.contains("{channel}") {
+        return Err(usage(format!("`{}`: where is {{channel}}? There are several", dialect.subscribe)));
+    }
+    for field in &arguments.header {
+        let (name, value) = field
+            .split_once(':')
+            .ok_or_else(|| usage(format!("`{field}` is no field; expected 'Name: value'")))?;
+        let field = (name.to_owned(), value.trim().to_owned());
+        dialect.subscriber_fields.push(field.clone());
+        dialect.publisher_fields.push(field);
+    }
+    if let Some(token) = &arguments.token {
+        dialect.publisher_fields.push(("Authorization".into(), format!("Bearer {token}")));
+    }
+    Ok(dialect)
+}
+
+// ---- progress ----
+
+/// Lines of progress on standard error: on a terminal one that is written over, elsewhere one now and then.
+struct Progress {
+    terminal: bool,
+    silent: bool,
+    looks: usize,
+    before: Option<(u64, push::Totals)>,
+}
+
+impl Progress {
+    fn new(silent: bool) -> Self {
+        Self { terminal: io::stderr().is_terminal(), silent, looks: 0, before: None }
+    }
+
+    fn tell(&mut self, now_ns: u64, totals: push::Totals) {
+        let before = self.before.replace((now_ns, totals.clone()));
+        self.looks += 1;
+        if self.silent || !self.terminal && !self.looks.is_multiple_of(LOOKS_PER_LINE) {
+            return;
+        }
+        let Some((before_ns, before)) = before else { return };
+        let seconds = Duration::from_nanos(now_ns.saturating_sub(before_ns)).as_secs_f64().max(1e-9);
+        let since = totals.latency.since(&before.latency);
+        let [p50, p99] =
+            [0.5, 0.99].map(|share| since.quantile_ns(share).map_or_else(|| "–".into(), words::time));
+        let line = format!(
+            "{} answered, {} published, {} receipts a second, p50 {p50}, p99 {p99}",
+            words::count(totals.answered),
+            words::count(totals.published),
+            words::number((totals.received - before.received) as f64 / seconds),
+        );
+        let (begin, end) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let mut error = io::stderr().lock();
+        let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());
+    }
+
+    fn end(&self) {
+        if self.terminal && !self.silent && self.looks > 0 {
+            let _nobody_listens = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_part_of_the_whole() {
+        for (text, share) in [("1%", 0.01), ("0.5", 0.5), ("5%/s", 0.05), ("0", 0.0), ("100%", 1.0)] {
+            assert_eq!(text.parse(), Ok(Share(share)), "{text}");
+        }
+        for text in ["", "%", "-1%", "101%", "1/2", "NaN"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+}
