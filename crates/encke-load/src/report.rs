@@ -4,11 +4,13 @@
 //!   Plan + Outcome + Series + Verdict ──► Report ──┬─► summary: one screen of text
 //!                                                  ├─► ab, htstress: in the layout of those tools
 //!                                                  └─► Saved ◄──► JSON: everything, schema 1, keys are only added
+//!                                                        └─► page: HTML with plots
 //! ```
 
 pub(crate) mod blob;
 mod foreign;
 mod merged;
+mod page;
 pub mod saved;
 pub(crate) mod summary;
 

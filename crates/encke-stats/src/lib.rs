@@ -1,4 +1,4 @@
-//! What a running Encke counts, and how it is told: counters, gauges, histograms; Prometheus text and JSON.
+//! What a running Encke counts, and how it is told: counters, gauges, histograms; Prometheus text, JSON and plots.
 //!
 //! ```text
 //!  worker 0 ─ Counter Gauge Histogram ─┐  read at any time,         ┌─► prometheus::render ─► /metrics
@@ -6,7 +6,10 @@
 //!  worker n ─ Counter Gauge Histogram ─┘                            └─► json::render ──────► /api/v1/live
 //! ```
 //!
-//! In scope: the cells, their sums, the two texts. Out of scope: which metrics exist (the crate that counts
+//! [`page`] and [`plot`] show numbers to people: a page of HTML with plots within, for whichever crate has something to
+//! show. They stand here because all of those stand on this crate, and need nothing of a system.
+//!
+//! In scope: the cells, their sums, the two texts, the page. Out of scope: which metrics exist (the crate that counts
 //! says so), time (a duration comes in as nanoseconds), and anything that an operating system would know.
 //!
 //! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and
@@ -17,6 +20,8 @@ mod cell;
 mod family;
 mod histogram;
 pub mod json;
+pub mod page;
+pub mod plot;
 pub mod prometheus;
 
 pub use cell::{Counter, Gauge};

@@ -259,6 +259,9 @@ pub(crate) struct Load {
     /// Save the run to a file, as --json prints it
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) save: Option<PathBuf>,
+    /// Write a page with plots: one HTML file
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) report: Option<PathBuf>,
     /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
     #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
     #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]
@@ -410,7 +413,7 @@ pub(crate) struct Compare {
     /// How long each is measured at a time
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) block: Period,
-    /// A B B A or B A A B, so often; 4 are the least that say something
+    /// Rounds of A B B A or B A A B; fewer than 4 say nothing
     #[arg(long, value_name = "COUNT", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=ROUNDS_MAX))]
     pub(crate) rounds: u16,
@@ -432,6 +435,9 @@ pub(crate) struct Merge {
     /// Files that --json or --save has written
     #[arg(value_name = "RUN", required = true, num_args = 2..)]
     pub(crate) runs: Vec<PathBuf>,
+    /// Write a page with plots: one HTML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Everything, as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -453,17 +459,20 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// Print a saved run as it was printed when it was made.
+/// Print a saved run as it was printed when it was made, or make a page of it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  encke load report run.json
+  encke load report run.json --report run.html         a page with plots
   encke load report --json run.json                    as this version writes it
   encke load --json http://localhost:8080/ | encke load report -")]
 pub(crate) struct SavedRun {
     /// A file that --json or --save has written; - is standard input
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
+    /// Write a page with plots: one HTML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Everything, as JSON
     #[arg(long)]
     pub(crate) json: bool,

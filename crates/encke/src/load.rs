@@ -87,6 +87,9 @@ pub(crate) fn run(arguments: &Load) -> Done {
     let report = measure(plan, &arguments.urls, arguments.json, &interrupts)?;
 
     nothing_measured(&report)?;
+    if let Some(path) = &arguments.report {
+        saved::write(path, &report.saved().page())?;
+    }
     if let Some(path) = &arguments.save {
         saved::write(path, &format!("{:#}\n", report.json()))?;
     }

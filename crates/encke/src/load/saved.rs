@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 256 << 20;
 pub(crate) fn merge(arguments: &Merge) -> Done {
     let runs: Vec<Saved> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let merged = Saved::merged(&runs).map_err(|error| Failure::Usage(error.to_string()))?;
-    told(&merged, arguments.json)
+    told(&merged, arguments.json, arguments.report.as_deref())
 }
 
 pub(crate) fn explain(arguments: &Explain) -> Done {
@@ -26,10 +26,13 @@ pub(crate) fn explain(arguments: &Explain) -> Done {
 }
 
 pub(crate) fn report(arguments: &SavedRun) -> Done {
-    told(&read(&arguments.run)?, arguments.json)
+    told(&read(&arguments.run)?, arguments.json, arguments.report.as_deref())
 }
 
-fn told(run: &Saved, json: bool) -> Done {
+fn told(run: &Saved, json: bool, page: Option<&Path>) -> Done {
+    if let Some(path) = page {
+        write(path, &run.page())?;
+    }
     print(&if json { format!("{:#}\n", run.json()) } else { run.summary() })?;
     Ok(ExitCode::SUCCESS)
 }
