@@ -1,13 +1,14 @@
 /**
- * Takes the pictures of the chat that the documents show: light, dark, on a phone, in Japanese.
+ * Takes the pictures that the documents show: the chat, light, dark, on a phone, in Japanese; a report of load.
  *
- *   npm run pictures     writes docs/chat-*.png
+ *   npm run pictures             writes docs/chat-*.png and docs/load-report.png
+ *   npm run pictures -- load     only those whose name begins so
  */
 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { staged } from './rig.js';
+import { load, staged } from './rig.js';
 
 const DOCS = fileURLToPath(new URL('../../docs/', import.meta.url));
 
@@ -37,9 +38,24 @@ const PICTURES = [
   { file: 'chat-japanese.png', me: '百武', room: '観測会', lines: JAPANESE, width: 390, height: 760, locale: 'ja' },
 ];
 
+const wanted = process.argv[2] ?? '';
+
+await staged(async (stack) => {
+  if (!'load-report'.startsWith(wanted)) return;
+  const encke = await stack.encke();
+  const file = join(await stack.folder(), 'report.html');
+  load('-r', '2k', '-c', '200', '-d', '15s', '--report', file, encke.url);
+  const context = await (await stack.browser()).newContext({ viewport: { width: 1000, height: 1000 } });
+  const page = await context.newPage();
+  await page.goto(`file://${file}`);
+  // The command names a file of this machine.
+  await page.locator('code').first().evaluate((code) => code.remove());
+  await page.screenshot({ path: join(DOCS, 'load-report.png') });
+});
+
 await staged(async (stack) => {
   const browser = await stack.browser();
-  for (const picture of PICTURES) {
+  for (const picture of PICTURES.filter(({ file }) => file.startsWith(wanted))) {
     const encke = await stack.encke();
     const { me, room, lines, width, height, colorScheme = 'light', locale = 'en', poll = false } = picture;
     const open = async (name) => {

@@ -137,6 +137,11 @@ export class Stack {
   }
 }
 
+/** Runs `encke load` to its end, and returns what it printed. */
+export function load(...words) {
+  return execFileSync(ENCKE, ['load', ...words], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+}
+
 /** Runs a test with what it needs, and ends that whatever happens. */
 export async function staged(run) {
   const stack = new Stack();

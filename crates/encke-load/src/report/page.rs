@@ -350,10 +350,10 @@ fn heat(columns: &[Stretch]) -> String {
                 _ => held.push((cell(ns), count)),
             }
         }
-        let all: u64 = held.iter().map(|(_, count)| count).sum();
+        let most = held.iter().map(|(_, count)| *count).max().unwrap_or(1);
         for (bin, count) in held {
             // The root, so that one slow answer of a thousand can be seen.
-            let heat = 0.08 + 0.92 * (count as f64 / all as f64).sqrt();
+            let heat = 0.08 + 0.92 * (count as f64 / most as f64).sqrt();
             cells.push(([column.at_s - column.seconds, column.at_s], [edge(bin), edge(bin + 1)], heat));
         }
     }
