@@ -9,13 +9,14 @@ SOAK_MINUTES ?= 10
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-server
 
-.PHONY: help run build test bench lint fmt fuzz soak dist
+.PHONY: help run build test bench bench-load lint fmt fuzz soak dist
 
 help:
 	@echo 'make run     build and serve the chat of examples/chat'
 	@echo 'make test    every test but the long ones'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
+	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
 	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; testssl.sh'
 	@echo 'make dist    a static binary with its papers, in dist/out'
@@ -37,6 +38,9 @@ test:
 bench: build
 	$(CARGO) build --release --locked --example comet
 	python3 bench/run.py --write
+
+bench-load: build
+	python3 bench/run.py --only load-keepalive,load-connect,load-pipelined,load-held --servers nginx --write
 
 lint:
 	$(CARGO) fmt --all --check

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, durable, machine, plot, promises, push, report, servers, timed, tls
+from encke_bench import counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed, tls
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
@@ -89,6 +89,11 @@ PLAN: tuple[Measurement, ...] = (
       for workload in timed.TLS_WORKLOADS),
     Measurement("tls-memory", "TLS: memory of a connection, of a subscriber, and of HTTP/2", tls.memory_seconds,
                 tls.memory, (OPENSSL,), quick=False),
+    *(Measurement(kind.name, f"load generators: {kind.title}", functools.partial(load.seconds_of, kind),
+                  functools.partial(load.measure, kind), (WRK, AB, H2LOAD), quick=False)
+      for kind in load.KINDS),
+    Measurement("load-held", "load generators: memory of a connection, and how fast they open", load.held_seconds,
+                load.held, (WRK,), quick=False),
 )
 
 
@@ -176,7 +181,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
-    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md and RESULTS-tls.md")
+    parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md, "
+                             "RESULTS-tls.md and RESULTS-load.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -288,10 +294,11 @@ def _keep_samples(sections: list[Section]) -> None:
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    """Requests, channels and TLS have a page each, so that one can be measured without the others."""
+    """Requests, channels, TLS and generators have a page each, so that one can be measured without the others."""
     push = [section for section in sections if section.name.startswith("push-")]
     tls_sections = [section for section in sections if section.name in TLS]
-    requests = [section for section in sections if section not in push + tls_sections]
+    load_sections = [section for section in sections if section.name in LOAD]
+    requests = [section for section in sections if section not in push + tls_sections + load_sections]
     written = []
     if requests:
         report.write_results(BENCH / "RESULTS.md", account, requests)
@@ -304,6 +311,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if tls_sections:
         report.write_results(BENCH / "RESULTS-tls.md", account, tls_sections)
         written.append("RESULTS-tls.md")
+    if load_sections:
+        report.write_results(BENCH / "RESULTS-load.md", account, load_sections)
+        written.append("RESULTS-load.md")
     print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 

@@ -163,7 +163,11 @@ class Process:
             raise Trouble(f"{self.name} did not end within {seconds:.0f} s{self.last_words()}") from None
         if self._child.returncode != 0:
             raise Trouble(f"{self.name} ended with {self._child.returncode}{self.last_words()}")
-        return out.decode(errors="replace")
+        return (out or b"").decode(errors="replace")
+
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._child.poll() is None
 
     def only_child(self) -> int:
         """The process that this one traces."""

@@ -1,0 +1,265 @@
+"""Load generators against one server: what a request costs the generator, and what a connection that it holds.
+
+    for each round:  generators in a new random order
+        for each generator:  load nginx for a second ─► its own CPU time, by wait4(2), and the answers it counted
+
+The server is nginx with one process and `return 200`, on its own core: the figures are the generators' own.
+"""
+
+import json
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .figures import Bar, Section, judge, number, paired
+from .generators import GRACE_SECONDS, LUA, read_ab, read_h2load, read_wrk
+from .machine import Trouble
+from .report import Progress
+from .servers import HELLO, LOAD, Bench, Running, located
+
+CONNECTIONS = 64
+DEPTH = 16
+HELD = 10_000
+FEW = 16
+BASE = "wrk"
+SETUP_SECONDS = 0.2
+AB_REQUESTS_MAX = 1_000_000
+ENCKE_BACKENDS = ("epoll-edge", "uring")
+
+
+@dataclass(frozen=True, eq=False)
+class Generator:
+    """A program that makes load. Without `argv` for a kind of load it takes no part in it."""
+
+    name: str
+    read: Callable[[str], int]
+    argv: dict[str, Callable[[Bench, Running, int], list[str]]]
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name.startswith("encke")
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    title: str
+    how: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass
+class Spent:
+    """One run of a generator: CPU microseconds a request, its own code's and the kernel's."""
+
+    user_us: list[float] = field(default_factory=list)
+    total_us: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)
+
+
+USER_BAR = Bar(1.2, "user µs a request")
+
+KINDS = (
+    Kind("load-keepalive", f"kept connections, c = {CONNECTIONS}", "13 bytes, one thread",
+         (Bar(1.0, "CPU ÷ wrk", BASE), USER_BAR)),
+    Kind("load-connect", f"a new connection each, c = {CONNECTIONS}",
+         "13 bytes, one thread; wrk with Connection: close, ab with HTTP/1.0", (Bar(0.8, "CPU ÷ wrk", BASE),)),
+    Kind("load-pipelined", f"{DEPTH} pipelined, c = {CONNECTIONS}", "13 bytes, one thread",
+         (Bar(0.85, "CPU ÷ wrk", BASE),)),
+)
+
+
+def _wrk(*extra: str, script: str = "report.lua") -> Callable[[Bench, Running, int], list[str]]:
+    return lambda bench, run, seconds: [located("wrk", "wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *extra,
+                                        "-s", str(LUA / script), run.url]
+
+
+def _ab(*extra: str) -> Callable[[Bench, Running, int], list[str]]:
+    return lambda bench, run, seconds: [located("ab", "apache2-utils"), "-q", *extra, "-t", str(seconds),
+                                        "-n", str(AB_REQUESTS_MAX), "-c", str(CONNECTIONS), run.url]
+
+
+def _h2load(streams: int) -> Callable[[Bench, Running, int], list[str]]:
+    return lambda bench, run, seconds: [located("h2load", "nghttp2-client"), "--h1", "-t1", f"-c{CONNECTIONS}",
+                                        f"-m{streams}", "-D", str(seconds), run.url]
+
+
+def _encke(backend: str, *extra: str) -> Callable[[Bench, Running, int], list[str]]:
+    return lambda bench, run, seconds: [str(bench.programs.encke), "load", "--json", "--backend", backend, "-d",
+                                        f"{seconds}s", "-c", str(CONNECTIONS), *extra, run.url]
+
+
+def read_encke(text: str) -> int:
+    """Finished requests; any that failed are trouble."""
+    said = json.loads(text)["requests"]
+    if said["failed"] or said["wrong"]:
+        raise Trouble(f"encke load: {said['failed']} failed, {said['wrong']} wrong")
+    return said["finished"]
+
+
+GENERATORS = (
+    Generator(BASE, lambda text: read_wrk(text, 0).requests, {
+        "load-keepalive": _wrk(),
+        "load-connect": _wrk("-H", "Connection: close"),
+        "load-pipelined": _wrk(script="pipeline.lua"),
+    }),
+    *(Generator(f"encke {backend}", read_encke, {
+        "load-keepalive": _encke(backend),
+        "load-connect": _encke(backend, "--no-keepalive"),
+        "load-pipelined": _encke(backend, "--pipeline", str(DEPTH)),
+    }) for backend in ENCKE_BACKENDS),
+    Generator("h2load", lambda text: read_h2load(text, 0).requests, {
+        "load-keepalive": _h2load(1),
+        "load-pipelined": _h2load(DEPTH),
+    }),
+    Generator("ab", lambda text: read_ab(text, 0).requests, {
+        "load-keepalive": _ab("-k"),
+        "load-connect": _ab(),
+    }),
+)
+
+
+def seconds_of(kind: Kind, bench: Bench) -> float:
+    return len(_taking_part(kind)) * bench.rounds * (bench.seconds + SETUP_SECONDS)
+
+
+def _taking_part(kind: Kind) -> list[Generator]:
+    return [generator for generator in GENERATORS if kind.name in generator.argv]
+
+
+def measure(kind: Kind, bench: Bench, progress: Progress) -> Section:
+    section = Section(kind.name, kind.title, kind.how,
+                      ["generator", "CPU µs/request", "user", "requests/s", "÷ wrk [95 %]"])
+    spent = {generator: Spent() for generator in _taking_part(kind)}
+    failures: dict[Generator, str] = {}
+    with bench.running(_server(bench), HELLO) as run:
+        for number_of_round in range(1, bench.rounds + 1):
+            order = [generator for generator in spent if generator not in failures]
+            bench.chance.shuffle(order)
+            for generator in order:
+                progress.step(f"{kind.name}: round {number_of_round} of {bench.rounds}, {generator.name}")
+                try:
+                    _round(bench, kind, run, generator, spent[generator])
+                except (Trouble, OSError) as trouble:
+                    failures[generator] = str(trouble)
+    whole = {generator: all_spent for generator, all_spent in spent.items() if generator not in failures}
+    base = next((all_spent for generator, all_spent in whole.items() if generator.name == BASE), None)
+    for generator in spent:
+        bars = kind.bars if generator.is_ours else ()
+        if generator in failures:
+            section.failed(generator.name, failures[generator], bars)
+            section.failed_row([generator.name])
+            continue
+        one = whole[generator]
+        user = statistics.median(one.user_us)
+        ratio = paired(one.total_us, base.total_us) if base and base is not one else None
+        section.rows.append([generator.name, number(statistics.median(one.total_us)), number(user),
+                             number(statistics.median(one.rate)), str(ratio or "–")])
+        for bar in bars:
+            value = user if bar is USER_BAR else ratio
+            if value is not None:
+                section.verdicts.append(judge(kind.title, generator.name, bar, value, rounds=bench.rounds))
+    section.samples = {generator.name: vars(all_spent) for generator, all_spent in spent.items()}
+    return section
+
+
+def _server(bench: Bench):
+    servers = [server for server in bench.servers if server.name == "nginx" and server.takes_part(LOAD[0])]
+    if not servers:
+        raise Trouble("load is measured against nginx: name it by --servers")
+    return servers[0]
+
+
+def _round(bench: Bench, kind: Kind, run: Running, generator: Generator, spent: Spent) -> None:
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    argv = generator.argv[kind.name](bench, run, bench.seconds)
+    process = bench.generator(Path(argv[0]).name, argv, stdout=subprocess.PIPE)
+    text = process.output(bench.seconds + GRACE_SECONDS)
+    after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
+    requests = generator.read(text)
+    if requests == 0:
+        raise Trouble(f"{generator.name}: no answer in {took:.1f} s")
+    user = after.ru_utime - before.ru_utime
+    total = user + after.ru_stime - before.ru_stime
+    spent.user_us.append(user * 1e6 / requests)
+    spent.total_us.append(total * 1e6 / requests)
+    spent.rate.append(requests / took)
+
+
+# ---- connections that are held ----
+
+MEMORY_BAR = Bar(512, f"bytes of RSS a connection at {HELD:,}")
+OPEN_BAR = Bar(1.5, f"seconds to open {HELD:,}")
+OPEN_ROUNDS = 5
+
+
+def held_seconds(bench: Bench) -> float:
+    return 3 * 10 + len(ENCKE_BACKENDS) * OPEN_ROUNDS * 2
+
+
+def held(bench: Bench, progress: Progress) -> Section:
+    section = Section("load-held", f"{HELD:,} connections",
+                      f"(most RSS with {HELD:,} connections, all busy − with {FEW}) ÷ {HELD - FEW:,}; opening: median "
+                      f"of {OPEN_ROUNDS}, as `encke load` says", ["generator", "bytes a connection", "opened in, s"])
+    with bench.running(_server(bench), HELLO) as run:
+        for name, argv in _holders(bench, run).items():
+            progress.step(f"load-held: {name}")
+            bars = (MEMORY_BAR, OPEN_BAR) if name.startswith("encke") else ()
+            try:
+                few, many = (_peak(bench, argv(count), count) for count in (FEW, HELD))
+                each = (many[0] - few[0]) / (HELD - FEW)
+                row = [name, f"{each:,.0f}", "–"]
+                if bars:
+                    section.verdicts.append(judge(section.title, name, MEMORY_BAR, round(each)))
+                    opened = [json.loads(many[1])["connections"]["opening_ns"] / 1e9]
+                    opened += [json.loads(_peak(bench, argv(HELD), HELD)[1])["connections"]["opening_ns"] / 1e9
+                               for _ in range(OPEN_ROUNDS - 1)]
+                    row[2] = number(statistics.median(opened))
+                    section.verdicts.append(judge(section.title, name, OPEN_BAR, statistics.median(opened)))
+                section.rows.append(row)
+            except (Trouble, OSError) as trouble:
+                section.failed(name, trouble, bars)
+                section.failed_row([name])
+    return section
+
+
+def _holders(bench: Bench, run: Running) -> dict[str, Callable[[int], list[str]]]:
+    def encke(backend: str) -> Callable[[int], list[str]]:
+        return lambda count: [str(bench.programs.encke), "load", "--json", "--backend", backend, "-d", "2s",
+                              "-c", str(count), run.url]
+
+    return {
+        BASE: lambda count: [located("wrk", "wrk"), "-t1", f"-c{count}", "-d2s", run.url],
+        **{f"encke {backend}": encke(backend) for backend in ENCKE_BACKENDS},
+    }
+
+
+def _peak(bench: Bench, argv: list[str], connections: int) -> tuple[int, str]:
+    """(the most resident memory of a generator, in bytes; what it printed)."""
+    # Into a file, not a pipe: nobody reads while the memory is looked at.
+    told = bench.new_state("held") / "stdout"
+    with told.open("wb") as out:
+        process = bench.generator(Path(argv[0]).name, argv, stdout=out)
+    peak = 0
+    while process.runs():
+        peak = max(peak, _high_water(process.root_pid))
+        time.sleep(0.02)
+    process.output(GRACE_SECONDS)
+    if peak == 0:
+        raise Trouble(f"{argv[0]}: it ended before its memory could be read, with {connections:,} connections")
+    return peak, told.read_text()
+
+
+def _high_water(pid: int) -> int:
+    """VmHWM of proc_pid_status(5), in bytes; 0 if the process has ended meanwhile."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
