@@ -198,6 +198,10 @@ impl Requests {
         if user.state != State::Open || user.sending || self.stage != Stage::Running {
             return;
         }
+        if user.count == user.sent && user.count > self.plan.pipeline / 2 {
+            // Requests go in trains of half a pipeline: one by one, each answer would cost a send.
+            return;
+        }
         let mut room = u64::from(self.plan.pipeline - user.count);
         if let Some(limit) = self.plan.requests_per_connection {
             let taken = user.served + u64::from(user.count - user.sent);
