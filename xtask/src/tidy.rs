@@ -68,7 +68,11 @@ const EXCEPTIONS: &[Exception] = &[
         place: "serde",
         why: "the traits of data formats: settings, snapshots and saved runs are different data of different crates",
     },
-    Exception { rule: "dependency", place: "serde_json", why: "as serde: the schema here, snapshots there" },
+    Exception {
+        rule: "dependency",
+        place: "serde_json",
+        why: "as serde: the schema, snapshots, results of the lab",
+    },
     Exception {
         rule: "dependency",
         place: "tokio",

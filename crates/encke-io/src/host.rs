@@ -308,6 +308,27 @@ pub fn wake_on_time() {
 #[cfg(not(target_os = "linux"))]
 pub fn wake_on_time() {}
 
+/// Has this thread, and those that it starts from now on, run on the processor that it runs on at this moment, and
+/// tells which.
+///
+/// # Errors
+/// The system does not do it.
+#[cfg(target_os = "linux")]
+pub fn pin_thread_here() -> io::Result<usize> {
+    let processor = rustix::thread::sched_getcpu();
+    pin_thread(processor)?;
+    Ok(processor)
+}
+
+/// Does nothing: this system does not do it.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn pin_thread_here() -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 #[cfg(not(unix))]
 fn page_bytes() -> u64 {
     4096

@@ -65,6 +65,11 @@ impl Wheel {
         self.armed
     }
 
+    /// Memory that it holds, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Arms the timer of `index` for `deadline_ns`, in place of an earlier deadline of its.
     pub fn arm(&mut self, index: u32, deadline_ns: u64) {
         debug_assert!(index < NONE);

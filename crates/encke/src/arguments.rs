@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Sub(Subscribe),
     Load(Box<Load>),
     Token(Token),
+    Lab(Lab),
     Check(Check),
     Status(Status),
     Schema(Schema),
@@ -551,6 +552,37 @@ pub(crate) struct Token {
     /// The server's settings file [env: ENCKE_CONFIG]
     #[arg(short, long, value_name = "FILE", env = "ENCKE_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// Repeat experiments on this machine: what makes servers fast, and why.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke lab parser                         how much a switch, a goto and vectors matter
+  encke lab all --quick --report lab.html  all in three minutes, as a page with plots
+  encke lab ring --json | jq '.experiments[].claims'")]
+pub(crate) struct Lab {
+    /// parser, ring, timers, trigger, zerocopy, or all
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    pub(crate) experiments: Vec<String>,
+    /// Fewer and smaller loads
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Say first what is asked, what is done, and what to expect
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Write a page with plots; it needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Everything, as JSON
+    #[arg(long, conflicts_with_all = ["csv", "explain"])]
+    pub(crate) json: bool,
+    /// All cells, as CSV
+    #[arg(long, conflicts_with = "explain")]
+    pub(crate) csv: bool,
+    /// Decides the order of cells [default: by chance]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
 }
 
 /// Look a settings file over, without serving anything.

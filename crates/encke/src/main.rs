@@ -17,6 +17,7 @@ mod client;
 mod completions;
 mod demo;
 mod greeting;
+mod lab;
 mod load;
 mod man;
 mod notify;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Sub(subscribe) => subscribe::run(subscribe),
         Command::Load(load) => load::run(load),
         Command::Token(token) => token::run(token),
+        Command::Lab(lab) => lab::run(lab),
         Command::Check(check) => check::run(check),
         Command::Schema(schema) => schema::run(schema),
         Command::Status(status) => status::run(status),

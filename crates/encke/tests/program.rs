@@ -10,8 +10,20 @@ fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")
 }
 
-const COMMANDS: [&str; 11] =
-    ["serve", "demo", "pub", "sub", "load", "token", "check", "status", "schema", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "serve",
+    "demo",
+    "pub",
+    "sub",
+    "load",
+    "token",
+    "lab",
+    "check",
+    "status",
+    "schema",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_help_fits_one_screen_and_ends_with_three_examples() {
@@ -72,6 +84,8 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["completions", "tcsh"], "bash"),
         (&["man", "sevre"], "there are serve, demo, pub"),
         (&["check"], "which file?"),
+        (&["lab"], "<EXPERIMENT>"),
+        (&["lab", "parsr"], "there are parser, ring"),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));

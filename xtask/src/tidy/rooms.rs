@@ -17,8 +17,13 @@ struct Room {
 const ROOMS: &[Room] = &[
     Room {
         name: "encke",
-        below: &["encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
+        below: &["encke-lab", "encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
+    },
+    Room {
+        name: "encke-lab",
+        below: &["encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &["crates/encke-lab/src/specimens/"],
     },
     Room { name: "encke-load", below: &["encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
     Room {

@@ -8,7 +8,7 @@ const CLEAN: &[(&str, &str)] = &[
     ("Cargo.toml", "[workspace.package]\nversion = \"0.1.0\"\n"),
     (
         "ARCHITECTURE.md",
-        "# Architecture\n\n`encke` `encke-server` `encke-load` `encke-broker` `encke-hub` `encke-io` `encke-wire` `encke-stats`\n\n`libc`: the gaps.\n\
+        "# Architecture\n\n`encke` `encke-lab` `encke-server` `encke-load` `encke-broker` `encke-hub` `encke-io` `encke-wire` `encke-stats`\n\n`libc`: the gaps.\n\
          `Worker::turn` begins in `crates/encke-server/src/lib.rs`.\n",
     ),
     ("CHANGELOG.md", "# Changelog\n\n## [0.1.0] - Unreleased\n\n### Added\n\n- All.\n"),

@@ -23,7 +23,7 @@ use crate::http1::Refusal;
 use crate::http1::lines::{Lines, Step, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
 use crate::method::Method;
-use crate::scan::{self, FIELD_NAME, HOST_NAME, Job, Scanner, TARGET_PATH, TARGET_QUERY};
+use crate::scan::{self, FIELD_NAME, HOST_NAME, Job, Scalar, Scanner, TARGET_PATH, TARGET_QUERY};
 use crate::target;
 
 /// The head of one request: positions in the buffer that it was fed from, about 1.2 KiB, no allocation. A
@@ -143,6 +143,25 @@ impl Head {
     /// `Refused` as soon as no continuation could make the head a valid one within `limits`, or (for rules
     /// that need the whole line or head) at the end of that.
     pub fn feed(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
+        self.feed_by(buf, limits, |feed| scan::run(feed))
+    }
+
+    /// As [`Head::feed`], without the vectors that this machine may have: the slow twin, for who wants to know
+    /// what they are worth.
+    ///
+    /// # Errors
+    /// As [`Head::feed`].
+    pub fn feed_scalar(&mut self, buf: &[u8], limits: &HeadLimits) -> Progress {
+        self.feed_by(buf, limits, |feed| feed.run(Scalar))
+    }
+
+    #[inline(always)]
+    fn feed_by(
+        &mut self,
+        buf: &[u8],
+        limits: &HeadLimits,
+        run: impl FnOnce(Feed<'_>) -> Result<bool, Refusal>,
+    ) -> Progress {
         match self.phase {
             Phase::Start | Phase::Fields => {}
             Phase::Done => return Progress::Done { head_bytes: usize::from(self.at) },
@@ -150,7 +169,7 @@ impl Head {
         }
         let head_bytes_max = limits.head_bytes.min(HEAD_BYTES_MAX) as usize;
         let window = &buf[..buf.len().min(head_bytes_max)];
-        match scan::run(Feed { head: self, buf: window, limits }) {
+        match run(Feed { head: self, buf: window, limits }) {
             Ok(true) => {
                 self.phase = Phase::Done;
                 Progress::Done { head_bytes: usize::from(self.at) }
@@ -793,6 +812,7 @@ mod tests {
             }
         }
         assert_eq!(whole.feed(input, limits), progress, "the answer stays the same");
+        assert_eq!(Head::new().feed_scalar(input, limits), progress, "nor does it hang on vectors");
         (whole, progress)
     }
 

@@ -1,0 +1,26 @@
+//! The experiments, each with its rows, its loads and what it must show.
+
+use crate::experiment::Experiment;
+use crate::rounds::Pace;
+
+mod parser;
+mod requests;
+mod ring;
+mod timers;
+mod trigger;
+mod zerocopy;
+
+/// Every experiment, in the order in which `all` runs them.
+pub const NAMES: [&str; 5] = ["parser", "ring", "timers", "trigger", "zerocopy"];
+
+/// Makes an experiment ready; `None` if no experiment is called so.
+pub fn open(name: &str, pace: &Pace) -> Option<Box<dyn Experiment>> {
+    Some(match name {
+        "parser" => Box::new(parser::Parser::new(pace)),
+        "ring" => Box::new(ring::RingReads::new(pace)),
+        "timers" => Box::new(timers::Timers::new(pace)),
+        "trigger" => Box::new(trigger::Trigger::new(pace)),
+        "zerocopy" => Box::new(zerocopy::Zerocopy::new(pace)),
+        _ => return None,
+    })
+}

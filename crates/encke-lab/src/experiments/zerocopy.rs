@@ -1,0 +1,322 @@
+//! `zerocopy` (report 003): what it costs to send a file, by the way its bytes take.
+//!
+//! ```text
+//!  this thread ── a way to send ──► loopback TCP ──► receiver: a thread that throws away what comes
+//!      ▲                                                 │
+//!      └────────────── all of it has come ───────────────┘
+//! ```
+//! What counts is the CPU time of the sender. On loopback that holds the work of the network in both directions, too.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use encke_io::files::{Links, OpenFile, Patience, Root};
+use encke_io::offload::Pool;
+use encke_io::socket::Stream;
+use encke_io::{Event, Op, PollReactor, Reactor as _, Segment, Send, Source, Token};
+
+use crate::experiment::{
+    Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
+};
+use crate::results::Results;
+use crate::rounds::Pace;
+use crate::specimens::files::{self, How};
+use crate::stopwatch;
+
+/// The image of the report.
+const IMAGE_BYTES: u64 = 2_397_701;
+
+const SIZES: [(u64, &str); 7] = [
+    (1 << 10, "1 KiB"),
+    (8 << 10, "8 KiB"),
+    (64 << 10, "64 KiB"),
+    (512 << 10, "512 KiB"),
+    (IMAGE_BYTES, "2.4 MB"),
+    (32 << 20, "32 MiB"),
+    (256 << 20, "256 MiB"),
+];
+const SIZES_QUICK: [(u64, &str); 5] = [
+    (1 << 10, "1 KiB"),
+    (8 << 10, "8 KiB"),
+    (64 << 10, "64 KiB"),
+    (IMAGE_BYTES, "2.4 MB"),
+    (16 << 20, "16 MiB"),
+];
+
+/// How a row sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Path {
+    Specimen(How),
+    /// The reactor's: a head and the file, in one operation.
+    Encke,
+}
+
+const ROWS: [(Path, Way, &str); 7] = [
+    (Path::Specimen(How::ReadWrite4K), Way::Old, "read and write, 4 KiB"),
+    (Path::Specimen(How::ReadWrite64K), Way::Old, "read and write, 64 KiB"),
+    (Path::Specimen(How::MmapWrite), Way::Peer, "mmap and write"),
+    (Path::Specimen(How::Sendfile), Way::Cure, "sendfile"),
+    (Path::Specimen(How::Splice), Way::Cure, "splice"),
+    (Path::Specimen(How::Zerocopy), Way::Peer, "MSG_ZEROCOPY"),
+    (Path::Encke, Way::Encke, "Encke: head and file"),
+];
+
+/// As long as the head of an answer is.
+const HEAD: &[u8] = &[b'h'; 200];
+
+pub(super) struct Zerocopy {
+    design: Design,
+    sizes: Vec<u64>,
+    /// Made before the thread that measures is pinned: the receivers are not.
+    bench: Result<Bench, Absent>,
+}
+
+/// The file, and two connections to receivers.
+struct Bench {
+    file: File,
+    open: Arc<OpenFile>,
+    blocking: Line,
+    socket: TcpStream,
+    reactor: PollReactor,
+    token: Token,
+    evented: Line,
+    pool: Pool,
+}
+
+/// What a receiver is told and tells: how many bytes to expect, and that they have come.
+struct Line {
+    expected: Sender<u64>,
+    come: Receiver<io::Result<()>>,
+}
+
+impl Zerocopy {
+    pub(super) fn new(pace: &Pace) -> Self {
+        let sizes = loads_within(&SIZES, &SIZES_QUICK, pace);
+        let load = |bytes: f64, name: &str| Load { units: bytes / 1024.0, ..Load::amount(name, bytes) };
+        let design = Design {
+            name: "zerocopy",
+            unit: "a KiB of a file",
+            judged: Judged::Cpu,
+            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            loads: sizes.iter().map(|&(bytes, name)| load(bytes as f64, name)).collect(),
+            axis: Axis::Amounts("size of the file"),
+        };
+        let sizes: Vec<u64> = sizes.iter().map(|(bytes, _)| *bytes).collect();
+        let bench = Bench::new(sizes.iter().copied().max().unwrap_or(0))
+            .map_err(|error| Absent(format!("no file or connection to measure with: {error}")));
+        Self { design, sizes, bench }
+    }
+}
+
+impl Experiment for Zerocopy {
+    fn design(&self) -> &Design {
+        &self.design
+    }
+
+    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        let bytes = self.sizes[cell.load];
+        let bench = self.bench.as_mut().map_err(|absent| absent.clone())?;
+        bench
+            .measure(ROWS[cell.row].0, bytes, count)
+            .map_err(|error| Absent(format!("this system does not send so: {error}")))
+    }
+
+    fn claims(&self, results: &Results) -> Vec<Claim> {
+        let row = |path| ROWS.iter().position(|(known, ..)| *known == path).expect("every way has a row");
+        let image =
+            self.sizes.iter().position(|bytes| *bytes == IMAGE_BYTES).expect("the image is among the sizes");
+        let (small, middle) = (0, 2);
+        let buffered = row(Path::Specimen(How::ReadWrite64K));
+        let sendfile = row(Path::Specimen(How::Sendfile));
+        vec![
+            results.at_most(0.5, row(Path::Encke), 0, image),
+            results.at_most(0.7, row(Path::Encke), buffered, image),
+            results.at_most(0.7, sendfile, buffered, middle),
+            results.at_most(1.1, buffered, sendfile, small),
+            results.at_most(0.5, sendfile, row(Path::Specimen(How::Zerocopy)), middle),
+        ]
+    }
+}
+
+impl Bench {
+    fn new(bytes: u64) -> io::Result<Self> {
+        let scratch = Scratch::of(bytes)?;
+        let root = Root::new(&std::env::temp_dir())?;
+        let open = root
+            .open(scratch.name.as_bytes(), Links::Deny, Patience::Patient)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let file = File::open(&scratch.path)?;
+        let (socket, blocking) = receiver()?;
+        let (evented_socket, evented) = receiver()?;
+        let pool = Pool::start(1, 1)?;
+        let mut reactor =
+            PollReactor::new(pool.clone()).map_err(|error| io::Error::other(error.to_string()))?;
+        let stream = Stream::connected(OwnedFd::from(evented_socket))?;
+        let token =
+            reactor.adopt(Source::Stream(stream)).map_err(|fault| io::Error::other(fault.to_string()))?;
+        Ok(Self { file, open: Arc::new(open), blocking, socket, reactor, token, evented, pool })
+    }
+
+    /// Sends the file's first `bytes` so often; the receiver has had all of it when this returns.
+    fn measure(&mut self, path: Path, bytes: u64, count: u64) -> io::Result<Sample> {
+        let mut sent = Ok(());
+        let (line, each) = match path {
+            Path::Specimen(_) => (&self.blocking, bytes),
+            Path::Encke => (&self.evented, bytes + HEAD.len() as u64),
+        };
+        line.expect(count * each)?;
+        let sample = stopwatch::time(|| {
+            sent = (0..count).try_for_each(|_| match path {
+                Path::Specimen(how) => files::send(how, &self.socket, &self.file, bytes),
+                Path::Encke => self.send_by_reactor(bytes),
+            });
+        });
+        match (sent, path) {
+            (Ok(()), Path::Specimen(_)) => self.blocking.wait()?,
+            (Ok(()), Path::Encke) => self.evented.wait()?,
+            (Err(error), _) => {
+                // What was sent in part has no end that the receiver knows: the line is of no use any more.
+                let (socket, blocking) = receiver()?;
+                (self.socket, self.blocking) = (socket, blocking);
+                return Err(error);
+            }
+        }
+        Ok(sample)
+    }
+
+    fn send_by_reactor(&mut self, bytes: u64) -> io::Result<()> {
+        let segments = vec![
+            Segment::Bytes(HEAD.to_vec()),
+            Segment::File { file: Arc::clone(&self.open), offset: 0, len: bytes },
+        ];
+        self.reactor.submit(self.token, Op::Send(Send { segments, more: false }));
+        loop {
+            while let Some(event) = self.reactor.next() {
+                match event {
+                    Event::Sent { .. } => return Ok(()),
+                    Event::Failed { fault, .. } => return Err(io::Error::other(fault.to_string())),
+                    _ => {}
+                }
+            }
+            self.reactor.wait(None).map_err(|fault| io::Error::other(fault.to_string()))?;
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.pool.close();
+    }
+}
+
+impl Line {
+    fn expect(&self, bytes: u64) -> io::Result<()> {
+        self.expected.send(bytes).map_err(|_| io::Error::other("the receiver has ended"))
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        self.come.recv().map_err(|_| io::Error::other("the receiver has ended"))?
+    }
+}
+
+/// A connection to a receiver on a thread of its own, which ends with the connection or with the line.
+fn receiver() -> io::Result<(TcpStream, Line)> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let sender = TcpStream::connect(listener.local_addr()?)?;
+    let (end, _) = listener.accept()?;
+    sender.set_nodelay(true)?;
+    let (expected, told) = mpsc::channel::<u64>();
+    let (tell, come) = mpsc::channel();
+    thread::Builder::new().name("receiver".into()).spawn(move || {
+        for bytes in told {
+            let result = files::discard(&end, bytes);
+            let failed = result.is_err();
+            if tell.send(result).is_err() || failed {
+                break;
+            }
+        }
+    })?;
+    Ok((sender, Line { expected, come }))
+}
+
+/// A file in the folder for such things, gone when this is dropped: who has it open keeps it.
+struct Scratch {
+    path: PathBuf,
+    name: String,
+}
+
+impl Scratch {
+    fn of(bytes: u64) -> io::Result<Self> {
+        let mut suffix = [0; 8];
+        encke_io::host::random(&mut suffix)?;
+        let name = format!("encke-lab-{:016x}", u64::from_le_bytes(suffix));
+        let scratch = Self { path: std::env::temp_dir().join(&name), name };
+        let mut file = File::options().write(true).create_new(true).open(&scratch.path)?;
+        let block = vec![0x5a; 1 << 20];
+        let mut left = bytes;
+        while left > 0 {
+            let some = left.min(block.len() as u64);
+            file.write_all(&block[..some as usize])?;
+            left -= some;
+        }
+        Ok(scratch)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    /// Sends a file of known bytes each way, and compares what arrives.
+    #[test]
+    fn every_way_sends_the_file_whole() {
+        let text: Vec<u8> =
+            (0..200_003_u32).map(|number| (number.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+        let scratch = Scratch::of(0).expect("a folder for scratch files");
+        std::fs::write(&scratch.path, &text).expect("room for 200 kB");
+        let file = File::open(&scratch.path).expect("it was just written");
+        for how in ROWS.into_iter().filter_map(|(path, ..)| match path {
+            Path::Specimen(how) => Some(how),
+            Path::Encke => None,
+        }) {
+            for bytes in [1, 4_095, 4_096, 65_537, text.len()] {
+                let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+                let sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+                let (mut receiver, _) = listener.accept().expect("it has connected");
+                let received = thread::spawn(move || {
+                    let mut all = Vec::new();
+                    receiver.read_to_end(&mut all).map(|_| all)
+                });
+                let sent = files::send(how, &sender, &file, bytes as u64);
+                drop(sender);
+                let received = received.join().expect("it does not panic").expect("no fault on loopback");
+                assert!(sent.is_ok(), "{how:?}: {sent:?}");
+                assert!(received == text[..bytes], "{how:?}: {} of {bytes} bytes", received.len());
+            }
+        }
+    }
+
+    #[test]
+    fn each_cell_is_measured_and_nothing_is_left_behind() {
+        let mut zerocopy = Zerocopy::new(&Pace::quick(1));
+        for row in 0..ROWS.len() {
+            for load in 0..2 {
+                let sample = zerocopy.measure(Cell { row, load }, 2).expect("Linux has all of them");
+                assert!(sample.wall_ns > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Results as a page to hand out: one file, plots within it, light and dark, nothing fetched, no script.
+
+use std::fmt::Write as _;
+
+use crate::experiment::Axis;
+use crate::machine::Machine;
+use crate::plot;
+use crate::results::{Outcome, Results};
+use crate::rounds::Pace;
+use crate::table;
+use crate::texts::{Language, Words};
+
+/// The page. `date` is told as it is.
+pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, language: Language) -> String {
+    let words = language.words();
+    let mut page = String::new();
+    let _infallible = write!(
+        page,
+        "<!doctype html>\n<html lang=\"{}\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n<p class=\"machine\">{} · Encke {} · {} · seed {:#x}</p>\n",
+        words.tag,
+        escaped(words.title),
+        escaped(words.title),
+        escaped(words.preface),
+        escaped(date),
+        escaped(&machine.encke),
+        escaped(&machine.line()),
+        pace.seed,
+    );
+    if !machine.optimised {
+        let _infallible = writeln!(page, "<p class=\"warning\">{}</p>", escaped(words.not_optimised));
+    }
+    page += "<nav>";
+    for outcome in outcomes {
+        let name = outcome.results.design().name;
+        let _infallible = write!(page, "<a href=\"#{name}\">{name}</a> ");
+    }
+    page += "</nav>\n</header>\n<main>\n";
+    for outcome in outcomes {
+        section(&mut page, outcome, language, words);
+    }
+    page += "</main>\n</body>\n</html>\n";
+    page
+}
+
+/// One experiment.
+fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Words) {
+    let results = &outcome.results;
+    let design = results.design();
+    let Some(text) = language.text(design.name) else { return };
+    let _infallible = writeln!(
+        page,
+        "<section id=\"{name}\">\n<h2><code>{name}</code> {}</h2>",
+        escaped(text.title),
+        name = design.name
+    );
+    for (head, paragraphs) in [(words.question, text.question), (words.expectation, text.expectation)] {
+        let _infallible = writeln!(page, "<h3>{head}</h3>\n{}", told(paragraphs));
+    }
+    let _infallible = writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results)));
+    *page += &match design.axis {
+        Axis::Kinds => plot::bars(results),
+        Axis::Amounts(name) => plot::lines(results, name),
+    };
+    cells(page, results);
+    let _infallible =
+        writeln!(page, "<p class=\"reading\">{}</p>\n<ul class=\"claims\">", escaped(words.reading));
+    for (claim, said) in outcome.claims.iter().zip(text.claims) {
+        let _infallible = writeln!(
+            page,
+            "<li><b>{}</b> {}<br><small>{}</small></li>",
+            table::seen_word(claim.seen, language),
+            escaped(said),
+            escaped(&claim.figure)
+        );
+    }
+    let _infallible = writeln!(page, "</ul>\n<h3>{}</h3>\n{}</section>", words.lesson, told(text.lesson));
+}
+
+/// The table of all cells; the interval of the time is told where the mouse rests.
+fn cells(page: &mut String, results: &Results) {
+    let design = results.design();
+    *page += "<div class=\"wide\"><table>\n<tr><th></th>";
+    for load in &design.loads {
+        let _infallible = write!(page, "<th>{}</th>", escaped(&load.name));
+    }
+    *page += "</tr>\n";
+    for (index, row) in design.rows.iter().enumerate() {
+        let _infallible = write!(page, "<tr><th>{}</th>", escaped(&row.name));
+        for cell in results.cells().filter(|cell| cell.row == index) {
+            let facts = results.facts(cell).iter();
+            let mut aside: Vec<String> =
+                facts.map(|(name, fact)| format!("{name} {}", table::fact_text(fact))).collect();
+            if let Some(time) = results.judged(cell) {
+                aside.push(format!("± {:.0} %", 100.0 * time.spread()));
+            }
+            let _infallible = write!(
+                page,
+                "<td title=\"{}\">{}</td>",
+                escaped(&format!("{} {}", results.verdict(cell).text(), aside.join(", "))),
+                escaped(&table::shown(results, cell))
+            );
+        }
+        *page += "</tr>\n";
+    }
+    *page += "</table></div>\n";
+}
+
+/// Paragraphs.
+fn told(text: &str) -> String {
+    text.split("\n\n").fold(String::new(), |page, paragraph| page + "<p>" + &escaped(paragraph) + "</p>\n")
+}
+
+/// Text as it may stand in HTML, in attributes as well.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = include_str!("report.css");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rounds::{self, Stop};
+    use crate::{NAMES, open};
+
+    /// A page of every experiment that could not be run at all: the words are there, and nothing is fetched.
+    #[test]
+    fn a_page_needs_nothing_but_itself() {
+        let pace = Pace::quick(1);
+        let stop = Stop::new();
+        stop.ask();
+        let outcomes: Vec<Outcome> = NAMES
+            .iter()
+            .map(|name| {
+                let mut experiment = open(name, &pace).expect("a name of the list");
+                let results = rounds::run(&mut *experiment, &pace, &stop);
+                Outcome::new(&*experiment, results)
+            })
+            .collect();
+        let page = page(&outcomes, &Machine::look(), &pace, "2026-01-01T00:00:00Z", Language::English);
+        for name in NAMES {
+            assert!(page.contains(&format!("<section id=\"{name}\">")), "{name}");
+        }
+        for from_elsewhere in ["http:", "https:", "<script", "<link", "@import", "url("] {
+            let found = page.replace("http://www.w3.org/2000/svg", "").contains(from_elsewhere);
+            assert!(!found, "{from_elsewhere}");
+        }
+        assert_eq!(page.matches("<table>").count(), NAMES.len());
+        assert_eq!(page.matches('<').count(), page.matches('>').count(), "what is text is escaped");
+    }
+
+    #[test]
+    fn markup_in_a_name_is_text() {
+        assert_eq!(escaped("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+}

@@ -1,0 +1,224 @@
+//! What an experiment found: numbers by cell and round, and what may be said of them.
+
+use crate::experiment::{Absent, Cell, Claim, Design, Experiment, Fact, Judged, Sample, Seen};
+use crate::interval::Interval;
+
+/// The numbers of an experiment.
+#[derive(Clone, Debug)]
+pub struct Results {
+    design: Design,
+    /// A row after the other, each with all loads.
+    numbers: Vec<Numbers>,
+    took_ns: u64,
+}
+
+/// An experiment's results, with its claims held against them.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The numbers.
+    pub results: Results,
+    /// In the order of the texts.
+    pub claims: Vec<Claim>,
+}
+
+impl Outcome {
+    /// Asks the experiment what it makes of its results.
+    pub fn new(experiment: &dyn Experiment, results: Results) -> Self {
+        Self { claims: experiment.claims(&results), results }
+    }
+}
+
+/// The numbers of one cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers {
+    /// By round, in ns a unit. A round that was cut short has none for the cells behind the cut.
+    wall_ns: Vec<f64>,
+    cpu_ns: Vec<f64>,
+    facts: Vec<(&'static str, Fact)>,
+    pub(crate) absent: Option<Absent>,
+}
+
+impl Numbers {
+    /// Takes the sample of a round, which is of so many units. Rounds come in order.
+    pub(crate) fn take(&mut self, round: usize, units: f64, sample: Sample) {
+        debug_assert_eq!(round, self.wall_ns.len());
+        let each = |total: u64| total as f64 / units;
+        self.wall_ns.push(each(sample.wall_ns));
+        self.cpu_ns.push(each(sample.cpu_ns));
+        self.facts = sample.facts;
+    }
+}
+
+/// What may be said of a cell beside the first row's.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// It is the first row.
+    Baseline,
+    /// The 95 % interval of the ratio excludes 1.
+    Differs,
+    /// It does not: whatever the medians say.
+    NoDifferenceSeen,
+    /// It has facts, not times.
+    Facts,
+    /// So few rounds that there is no such interval.
+    TooFew(usize),
+    /// It was not measured: why.
+    Absent(String),
+}
+
+impl Verdict {
+    /// As tables and files have it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Baseline => "baseline".into(),
+            Self::Differs => "differs".into(),
+            Self::NoDifferenceSeen => "no difference seen".into(),
+            Self::Facts => "facts".into(),
+            Self::TooFew(rounds) => format!("no verdict: {rounds} rounds"),
+            Self::Absent(reason) => format!("absent: {reason}"),
+        }
+    }
+}
+
+impl Results {
+    pub(crate) const fn new(design: Design, numbers: Vec<Numbers>, took_ns: u64) -> Self {
+        Self { design, numbers, took_ns }
+    }
+
+    /// The plan that was followed.
+    pub const fn design(&self) -> &Design {
+        &self.design
+    }
+
+    /// How long it took, in ns.
+    pub const fn took_ns(&self) -> u64 {
+        self.took_ns
+    }
+
+    /// The most rounds that any cell has.
+    pub fn rounds(&self) -> usize {
+        self.numbers.iter().map(|numbers| numbers.wall_ns.len()).max().unwrap_or(0)
+    }
+
+    /// Every cell, a row after the other.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> + use<> {
+        let loads = self.design.loads.len();
+        (0..self.numbers.len()).map(move |place| Cell { row: place / loads, load: place % loads })
+    }
+
+    /// Wall time of a unit, in ns.
+    pub fn wall(&self, cell: Cell) -> Option<Interval> {
+        Interval::of(&self.numbers(cell).wall_ns)
+    }
+
+    /// CPU time of a unit, in ns.
+    pub fn cpu(&self, cell: Cell) -> Option<Interval> {
+        Interval::of(&self.numbers(cell).cpu_ns)
+    }
+
+    /// The time that the verdicts are about.
+    pub fn judged(&self, cell: Cell) -> Option<Interval> {
+        Interval::of(self.numbers(cell).judged(self.design.judged))
+    }
+
+    /// What else was found, by name.
+    pub fn facts(&self, cell: Cell) -> &[(&'static str, Fact)] {
+        &self.numbers(cell).facts
+    }
+
+    /// A number found, by name.
+    pub fn number(&self, cell: Cell, name: &str) -> Option<f64> {
+        self.facts(cell).iter().find_map(|(known, fact)| match fact {
+            Fact::Number(number) if *known == name => Some(*number),
+            _ => None,
+        })
+    }
+
+    /// A row's time as a share of another's, under one load: each round by itself, then the median of all.
+    pub fn ratio(&self, row: usize, other: usize, load: usize) -> Option<Interval> {
+        self.ratio_of_cells(Cell { row, load }, Cell { row: other, load })
+    }
+
+    /// A cell's time as a share of another's, each round by itself.
+    pub fn ratio_of_cells(&self, cell: Cell, other: Cell) -> Option<Interval> {
+        let judged = |cell| self.numbers(cell).judged(self.design.judged);
+        let ratios: Vec<f64> = judged(cell)
+            .iter()
+            .zip(judged(other))
+            .filter(|(_, other)| **other > 0.0)
+            .map(|(own, other)| own / other)
+            .collect();
+        Interval::of(&ratios)
+    }
+
+    /// What may be said of a cell beside the first row's.
+    pub fn verdict(&self, cell: Cell) -> Verdict {
+        let numbers = self.numbers(cell);
+        if let Some(Absent(reason)) = &numbers.absent {
+            return Verdict::Absent(reason.clone());
+        }
+        if self.design.judged == Judged::Facts {
+            return Verdict::Facts;
+        }
+        let Some(ratio) = self.ratio(cell.row, 0, cell.load) else {
+            return Verdict::TooFew(numbers.wall_ns.len());
+        };
+        match ratio {
+            _ if cell.row == 0 => Verdict::Baseline,
+            Interval { low, high, .. } if low > 1.0 || high < 1.0 => Verdict::Differs,
+            _ => Verdict::NoDifferenceSeen,
+        }
+    }
+
+    /// Claims that `row` takes at most `bound` times what `other` does, under `load`.
+    pub fn at_most(&self, bound: f64, row: usize, other: usize, load: usize) -> Claim {
+        let design = &self.design;
+        let Some(ratio) = self.ratio(row, other, load) else {
+            return Claim { seen: Seen::Unclear, figure: "not measured".into() };
+        };
+        let seen = match ratio {
+            Interval { high, .. } if high <= bound => Seen::Yes,
+            Interval { low, .. } if low > bound => Seen::No,
+            _ => Seen::Unclear,
+        };
+        let figure = format!(
+            "{} / {}, {}: {:.2} ({:.2} to {:.2})",
+            design.rows[row].name,
+            design.rows[other].name,
+            design.loads[load].name,
+            ratio.median,
+            ratio.low,
+            ratio.high,
+        );
+        Claim { seen, figure }
+    }
+
+    fn numbers(&self, cell: Cell) -> &Numbers {
+        &self.numbers[cell.row * self.design.loads.len() + cell.load]
+    }
+}
+
+impl Numbers {
+    fn judged(&self, judged: Judged) -> &[f64] {
+        match judged {
+            Judged::Cpu => &self.cpu_ns,
+            Judged::Wall => &self.wall_ns,
+            Judged::Facts => &[],
+        }
+    }
+}
+
+impl Claim {
+    /// All of them together: seen if all are, not seen if one is not.
+    pub(crate) fn all(claims: impl IntoIterator<Item = Self>) -> Self {
+        let claims: Vec<Self> = claims.into_iter().collect();
+        let seen = if claims.iter().any(|claim| claim.seen == Seen::No) {
+            Seen::No
+        } else if claims.is_empty() || claims.iter().any(|claim| claim.seen == Seen::Unclear) {
+            Seen::Unclear
+        } else {
+            Seen::Yes
+        };
+        Self { seen, figure: claims.into_iter().map(|claim| claim.figure).collect::<Vec<_>>().join("; ") }
+    }
+}

@@ -1,0 +1,261 @@
+//! How every experiment is run: rounds of all its cells, in an order that the seed decides.
+//!
+//! ```text
+//!  warm-up: each cell once, with growing counts, until it lasts a batch ──► operations a round, for each cell
+//!  round 1: C A D B    round 2: A D B C    …    until the rounds are done, the time is up, or somebody says stop
+//! ```
+//!
+//! What disturbs a machine for a while then falls on all rows alike: a ratio of two rows is made within one round,
+//! never between one minute and the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use encke_io::clock::Clock;
+use encke_io::host;
+
+use crate::experiment::{Absent, Cell, Experiment};
+use crate::interval::VALUES_MIN;
+use crate::results::{Numbers, Results};
+
+/// How long and how often.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// Fewer and smaller loads: all experiments in three minutes.
+    pub quick: bool,
+    /// Rounds that count.
+    pub rounds: usize,
+    /// How long a cell lasts in a round, at least.
+    pub batch_ns: u64,
+    /// When an experiment ends with the rounds it has.
+    pub experiment_ns: u64,
+    /// Decides the order of cells, and whatever else an experiment leaves to chance.
+    pub seed: u64,
+}
+
+impl Pace {
+    /// Everything, within 20 minutes.
+    pub const fn full(seed: u64) -> Self {
+        Self { quick: false, rounds: 25, batch_ns: 4_000_000, experiment_ns: 100_000_000_000, seed }
+    }
+
+    /// Less, within 3 minutes: ten experiments of 15 s at most, and what they begin with.
+    pub const fn quick(seed: u64) -> Self {
+        Self { quick: true, rounds: 15, batch_ns: 1_000_000, experiment_ns: 15_000_000_000, seed }
+    }
+}
+
+/// A way to end a run early, from another thread.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// One that nobody has asked for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks: the cell that is being measured is the last one.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has asked.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs an experiment on this thread, which is pinned where the system does that: a thread that moves meets cold
+/// caches. What it has when it is stopped are its results: perhaps too few to say anything.
+pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results {
+    // Unpinned, the intervals are wider, and as true.
+    let _unpinned = host::pin_thread_here();
+    let design = experiment.design().clone();
+    let cells: Vec<Cell> = (0..design.rows.len())
+        .flat_map(|row| (0..design.loads.len()).map(move |load| Cell { row, load }))
+        .collect();
+    let mut clock = Clock::new();
+    let begun_ns = clock.now().mono_ns;
+    let mut numbers: Vec<Numbers> = cells.iter().map(|_| Numbers::default()).collect();
+    let mut counts = vec![0; cells.len()];
+    for (place, &cell) in cells.iter().enumerate() {
+        if stop.asked() {
+            break;
+        }
+        match warm(experiment, cell, pace) {
+            Ok(count) => counts[place] = count,
+            Err(absent) => numbers[place].absent = Some(absent),
+        }
+    }
+    let mut random = Random::new(pace.seed);
+    let mut order: Vec<usize> = (0..cells.len()).filter(|&place| counts[place] > 0).collect();
+    for round in 0..pace.rounds {
+        let spent_ns = clock.now().mono_ns - begun_ns;
+        // A round that cannot be the last of enough is better than none: the least number is always run.
+        let late = spent_ns > pace.experiment_ns && round >= VALUES_MIN;
+        if late || stop.asked() {
+            break;
+        }
+        random.shuffle(&mut order);
+        for &place in &order {
+            if stop.asked() {
+                break;
+            }
+            match experiment.measure(cells[place], counts[place]) {
+                Ok(sample) => numbers[place].take(
+                    round,
+                    counts[place] as f64 * design.loads[cells[place].load].units,
+                    sample,
+                ),
+                Err(absent) => numbers[place].absent = Some(absent),
+            }
+        }
+    }
+    Results::new(design, numbers, clock.now().mono_ns - begun_ns)
+}
+
+/// Runs a cell with growing counts until it lasts about a batch: warm, and the count that does. Each count is tried
+/// twice and the quicker one believed: what is first touched, or driven off its processor, lasts by itself.
+fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64, Absent> {
+    let mut count: u64 = 1;
+    loop {
+        let mut wall_ns = experiment.measure(cell, count)?.wall_ns;
+        if wall_ns < LONG_NS {
+            wall_ns = wall_ns.min(experiment.measure(cell, count)?.wall_ns);
+        }
+        if wall_ns >= pace.batch_ns / 2 || count >= COUNT_MAX {
+            return Ok(count);
+        }
+        let grown = count.saturating_mul(pace.batch_ns / wall_ns.max(1));
+        count = grown.clamp(count * 2, count * GROWTH_MAX);
+    }
+}
+
+/// What lasts so long is not tried twice.
+const LONG_NS: u64 = 200_000_000;
+/// Operations of a cell in a round, at most: what is empty must end, too.
+const COUNT_MAX: u64 = 1 << 24;
+/// The first of many operations says little about the others.
+const GROWTH_MAX: u64 = 64;
+
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): repeatable, and good
+/// enough for an order.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(crate) const fn below(&mut self, bound: u64) -> u64 {
+        ((self.next() as u128 * bound as u128) >> 64) as u64
+    }
+
+    fn shuffle(&mut self, order: &mut [usize]) {
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Axis, Claim, Design, Judged, Load, Row, Sample, Way};
+    use crate::results::Verdict;
+
+    /// Three rows that take what they are told: no clock is asked.
+    struct Told {
+        design: Design,
+        asked: Vec<Cell>,
+        stop_at: Option<(usize, Stop)>,
+    }
+
+    impl Told {
+        fn new() -> Self {
+            let design = Design {
+                name: "told",
+                unit: "a question",
+                judged: Judged::Cpu,
+                rows: ["old", "half", "same", "absent"].map(|name| Row::new(Way::Old, name)).to_vec(),
+                loads: vec![Load::kind("all")],
+                axis: Axis::Kinds,
+            };
+            Self { design, asked: Vec::new(), stop_at: None }
+        }
+    }
+
+    impl Experiment for Told {
+        fn design(&self) -> &Design {
+            &self.design
+        }
+
+        fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+            self.asked.push(cell);
+            if let Some((at, stop)) = &self.stop_at
+                && self.asked.len() == *at
+            {
+                stop.ask();
+            }
+            // A disturbance for a while, which falls on all rows of a round alike.
+            let weather = 100 + (self.asked.len() as u64 / 4 % 5) * 50;
+            let share = [20, 10, 20][..].get(cell.row).ok_or_else(|| Absent("there is none".into()))?;
+            Ok(Sample {
+                wall_ns: count * weather * share,
+                cpu_ns: count * weather * share,
+                facts: Vec::new(),
+            })
+        }
+
+        fn claims(&self, _results: &Results) -> Vec<Claim> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_half_differs_and_the_same_does_not_whatever_the_weather() {
+        let results = run(&mut Told::new(), &Pace::quick(7), &Stop::new());
+        assert_eq!(results.verdict(Cell { row: 0, load: 0 }), Verdict::Baseline);
+        assert_eq!(results.verdict(Cell { row: 1, load: 0 }), Verdict::Differs);
+        assert_eq!(results.verdict(Cell { row: 3, load: 0 }), Verdict::Absent("there is none".into()));
+        let half = results.ratio(1, 0, 0).expect("both were measured");
+        assert!((half.low..=half.high).contains(&0.5) || half.median < 1.0, "{half:?}");
+    }
+
+    #[test]
+    fn the_seed_decides_the_order_and_every_round_has_every_cell() {
+        let asked = |seed| {
+            let mut told = Told::new();
+            run(&mut told, &Pace::quick(seed), &Stop::new());
+            told.asked
+        };
+        assert_eq!(asked(1), asked(1));
+        assert_ne!(asked(1), asked(2));
+        let counted = asked(3);
+        let rounds = Pace::quick(3).rounds;
+        let tail = &counted[counted.len() - 3 * rounds..];
+        for round in tail.chunks(3) {
+            let mut rows: Vec<usize> = round.iter().map(|cell| cell.row).collect();
+            rows.sort_unstable();
+            assert_eq!(rows, [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn who_is_stopped_ends_with_the_cell_at_hand() {
+        let stop = Stop::new();
+        let mut told = Told { stop_at: Some((2, stop.clone())), ..Told::new() };
+        let results = run(&mut told, &Pace::quick(1), &stop);
+        assert!(told.asked.len() < 40, "{}", told.asked.len());
+        assert!(matches!(results.verdict(Cell { row: 0, load: 0 }), Verdict::TooFew(0)));
+    }
+}

@@ -1,0 +1,202 @@
+/* Ways to send a file's bytes over a connection. The socket blocks: what is measured is the work, not the waiting. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum how { READ_WRITE_4K, READ_WRITE_64K, MMAP_WRITE, SENDFILE, SPLICE, ZEROCOPY };
+
+enum { BUFFER_BYTES = 64 * 1024 };
+
+#ifdef __linux__
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+
+/* What the kernel tells through the error queue: `struct sock_extended_err` of <linux/errqueue.h>, which not every C
+ * library brings along. */
+struct told {
+    uint32_t error;
+    uint8_t origin, type, code, pad;
+    uint32_t first, last;
+};
+
+enum { ORIGIN_ZEROCOPY = 5 };
+
+/* Sends a run of memory, whole. */
+static int send_all(int sock, const char *from, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t sent = send(sock, from, bytes, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return -1;
+        from += sent;
+        bytes -= (size_t)sent;
+    }
+    return 0;
+}
+
+static int read_write(int sock, int file, uint64_t bytes, size_t step)
+{
+    static char buffer[BUFFER_BYTES]; /* One thread at a time runs this. */
+    uint64_t at = 0;
+    while (at < bytes) {
+        size_t want = bytes - at < step ? (size_t)(bytes - at) : step;
+        ssize_t got = pread(file, buffer, want, (off_t)at);
+        if (got <= 0 || send_all(sock, buffer, (size_t)got) < 0) return -1;
+        at += (uint64_t)got;
+    }
+    return 0;
+}
+
+static int mmap_write(int sock, int file, uint64_t bytes)
+{
+    char *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (map == MAP_FAILED) return -1;
+    int result = send_all(sock, map, bytes);
+    munmap(map, bytes);
+    return result;
+}
+
+static int send_file(int sock, int file, uint64_t bytes)
+{
+    off_t at = 0;
+    while ((uint64_t)at < bytes) {
+        ssize_t sent = sendfile(sock, file, &at, bytes - (uint64_t)at);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return -1;
+    }
+    return 0;
+}
+
+/* From the file into a pipe, from the pipe into the socket: pages change hands, nothing is copied. */
+static int splice_file(int sock, int file, uint64_t bytes)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) return -1;
+    off_t at = 0;
+    int result = -1;
+    while ((uint64_t)at < bytes) {
+        ssize_t held = splice(file, &at, ends[1], NULL, bytes - (uint64_t)at, SPLICE_F_MOVE | SPLICE_F_MORE);
+        if (held <= 0) goto end;
+        while (held > 0) {
+            unsigned more = (uint64_t)at < bytes ? SPLICE_F_MORE : 0;
+            ssize_t sent = splice(ends[0], NULL, sock, NULL, (size_t)held, SPLICE_F_MOVE | more);
+            if (sent <= 0) goto end;
+            held -= sent;
+        }
+    }
+    result = 0;
+end:
+    close(ends[0]);
+    close(ends[1]);
+    return result;
+}
+
+/* Takes the kernel's word that pages are free again; waits for the first if `patient`. Yields how many sends are done. */
+static int64_t take_back(int sock, int patient)
+{
+    int64_t done = 0;
+    for (;;) {
+        char control[128];
+        struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
+        if (recvmsg(sock, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
+            if (done > 0 || !patient) return done;
+            struct pollfd wanted = {.fd = sock};
+            if (poll(&wanted, 1, 10000) <= 0) return -1;
+            continue;
+        }
+        for (struct cmsghdr *part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+            if (part->cmsg_level != SOL_IP || part->cmsg_type != IP_RECVERR) continue;
+            const struct told *told = (const void *)CMSG_DATA(part);
+            if (told->error == 0 && told->origin == ORIGIN_ZEROCOPY)
+                done += (int64_t)(uint32_t)(told->last - told->first) + 1;
+        }
+    }
+}
+
+/* MSG_ZEROCOPY (Documentation/networking/msg_zerocopy.rst): the kernel sends the pages themselves, and says when they
+ * may change. On loopback it copies all the same. */
+static int zerocopy(int sock, int file, uint64_t bytes)
+{
+    int on = 1, result = -1;
+    uint64_t at = 0;
+    int64_t open = 0;
+    if (setsockopt(sock, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on) < 0) return -1;
+    char *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (map == MAP_FAILED) return -1;
+    while (at < bytes) {
+        ssize_t sent = send(sock, map + at, bytes - at, MSG_ZEROCOPY | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno != ENOBUFS) goto end;
+        if (sent == 0 || (sent < 0 && open == 0)) goto end;
+        if (sent > 0) {
+            at += (uint64_t)sent;
+            open++;
+        }
+        int64_t done = take_back(sock, sent < 0);
+        if (done < 0) goto end;
+        open -= done;
+    }
+    while (open > 0) {
+        int64_t done = take_back(sock, 1);
+        if (done <= 0) goto end;
+        open -= done;
+    }
+    result = 0;
+end:
+    munmap(map, bytes);
+    return result;
+}
+
+/* Sends the first `bytes` of the file, which has them. 0, or -1 if the system cannot, or will not. */
+int lab_send_file(int how, int sock, int file, uint64_t bytes)
+{
+    switch ((enum how)how) {
+    case READ_WRITE_4K: return read_write(sock, file, bytes, 4096);
+    case READ_WRITE_64K: return read_write(sock, file, bytes, BUFFER_BYTES);
+    case MMAP_WRITE: return mmap_write(sock, file, bytes);
+    case SENDFILE: return send_file(sock, file, bytes);
+    case SPLICE: return splice_file(sock, file, bytes);
+    case ZEROCOPY: return zerocopy(sock, file, bytes);
+    }
+    return -1;
+}
+
+/* Receives so many bytes and throws them away: the kernel copies them nowhere (MSG_TRUNC, tcp(7)). */
+int lab_discard(int sock, uint64_t bytes)
+{
+    while (bytes > 0) {
+        size_t want = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
+        ssize_t got = recv(sock, NULL, want, MSG_TRUNC);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return -1;
+        bytes -= (uint64_t)got;
+    }
+    return 0;
+}
+
+#else
+
+int lab_send_file(int how, int sock, int file, uint64_t bytes)
+{
+    (void)how; (void)sock; (void)file; (void)bytes;
+    return -1;
+}
+
+int lab_discard(int sock, uint64_t bytes)
+{
+    (void)sock; (void)bytes;
+    return -1;
+}
+
+#endif

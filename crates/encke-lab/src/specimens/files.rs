@@ -1,0 +1,50 @@
+//! Ways to send a file (`files.c`), and a receiver that throws away what it gets.
+
+use std::fs::File;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+use std::sync::{Mutex, PoisonError};
+
+/// How a file's bytes come into the socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    ReadWrite4K = 0,
+    ReadWrite64K = 1,
+    MmapWrite = 2,
+    Sendfile = 3,
+    Splice = 4,
+    Zerocopy = 5,
+}
+
+// SAFETY: the signatures are those of files.c.
+unsafe extern "C" {
+    fn lab_send_file(how: i32, socket: i32, file: i32, bytes: u64) -> i32;
+    fn lab_discard(socket: i32, bytes: u64) -> i32;
+}
+
+/// The buffer of `files.c` is one for all.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Sends the first `bytes` of `file`, which has so many, over a stream that blocks.
+///
+/// # Errors
+/// The system cannot do it this way, or the peer has gone.
+pub(crate) fn send(how: How, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer.
+    told(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
+}
+
+/// Receives exactly so many bytes and forgets them.
+///
+/// # Errors
+/// The peer has sent fewer, or the system cannot do it.
+pub(crate) fn discard(socket: &TcpStream, bytes: u64) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as it is borrowed; no memory is written.
+    told(unsafe { lab_discard(socket.as_raw_fd(), bytes) })
+}
+
+fn told(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,31 @@
+//! Level against edge (`trigger.c`): what is reported of bytes that are read two at a time.
+
+/// How to wait, and how to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    Level = 0,
+    Edge = 1,
+    EdgeDrained = 2,
+}
+
+// SAFETY: the signature is that of trigger.c.
+unsafe extern "C" {
+    fn lab_trigger(how: i32, trace: *mut u8) -> i32;
+}
+
+/// Room for a trace: eight turns, at most four reads of two bytes and a space in all of four, and a bar each, come to
+/// 8 · 1 (`-`) + 4 · 3 + 8 bars = 28.
+const TRACE_BYTES: usize = 64;
+
+/// The turns: what was read in each, or `-` if nothing was reported. Four after `aabbcc` came, four after `dd` did.
+/// `None`: this system has no epoll.
+pub(crate) fn trace(how: How) -> Option<Vec<String>> {
+    let mut trace = [0; TRACE_BYTES];
+    // SAFETY: it writes at most TRACE_BYTES (see there), and closes what it opens.
+    let bytes = unsafe { lab_trigger(how as i32, trace.as_mut_ptr()) };
+    let text = trace.get(..usize::try_from(bytes).ok()?)?;
+    let turns = text.split(|&byte| byte == b'|').map(|turn| String::from_utf8_lossy(turn).trim().to_owned());
+    let mut turns: Vec<String> = turns.collect();
+    turns.pop();
+    Some(turns)
+}

@@ -1,0 +1,275 @@
+//! Results as text: a table for people, CSV and JSON for programs.
+
+use std::fmt::Write as _;
+
+use crate::experiment::{Axis, Fact, Judged, Seen};
+use crate::interval::Interval;
+use crate::machine::Machine;
+use crate::results::{Outcome, Results, Verdict};
+use crate::rounds::Pace;
+use crate::texts::Language;
+
+/// A table of one experiment, with what it shows.
+pub fn text(outcome: &Outcome, language: Language) -> String {
+    let words = language.words();
+    let results = &outcome.results;
+    let design = results.design();
+    let mut lines = String::new();
+    let title = language.text(design.name).map_or("", |text| text.title);
+    let _infallible = writeln!(lines, "{}: {title}\n{}\n", design.name, told_of(results));
+    let rows: Vec<Vec<String>> = std::iter::once(heads(results))
+        .chain((0..design.rows.len()).map(|row| {
+            let name = design.rows[row].name.clone();
+            let cells = results.cells().filter(move |cell| cell.row == row);
+            std::iter::once(name).chain(cells.map(|cell| shown(results, cell))).collect()
+        }))
+        .collect();
+    lines += &columns(&rows);
+    if design.judged == Judged::Facts || results.cells().any(|cell| !results.facts(cell).is_empty()) {
+        lines += &facts(results);
+    }
+    lines.push('\n');
+    let claims = language.text(design.name).map_or(&[][..], |text| text.claims);
+    for (claim, said) in outcome.claims.iter().zip(claims) {
+        let seen = seen_word(claim.seen, language);
+        let _infallible = writeln!(lines, "{seen:>8}  {said}\n          {}", claim.figure);
+    }
+    let absent = results.cells().filter_map(|cell| match results.verdict(cell) {
+        Verdict::Absent(reason) => Some((design.rows[cell.row].name.clone(), reason)),
+        _ => None,
+    });
+    let mut absent: Vec<(String, String)> = absent.collect();
+    absent.dedup();
+    for (row, reason) in absent {
+        let _infallible = writeln!(lines, "       –  {row}: {reason}");
+    }
+    let _infallible = writeln!(lines, "\n{}", words.reading);
+    lines
+}
+
+/// What the numbers are, and how many rounds they come from.
+pub(crate) fn told_of(results: &Results) -> String {
+    let design = results.design();
+    let time = match design.judged {
+        Judged::Cpu => "CPU time",
+        Judged::Wall => "Wall time",
+        Judged::Facts => return "What happens, step by step.".into(),
+    };
+    let axis = match design.axis {
+        Axis::Kinds => String::new(),
+        Axis::Amounts(name) => format!(", by {name}"),
+    };
+    let seconds = results.took_ns() as f64 / 1e9;
+    format!("{time} of {}{axis}; {} rounds in {seconds:.1} s.", design.unit, results.rounds())
+}
+
+/// The heads of the columns: the first one is that of the rows' names.
+fn heads(results: &Results) -> Vec<String> {
+    std::iter::once(String::new())
+        .chain(results.design().loads.iter().map(|load| load.name.clone()))
+        .collect()
+}
+
+/// A cell as people read it: median, ratio.
+pub(crate) fn shown(results: &Results, cell: crate::Cell) -> String {
+    match results.verdict(cell) {
+        Verdict::Absent(_) => return "–".into(),
+        Verdict::TooFew(_) => return "?".into(),
+        Verdict::Facts => {
+            let facts = results.facts(cell).iter().map(|(_, fact)| fact_text(fact)).collect::<Vec<_>>();
+            return facts.join(" ");
+        }
+        Verdict::Baseline | Verdict::Differs | Verdict::NoDifferenceSeen => {}
+    }
+    let (Some(time), Some(ratio)) = (results.judged(cell), results.ratio(cell.row, 0, cell.load)) else {
+        return "?".into();
+    };
+    let beside = match results.verdict(cell) {
+        Verdict::Baseline => String::new(),
+        Verdict::Differs => format!(" {}", times(ratio)),
+        _ => " ~".into(),
+    };
+    format!("{}{beside}", duration(time.median))
+}
+
+fn times(ratio: Interval) -> String {
+    match ratio.median {
+        small if small < 0.095 => format!("×{small:.3}"),
+        large if large >= 100.0 => format!("×{large:.0}"),
+        median => format!("×{median:.2}"),
+    }
+}
+
+/// Nanoseconds with three digits and a unit.
+pub(crate) fn duration(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    match value {
+        value if value < 10.0 => format!("{value:.2} {unit}"),
+        value if value < 100.0 => format!("{value:.1} {unit}"),
+        value => format!("{value:.0} {unit}"),
+    }
+}
+
+/// What was found beside times, a line for each cell that has some.
+fn facts(results: &Results) -> String {
+    let design = results.design();
+    if design.judged == Judged::Facts {
+        return String::new();
+    }
+    let mut lines = vec![];
+    for cell in results.cells().filter(|cell| !results.facts(*cell).is_empty()) {
+        let told = results.facts(cell).iter().map(|(name, fact)| format!("{name} {}", fact_text(fact)));
+        let told = told.collect::<Vec<_>>().join(", ");
+        lines.push(vec![design.rows[cell.row].name.clone(), design.loads[cell.load].name.clone(), told]);
+    }
+    format!("\n{}", columns(&lines))
+}
+
+pub(crate) fn fact_text(fact: &Fact) -> String {
+    match fact {
+        Fact::Number(number) if number.fract() == 0.0 || number.abs() >= 100.0 => format!("{number:.0}"),
+        Fact::Number(number) => format!("{number:.2}"),
+        Fact::Text(text) => text.clone(),
+    }
+}
+
+/// Columns as wide as their widest cell: the first is flush left, the others right.
+fn columns(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut text = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let space = " ".repeat(width(column) - cell.chars().count());
+            text += &if column == 0 { format!("{cell}{space}") } else { format!("  {space}{cell}") };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+pub(crate) const fn seen_word(seen: Seen, language: Language) -> &'static str {
+    match seen {
+        Seen::Yes => language.words().yes,
+        Seen::No => language.words().no,
+        Seen::Unclear => language.words().unclear,
+    }
+}
+
+/// All cells as CSV (RFC 4180), with a head line. Times are in ns an operation; empty: there is none.
+pub fn csv(outcomes: &[Outcome]) -> String {
+    let mut lines = String::from(
+        "experiment,row,load,amount,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,cpu_high_ns,ratio,ratio_low,\
+         ratio_high,verdict,facts\r\n",
+    );
+    for results in outcomes.iter().map(|outcome| &outcome.results) {
+        let design = results.design();
+        for cell in results.cells() {
+            let load = &design.loads[cell.load];
+            let intervals = [results.wall(cell), results.cpu(cell), results.ratio(cell.row, 0, cell.load)];
+            let facts = results.facts(cell).iter().map(|(name, fact)| format!("{name} {}", fact_text(fact)));
+            let mut fields =
+                vec![design.name.to_owned(), design.rows[cell.row].name.clone(), load.name.clone()];
+            fields.push(load.amount.to_string());
+            for interval in intervals {
+                fields.extend(match interval {
+                    Some(Interval { median, low, high }) => {
+                        [median, low, high].map(|number| number.to_string())
+                    }
+                    None => [const { String::new() }; 3],
+                });
+            }
+            fields.push(results.verdict(cell).text());
+            fields.push(facts.collect::<Vec<_>>().join("; "));
+            lines += &fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",");
+            lines += "\r\n";
+        }
+    }
+    lines
+}
+
+fn quoted(field: &str) -> String {
+    if field.contains(['"', ',', '\r', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.into()
+    }
+}
+
+/// Everything as JSON. Keys are only ever added to a schema.
+pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) -> String {
+    use serde_json::{Value, json};
+    let interval = |interval: Option<Interval>| serde_json::to_value(interval).unwrap_or(Value::Null);
+    let experiments = outcomes.iter().map(|Outcome { results, claims }| {
+        let design = results.design();
+        let said = Language::English.text(design.name).map_or(&[][..], |text| text.claims);
+        let cells = results.cells().map(|cell| {
+            let facts = results.facts(cell).iter().map(|(name, fact)| ((*name).to_owned(), json!(fact)));
+            json!({
+                "row": design.rows[cell.row].name,
+                "way": design.rows[cell.row].way,
+                "load": design.loads[cell.load].name,
+                "amount": design.loads[cell.load].amount,
+                "wall_ns": interval(results.wall(cell)),
+                "cpu_ns": interval(results.cpu(cell)),
+                "ratio": interval(results.ratio(cell.row, 0, cell.load)),
+                "verdict": results.verdict(cell).text(),
+                "facts": facts.collect::<serde_json::Map<_, _>>(),
+            })
+        });
+        let claims = claims
+            .iter()
+            .zip(said)
+            .map(|(claim, said)| json!({ "claim": said, "seen": claim.seen, "figure": claim.figure }));
+        json!({
+            "name": design.name,
+            "unit": design.unit,
+            "rounds": results.rounds(),
+            "took_ns": results.took_ns(),
+            "cells": cells.collect::<Vec<_>>(),
+            "claims": claims.collect::<Vec<_>>(),
+        })
+    });
+    let experiments: Vec<Value> = experiments.collect();
+    let all = json!({
+        "schema": 1,
+        "date": date,
+        "seed": pace.seed.to_string(),
+        "quick": pace.quick,
+        "machine": machine,
+        "experiments": experiments,
+    });
+    format!("{all:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        let told = [0.0, 1.0, 12.34, 999.4, 1_234.0, 123_456.0, 10e6, 2.5e9].map(duration);
+        assert_eq!(
+            told,
+            ["0.00 ns", "1.00 ns", "12.3 ns", "999 ns", "1.23 µs", "123 µs", "10.0 ms", "2.50 s"]
+        );
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["".to_owned(), "a".into()], vec!["µs".into(), "1.0".into()]];
+        assert_eq!(columns(&rows), "      a\nµs  1.0\n");
+    }
+
+    #[test]
+    fn a_field_with_a_comma_or_a_quote_is_quoted() {
+        assert_eq!(["a", "a,b", "a\"b"].map(quoted), ["a", "\"a,b\"", "\"a\"\"b\""]);
+    }
+}

@@ -1,0 +1,129 @@
+//! English.
+
+use super::{Text, Words};
+
+pub(super) static WORDS: Words = Words {
+    tag: "en",
+    title: "Encke's laboratory",
+    preface: "Each experiment lays an old way, a cure and Encke's way side by side, on this machine, in one run. The \
+              figures are this machine's own: their ratios and shapes carry over to another one, their size does not.",
+    reading: "A number is a median; behind it stands the ratio to the first row, made within each round. ~ means that \
+              no difference was seen: the 95 % interval of that ratio holds 1. – means that the cell could not be \
+              measured here.",
+    question: "The question",
+    expectation: "What is done, and what to expect",
+    seen: "What was seen",
+    lesson: "The lesson",
+    yes: "seen",
+    no: "not seen",
+    unclear: "unclear",
+    no_difference: "no difference seen",
+    not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
+    experiments: &[
+        Text {
+            name: "parser",
+            title: "How a request's head is read",
+            question: "A report on a small edge-triggered server found that a computed goto in place of a switch made \
+                       its parser faster, and that a ring buffer should have a size of a power of two. Which of both \
+                       matters, and how far is a parser that looks at every byte from what is possible?",
+            expectation: "One grammar, written down once, is compiled with each way to find the next state and each \
+                          way to find the next byte; nothing else differs. Beside them stand two well-known parsers, \
+                          and Encke's, which also decides what a server must know: the body's length, persistence, \
+                          the host.\n\nExpect the mask to matter and the computed goto not to: a modern processor \
+                          predicts a switch's jump well, and a table of labels is one load more for each byte. A \
+                          threaded goto jumps to a label itself, so that nothing is looked up; whether that is faster \
+                          depends on the compiler, the processor, and where the code comes to lie. Expect vectors to win by more the longer the fields are, for they look at 32 \
+                          bytes at a time.",
+            lesson: "What decides is how many steps a byte takes. A mask removes a multiplication, a shift and a \
+                     subtraction from each; vectors remove the byte.",
+            claims: &[
+                "A mask makes the byte-wise parser faster.",
+                "With the same division, a computed goto is no faster than the switch, on a browser's request.",
+                "Encke takes about half the time of the report's parser or less, from 106 bytes on.",
+                "Vectors make Encke's parser faster, on a browser's request.",
+                "Encke takes at most as long as picohttpparser on a browser's request.",
+                "Encke takes at most 1.1 times as long as picohttpparser on the two short requests.",
+            ],
+        },
+        Text {
+            name: "ring",
+            title: "What a mask buys",
+            question: "The same report made its ring 8,192 bytes long, in place of 8,124, so that a position becomes a \
+                       place by a mask and not by a division. What does that buy?",
+            expectation: "A ring is read byte by byte, with nothing else to do and within the parser: by % a constant, \
+                          by % a size that is known at run time only, by a comparison, by a mask.\n\nExpect the mask \
+                          to win, but look at the size: the compiler has made the constant's division a \
+                          multiplication long ago. A real division is what costs.",
+            lesson: "Let a ring's size be a constant power of two. If it cannot be, compare and set back: the branch \
+                     is nearly always predicted.",
+            claims: &[
+                "A mask is faster than % 8124, reading alone.",
+                "A mask is faster than % 8124, in the parser.",
+                "% a constant is faster than % a size known at run time.",
+            ],
+        },
+        Text {
+            name: "timers",
+            title: "What a deadline for every connection costs",
+            question: "The report's server keeps its deadlines in a binary heap and deletes lazily: an entry that no \
+                       longer holds stays until it comes up. What does that cost when connections live for long, and \
+                       what do other structures cost?",
+            expectation: "Each of N connections has a deadline 10 s ahead. 100,000 requests a second come from random \
+                          ones, and each postpones its connection's deadline; after 64 of them the expired ones are \
+                          asked for. Time is reckoned, not waited for.\n\nExpect the heaps and the tree to cost more \
+                          with more connections, by the logarithm and by the misses of the cache; the lazy heap to \
+                          hold several times as many entries as there are connections, for each postponed one stays \
+                          until it is the least; the wheel to cost the same always. (Encke does \
+                          still less: it postpones in the connection and leaves the wheel alone.)",
+            lesson: "A deadline that is nearly always postponed needs no order. A wheel gives up exactness, 17 ms, for \
+                     a cost that knows no N.",
+            claims: &[
+                "The wheel takes at most 0.8 of the lazy heap's time, at every N.",
+                "The wheel takes at most 0.8 of the heap's time that can delete, at every N.",
+                "The wheel takes at most 0.8 of the ordered tree's time, at every N.",
+            ],
+        },
+        Text {
+            name: "trigger",
+            title: "Level and edge",
+            question: "Level-triggered epoll reports a descriptor as long as there is something to read; \
+                       edge-triggered epoll reports it when something arrives. What does a program see that reads two \
+                       bytes at a time?",
+            expectation: "`aabbcc` arrives, the program waits and reads in four turns; then `dd` arrives, and four \
+                          turns more. A turn is what was read in it; - means that nothing was reported.\n\nExpect the \
+                          edge to be told once. Whoever then leaves bytes unread learns of them when others arrive: \
+                          the answer to `dd` is `bb`, and every answer after it is late.",
+            lesson: "With edges, read until the kernel has no more. It saves a report for each event, and it is the \
+                     one way not to serve stale bytes.",
+            claims: &[
+                "Level reports until all is read: aa, bb, cc, then dd.",
+                "Edge reports once; when dd arrives, what is read is bb.",
+                "Who drains misses nothing, and is told once.",
+            ],
+        },
+        Text {
+            name: "zerocopy",
+            title: "What it costs to send a file",
+            question: "A report ported sendfile to a system that lacked it, and its server sent a picture of 2.4 MB \
+                       twice as fast. Where does each way to send a file win?",
+            expectation: "A file that is in the kernel's cache is sent over loopback to somebody who throws it away: \
+                          read into a buffer and written, of 4 KiB and of 64 KiB; mapped and written; by sendfile; \
+                          by splice through a pipe; with MSG_ZEROCOPY; and as Encke does it, with a head of 200 bytes \
+                          before it. What counts is CPU time of the sender, by the size of the file.\n\nExpect \
+                          sendfile to win by more the larger the file is, and to lose where a file is so small that \
+                          one more system call weighs more than a copy. Expect little of MSG_ZEROCOPY: on loopback the \
+                          kernel copies all the same.",
+            lesson: "Two things cost: system calls, which weigh on small files, and copies, which weigh on large ones. A \
+                     small buffer pays for both. sendfile leaves the copy out, whoever is the application behind; on \
+                     loopback, where every page is taken into account by itself, a mapped file can be level with it. A \
+                     small file is best copied once from memory: Encke sends files below 8 KiB from its cache.",
+            claims: &[
+                "Encke needs at most half the CPU time of read and write (4 KiB) for the picture.",
+                "Encke needs at most 0.7 of the CPU time of read and write (64 KiB) for the picture.",
+                "sendfile needs at most 0.7 of the CPU time of read and write (64 KiB) for 64 KiB.",
+                "For 1 KiB, read and write is level with sendfile (at most 1.1 times its time).",
+                "sendfile needs at most half the CPU time of MSG_ZEROCOPY for 64 KiB, on loopback.",
+            ],
+        },
+    ],
+};

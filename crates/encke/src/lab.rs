@@ -1,0 +1,149 @@
+//! `encke lab`: runs experiments of the laboratory and tells what was seen.
+//!
+//! ```text
+//!  names ─► explained, if asked ─► run one after the other, each on a thread of its own ─► table │ --json │ --csv
+//!                                   │                                                       and --report FILE
+//!                                   └─ ^C: the cell at hand is the last; what there is, is told; 130.
+//!                                      A second ^C ends at once.
+//! ```
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::thread;
+
+use encke_io::clock::Clock;
+use encke_io::host::{self, Signal, Signals};
+use encke_lab::texts::Language;
+use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, open, report, rounds, table};
+
+use crate::arguments::Lab;
+use crate::{Done, Failure, INTERRUPTED, note, print};
+
+pub(crate) fn run(arguments: &Lab) -> Done {
+    let names = chosen(&arguments.experiments)?;
+    let language = Language::English;
+    if arguments.explain {
+        for text in names.iter().filter_map(|name| language.text(name)) {
+            print(&format!(
+                "{}: {}\n\n{}\n\n{}\n\n",
+                text.name, text.title, text.question, text.expectation
+            ))?;
+        }
+    }
+    let stop = stop_at_interrupt()?;
+    let seed = match arguments.seed {
+        Some(seed) => seed,
+        None => entropy().map_err(|error| Failure::CouldNotRun(format!("no random seed: {error}")))?,
+    };
+    let pace = if arguments.quick { Pace::quick(seed) } else { Pace::full(seed) };
+    let machine = Machine::look();
+    let date = encke_lab::rfc3339(Clock::new().now().unix_s());
+    let is_table = !arguments.json && !arguments.csv;
+    if is_table {
+        print(&format!("{date}, Encke {}, {}, seed {seed}\n\n", machine.encke, machine.line()))?;
+    }
+    if !machine.optimised {
+        note(language.words().not_optimised);
+    }
+    let mut outcomes = Vec::new();
+    for name in names {
+        if stop.asked() {
+            break;
+        }
+        progress(&format!("{name} …"));
+        let outcome = seen(name, &pace, &stop)?;
+        progress("");
+        if is_table {
+            print(&format!("{}\n", table::text(&outcome, language)))?;
+        }
+        outcomes.push(outcome);
+    }
+    if arguments.json {
+        print(&table::json(&outcomes, &machine, &pace, &date))?;
+    } else if arguments.csv {
+        print(&table::csv(&outcomes))?;
+    }
+    if let Some(path) = &arguments.report {
+        let page = report::page(&outcomes, &machine, &pace, &date, language);
+        std::fs::write(path, page)
+            .map_err(|error| Failure::CouldNotRun(format!("cannot write {}: {error}", path.display())))?;
+    }
+    Ok(if stop.asked() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The experiments that were named, each once, in the order of the list.
+fn chosen(named: &[String]) -> Result<Vec<&'static str>, Failure> {
+    if let Some(unknown) = named.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
+        let known = NAMES.join(", ");
+        return Err(Failure::Usage(format!(
+            "there is no experiment `{unknown}`; there are {known}, and all"
+        )));
+    }
+    let all = named.iter().any(|name| name == "all");
+    Ok(NAMES.into_iter().filter(|name| all || named.iter().any(|one| one == name)).collect())
+}
+
+/// Runs an experiment, on a thread that ends with it: what it pins, stays behind.
+fn seen(name: &'static str, pace: &Pace, stop: &Stop) -> Result<Outcome, Failure> {
+    let work = || {
+        let mut experiment = open(name, pace)?;
+        let results = rounds::run(&mut *experiment, pace, stop);
+        Some(Outcome::new(&*experiment, results))
+    };
+    let outcome = thread::scope(|scope| scope.spawn(work).join());
+    match outcome {
+        Ok(outcome) => Ok(outcome.expect("names come from the list of experiments")),
+        Err(_) => Err(Failure::CouldNotRun(format!("{name} broke off: what it said stands above"))),
+    }
+}
+
+/// Says on a terminal what is going on; an empty text takes it back.
+fn progress(text: &str) {
+    let mut terminal = io::stderr();
+    if terminal.is_terminal() {
+        let _nobody_listens = write!(terminal, "\r\x1b[K{text}");
+    }
+}
+
+/// The first ^C asks to stop, the second one ends the process. Call it before the first thread starts.
+fn stop_at_interrupt() -> Result<Stop, Failure> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    let signals = Signals::block();
+    let obeying = thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            match signals.wait() {
+                Signal::Interrupt | Signal::Terminate if asked.asked() => host::exit_now(INTERRUPTED.into()),
+                Signal::Interrupt | Signal::Terminate => asked.ask(),
+                Signal::HangUp => host::exit_now(129),
+                Signal::User1 | Signal::User2 => {}
+            }
+        }
+    });
+    match obeying {
+        Ok(_detached) => Ok(stop),
+        Err(error) => Err(Failure::CouldNotRun(format!("no thread for signals: {error}"))),
+    }
+}
+
+fn entropy() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    host::random(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_are_chosen_by_name_each_once_in_the_order_of_the_list() {
+        let chosen = |names: &[&str]| {
+            chosen(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+                .map_err(|failure| failure.to_string())
+        };
+        assert_eq!(chosen(&["ring", "parser", "ring"]), Ok(vec!["parser", "ring"]));
+        assert_eq!(chosen(&["all"]), Ok(NAMES.to_vec()));
+        assert!(chosen(&["parsr"]).is_err_and(|said| said.contains("`parsr`; there are parser, ring")));
+    }
+}

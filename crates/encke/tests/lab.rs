@@ -1,0 +1,76 @@
+//! `encke lab`: what it prints and writes, and how it ends. Which times it finds is its own affair.
+
+mod running;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Output, Stdio};
+
+use encke_io::host::{Signal, send_signal};
+use running::{Folder, encke, text};
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    let output = encke().arg("lab").args(arguments).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    output
+}
+
+#[test]
+fn the_table_says_what_was_done_and_each_claim_with_its_figure() {
+    let said = text(&run(&["trigger", "ring", "--quick", "--seed", "7"]).stdout);
+    assert!(said.contains("seed 7\n"), "{said}");
+    assert!(said.contains("ring: What a mask buys") && said.contains("trigger: Level and edge"), "{said}");
+    assert!(said.contains("aa | bb | cc | -  dd | - | - | -"), "{said}");
+    assert!(said.contains("    seen  Edge reports once; when dd arrives, what is read is bb."), "{said}");
+    assert!(said.find("ring:") < said.find("trigger:"), "in the order of the list:\n{said}");
+}
+
+#[test]
+fn what_is_explained_comes_before_what_is_seen() {
+    let said = text(&run(&["trigger", "--quick", "--explain"]).stdout);
+    let (question, seen) = (said.find("What does a program see"), said.find("    seen  "));
+    assert!(question.is_some() && question < seen, "{said}");
+}
+
+#[test]
+fn json_and_csv_have_every_cell() {
+    let output = run(&["ring", "--quick", "--json", "--seed", "7"]);
+    let all: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((&all["schema"], &all["seed"]), (&1.into(), &"7".into()));
+    let cells = all["experiments"][0]["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 8);
+    for cell in cells {
+        let [low, median, high] = ["low", "median", "high"].map(|end| cell["cpu_ns"][end].as_f64());
+        assert!(low.is_some() && low <= median && median <= high, "{cell}");
+        assert!(
+            ["baseline", "differs", "no difference seen"].map(Value::from).contains(&cell["verdict"]),
+            "{cell}"
+        );
+    }
+    let csv = text(&run(&["ring", "--quick", "--csv"]).stdout);
+    assert_eq!(csv.lines().count(), 9, "a head and eight cells:\n{csv}");
+    let columns = csv.lines().next().map(|line| line.split(',').count());
+    assert!(csv.lines().all(|line| Some(line.split(',').count()) == columns), "{csv}");
+}
+
+#[test]
+fn the_page_has_a_plot_a_table_and_the_claims() {
+    let folder = Folder::new("lab-report");
+    let file = folder.write("lab.html", "");
+    run(&["ring", "--quick", "--report", &file]);
+    let page = std::fs::read_to_string(&file).expect("it was written");
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    assert_eq!((page.matches("<svg").count(), page.matches("<table>").count()), (2, 1), "{page}");
+    assert_eq!(page.matches("<li><b>").count(), 3, "{page}");
+}
+
+#[test]
+fn interrupted_it_tells_what_it_has_and_ends_with_130() {
+    let mut child = encke().args(["lab", "all"]).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+    // The head is printed before the first experiment begins.
+    let head = lines.next().expect("a line").expect("text");
+    assert!(head.contains("seed "), "{head}");
+    send_signal(child.id(), Signal::Interrupt).expect("it lives");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+}
