@@ -78,7 +78,6 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["load", "-r", "5", "--pipeline", "2", "http://localhost/"], "no meaning with a rate"),
         (&["load", "--slo", "p99=1ms", "http://localhost/"], "p99<10ms"),
         (&["load", "http://localhost:1/", "http://localhost:2/"], "two servers"),
-        (&["load", "https://localhost/"], "https is not spoken yet"),
         (&["load", "-H", "nothing", "http://localhost/"], "'Name: value'"),
         (&["load", "-H", "Content-Length: 5", "http://localhost/"], "follows from the body"),
         (&["completions", "tcsh"], "bash"),
