@@ -48,7 +48,8 @@ impl Reader {
         Self { phase: Phase::Head, status: 0, keep_alive: true }
     }
 
-    /// Looks at what has come, up to the end of one answer to a request with `method`. `head` is room to work in.
+    /// Looks at what has come, up to the end of one answer to a request with `method`. `head` is room to work in, and
+    /// `body` gets the pieces of the body.
     ///
     /// # Errors
     /// No answer has such bytes there; nothing more can be read from the connection.
@@ -57,6 +58,7 @@ impl Reader {
         head: &mut ResponseHead,
         method: Method,
         input: &[u8],
+        mut body: impl FnMut(&[u8]),
     ) -> Result<Step, Refusal> {
         let mut step = Step { consumed: 0, body: 0, done: false };
         loop {
@@ -78,6 +80,7 @@ impl Reader {
                     // Within `rest`, so the cast holds.
                     let passed = (*left).min(rest.len() as u64) as usize;
                     *left -= passed as u64;
+                    body(&rest[..passed]);
                     step.consumed += passed;
                     step.body += passed;
                     if *left == 0 {
@@ -90,6 +93,7 @@ impl Reader {
                     let chunk = decoder.feed(rest)?;
                     step.consumed += chunk.consumed;
                     step.body += chunk.data.len();
+                    body(chunk.data);
                     if chunk.state == BodyState::Done {
                         self.phase = Phase::Head;
                         step.done = true;
@@ -102,6 +106,7 @@ impl Reader {
                 Phase::UntilClose => {
                     step.consumed = input.len();
                     step.body += rest.len();
+                    body(rest);
                     return Ok(step);
                 }
             }
@@ -155,19 +160,22 @@ const SWITCHING_PROTOCOLS: u16 = 101;
 mod tests {
     use super::*;
 
-    /// An answer: its status, the bytes of its body, whether the next may follow.
-    type Told = (u16, usize, bool);
+    /// An answer: its status, its body, whether the next may follow.
+    type Told = (u16, &'static str, bool);
+    type Read = (u16, String, bool);
 
     /// Reads answers from pieces as a connection does.
-    fn read(method: Method, pieces: &[&[u8]], end: bool) -> Result<Vec<Told>, Refusal> {
+    fn read(method: Method, pieces: &[&[u8]], end: bool) -> Result<Vec<Read>, Refusal> {
         let (mut reader, mut head) = (Reader::new(), ResponseHead::new());
-        let (mut kept, mut body, mut answers) = (Vec::new(), 0, Vec::new());
+        let (mut kept, mut body, mut answers) = (Vec::new(), String::new(), Vec::new());
         for piece in pieces {
             kept.extend_from_slice(piece);
             loop {
-                let step = reader.feed(&mut head, method, &kept)?;
+                let before = body.len();
+                let take = |piece: &[u8]| body.push_str(std::str::from_utf8(piece).expect("text"));
+                let step = reader.feed(&mut head, method, &kept, take)?;
                 kept.drain(..step.consumed);
-                body += step.body;
+                assert_eq!(step.body, body.len() - before);
                 if !step.done {
                     break;
                 }
@@ -184,7 +192,7 @@ mod tests {
     }
 
     /// Whole, byte by byte, and split at every place.
-    fn every_way(method: Method, bytes: &[u8], end: bool) -> Result<Vec<Told>, Refusal> {
+    fn every_way(method: Method, bytes: &[u8], end: bool) -> Result<Vec<Read>, Refusal> {
         let whole = read(method, &[bytes], end);
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(method, &single, end), whole, "byte by byte: {}", bytes.escape_ascii());
@@ -198,42 +206,55 @@ mod tests {
     #[test]
     fn each_kind_of_body_is_counted_to_its_end() {
         let cases: [(Method, &str, bool, &[Told]); 12] = [
-            (Method::Get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false, &[(200, 5, true)]),
-            (Method::Get, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, &[(200, 0, true)]),
+            (
+                Method::Get,
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+                false,
+                &[(200, "hello", true)],
+            ),
+            (Method::Get, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false, &[(200, "", true)]),
             (
                 Method::Get,
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n",
                 false,
-                &[(200, 5, true)],
+                &[(200, "abcde", true)],
             ),
-            (Method::Get, "HTTP/1.1 200 OK\r\n\r\nuntil the end", true, &[(200, 13, false)]),
-            (Method::Get, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", true, &[(200, 0, false)]),
-            (Method::Head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, &[(200, 0, true)]),
-            (Method::Get, "HTTP/1.1 204 No Content\r\n\r\n", false, &[(204, 0, true)]),
-            (Method::Get, "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", false, &[(304, 0, true)]),
+            (Method::Get, "HTTP/1.1 200 OK\r\n\r\nuntil the end", true, &[(200, "until the end", false)]),
+            (Method::Get, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", true, &[(200, "", false)]),
+            (Method::Head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", false, &[(200, "", true)]),
+            (Method::Get, "HTTP/1.1 204 No Content\r\n\r\n", false, &[(204, "", true)]),
+            (
+                Method::Get,
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+                false,
+                &[(304, "", true)],
+            ),
             (
                 Method::Post,
                 "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 201 Made\r\n\
                  Content-Length: 1\r\n\r\nx",
                 false,
-                &[(201, 1, true)],
+                &[(201, "x", true)],
             ),
             (
                 Method::Get,
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx",
                 false,
-                &[(200, 1, false)],
+                &[(200, "x", false)],
             ),
             (
                 Method::Get,
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nbb",
                 false,
-                &[(200, 1, true), (404, 2, true)],
+                &[(200, "a", true), (404, "bb", true)],
             ),
-            (Method::Get, "HTTP/1.1 101 Switching Protocols\r\n\r\n", false, &[(101, 0, false)]),
+            (Method::Get, "HTTP/1.1 101 Switching Protocols\r\n\r\n", false, &[(101, "", false)]),
         ];
         for (method, bytes, end, answers) in cases {
-            assert_eq!(every_way(method, bytes.as_bytes(), end).as_deref(), Ok(answers), "{bytes}");
+            let read =
+                every_way(method, bytes.as_bytes(), end).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+            let told: Vec<_> = read.iter().map(|(status, body, next)| (*status, &body[..], *next)).collect();
+            assert_eq!(told, answers, "{bytes}");
         }
     }
 

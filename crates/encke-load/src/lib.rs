@@ -16,6 +16,7 @@
 //! It has no thread but those of a run, no async runtime, and asks no clock but the reactor's.
 
 mod answer;
+mod check;
 pub mod compare;
 mod crowd;
 mod dial;
@@ -24,6 +25,7 @@ mod environment;
 pub mod estimate;
 pub mod explain;
 pub mod find;
+pub mod list;
 pub mod message;
 pub mod pace;
 pub mod plan;
@@ -45,6 +47,7 @@ pub mod url;
 pub mod verdict;
 pub mod words;
 
+pub use check::Expected;
 pub use compare::Comparison;
 pub use dial::Sources;
 pub use environment::Environment;

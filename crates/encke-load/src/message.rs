@@ -3,7 +3,7 @@
 //! ```text
 //!   method, target, fields, body ──► Message ──┬─ fixed: one block of bytes, shared by all connections
 //!                                              └─ with holes: written anew at each use
-//!   Messages and weights ──► Mix ──choose()──► the next one
+//!   Messages and weights, or an order ──► Mix ──choose()──► the next one
 //! ```
 
 use std::fmt;
@@ -23,6 +23,8 @@ pub struct Style {
     pub http10: bool,
     /// Ask the server to end the connection after its answer.
     pub closing: bool,
+    /// What looks like a hole is none.
+    pub literal: bool,
 }
 
 /// A request, ready to be sent.
@@ -84,14 +86,15 @@ impl Message {
             put(name, value)?;
         }
         match style {
-            Style { closing: true, http10: false } => put("Connection", "close")?,
-            Style { closing: false, http10: true } => put("Connection", "keep-alive")?,
+            Style { closing: true, http10: false, .. } => put("Connection", "close")?,
+            Style { closing: false, http10: true, .. } => put("Connection", "keep-alive")?,
             _ => {}
         }
+        let template = if style.literal { Template::literal } else { Template::of };
         let mut message = Self {
             method: Method::of(method.as_bytes()),
-            head: Template::of(&head),
-            body: body.map(Template::of),
+            head: template(&head),
+            body: body.map(template),
             fixed: None,
         };
         if message.head.is_fixed() && message.body.as_ref().is_none_or(Template::is_fixed) {
@@ -138,12 +141,14 @@ impl Message {
 #[derive(Clone, Debug)]
 pub struct Mix {
     messages: Vec<Message>,
-    /// The sum of the weights up to each message.
+    /// The sum of the weights up to each message; empty if they have an order.
     sums: Vec<u64>,
+    /// Which of them is sent first, second and so on, and from the first again.
+    order: Arc<[u32]>,
 }
 
-/// Most messages of a mix: their number travels with each request as 16 bits.
-pub const MESSAGES_MAX: usize = 1 << 16;
+/// Most messages of a mix: at some 200 bytes each they take 200 MB.
+pub const MESSAGES_MAX: usize = 1 << 20;
 
 impl Mix {
     /// Messages and their weights, none of which is 0. `None` if there is no message or there are more than
@@ -158,12 +163,23 @@ impl Mix {
             sum
         });
         let sums = sums.collect();
-        Some(Self { messages: messages.into_iter().map(|(message, _)| message).collect(), sums })
+        let messages = messages.into_iter().map(|(message, _)| message).collect();
+        Some(Self { messages, sums, order: Arc::default() })
+    }
+
+    /// Messages in an order: the place of each in `messages`. `None` if there is nothing to be sent, there are more than
+    /// [`MESSAGES_MAX`], or one in the order is not there.
+    pub fn in_order(messages: Vec<Message>, order: Vec<u32>) -> Option<Self> {
+        let there = order.iter().all(|place| (*place as usize) < messages.len());
+        if order.is_empty() || messages.len() > MESSAGES_MAX || !there {
+            return None;
+        }
+        Some(Self { messages, sums: Vec::new(), order: order.into() })
     }
 
     /// The message of a number that [`Mix::choose`] gave.
-    pub(crate) fn message(&self, number: u16) -> &Message {
-        &self.messages[usize::from(number)]
+    pub(crate) fn message(&self, number: u32) -> &Message {
+        &self.messages[number as usize]
     }
 
     /// The only message, if it is always the same.
@@ -174,15 +190,18 @@ impl Mix {
         }
     }
 
-    /// The number of the message that is sent next.
-    pub(crate) fn choose(&self, random: &mut Random) -> u16 {
+    /// The number of the message that is sent in a place from 0, if there is an order, or of any.
+    pub(crate) fn choose(&self, place: u64, random: &mut Random) -> u32 {
+        if let Some(place) = place.checked_rem(self.order.len() as u64) {
+            return self.order[place as usize];
+        }
         let [.., total] = self.sums[..] else { return 0 };
         if self.sums.len() == 1 {
             return 0;
         }
         let at = random.below(total);
         // Fewer than MESSAGES_MAX, so the cast holds.
-        self.sums.partition_point(|sum| *sum <= at) as u16
+        self.sums.partition_point(|sum| *sum <= at) as u32
     }
 }
 
@@ -237,7 +256,7 @@ mod tests {
     fn the_style_decides_version_and_connection() {
         let told = |http10, closing| {
             let fields = [("Host", "x"), ("User-Agent", "y")];
-            written(&message(Style { http10, closing }, &fields, None).expect("a request"), 0)
+            written(&message(Style { http10, closing, literal: false }, &fields, None).expect("a request"), 0)
         };
         assert_eq!(
             told(false, true),
@@ -281,11 +300,29 @@ mod tests {
         let mix = Mix::new(vec![(one.clone(), 3), (one.clone(), 1), (one, 6)]).expect("three messages");
         let mut random = Random::new(9, 0);
         let mut counts = [0i32; 3];
-        (0..10_000).for_each(|_| counts[usize::from(mix.choose(&mut random))] += 1);
+        (0..10_000).for_each(|_| counts[mix.choose(0, &mut random) as usize] += 1);
         for (count, expected) in counts.into_iter().zip([3_000, 1_000, 6_000]) {
             assert!((count - expected).abs() < 200, "{counts:?}");
         }
         assert!(mix.single().is_none());
         assert!(Mix::new(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn messages_with_an_order_come_in_it_and_from_its_beginning_again() {
+        let one = message(Style::default(), &[], None).expect("a request");
+        let mix = Mix::in_order(vec![one.clone(), one.clone()], vec![1, 0, 0]).expect("an order");
+        let mut random = Random::new(9, 0);
+        let told: Vec<u32> = (0..7).map(|place| mix.choose(place, &mut random)).collect();
+        assert_eq!(told, [1, 0, 0, 1, 0, 0, 1]);
+        assert!(Mix::in_order(vec![one.clone()], vec![1]).is_none());
+        assert!(Mix::in_order(vec![one], Vec::new()).is_none());
+    }
+
+    #[test]
+    fn what_is_literal_has_no_holes() {
+        let style = Style { literal: true, ..Style::default() };
+        let message = Message::new("GET", "h", "/{seq}", &[], None, style).expect("a request");
+        assert!(message.fixed().is_some() && written(&message, 7).starts_with("GET /{seq} "));
     }
 }

@@ -62,6 +62,20 @@ impl Rate {
         (per_second > 0.0 && per_second <= RATE_MAX).then(|| Self { legs: vec![leg] })
     }
 
+    /// So many in each second, as a log has them. `None` if there are none in any, or more than a rate can have.
+    pub fn of_seconds(counts: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut legs: Vec<Leg> = Vec::new();
+        for count in counts {
+            let rate = count as f64;
+            match legs.last_mut() {
+                Some(leg) if leg.to == rate => leg.seconds += 1.0,
+                _ => legs.push(Leg { seconds: 1.0, from: rate, to: rate }),
+            }
+        }
+        let within = legs.iter().all(|leg| leg.to <= RATE_MAX);
+        (within && legs.iter().any(|leg| leg.to > 0.0)).then_some(Self { legs })
+    }
+
     /// How long it lasts, if it ends by itself.
     pub fn duration(&self) -> Option<Duration> {
         let seconds: f64 = self.legs.iter().map(|leg| leg.seconds).sum();
@@ -184,6 +198,11 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.legs[..] {
             [leg] if leg.seconds.is_infinite() => write!(f, "{}/s", words::rate(leg.from)),
+            legs if legs.len() > LEGS_TOLD => {
+                let seconds: f64 = legs.iter().map(|leg| leg.seconds).sum();
+                let due: f64 = legs.iter().map(|leg| leg.arrivals(leg.seconds)).sum();
+                write!(f, "{} requests within {seconds} s, as they came", words::count(due as u64))
+            }
             legs => {
                 for (place, leg) in legs.iter().enumerate() {
                     let comma = if place > 0 { ", " } else { "" };
@@ -198,6 +217,9 @@ impl fmt::Display for Rate {
         }
     }
 }
+
+/// Legs that are told one by one.
+const LEGS_TOLD: usize = 8;
 
 /// `500`, `1.5k`, `2M`, with or without `/s` behind it elsewhere.
 fn per_second(text: &str) -> Option<f64> {
@@ -283,6 +305,19 @@ mod tests {
         // Of independent intervals a share of 1/e is longer than the mean.
         let long = moments.windows(2).filter(|pair| pair[1] - pair[0] > 100_000).count();
         assert!((long as f64 / moments.len() as f64 - 0.368).abs() < 0.01, "{long}");
+    }
+
+    #[test]
+    fn a_log_is_due_as_it_came_second_by_second() {
+        let rate = Rate::of_seconds([2, 0, 0, 4, 4]).expect("a rate");
+        assert_eq!(rate.duration(), Some(Duration::from_secs(5)));
+        assert_eq!(rate.due_within(Duration::from_secs(60)), 10.0);
+        let mut schedule = Schedule::new(&rate, Arrivals::Even, 0, 1, 1);
+        let ms: Vec<u64> = std::iter::from_fn(|| schedule.next_ns()).map(|ns| ns / 1_000_000).collect();
+        assert_eq!(ms, [0, 500, 3_000, 3_250, 3_500, 3_750, 4_000, 4_250, 4_500, 4_750]);
+        assert!(Rate::of_seconds([0, 0]).is_none() && Rate::of_seconds([]).is_none());
+        let long = Rate::of_seconds((1..=20).map(|count| count % 3)).expect("a rate");
+        assert_eq!(long.to_string(), "21 requests within 20 s, as they came");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use encke_io::Backend;
 use encke_io::socket::Address;
 
+use crate::check::Expected;
 use crate::message::Mix;
 use crate::pace::Pace;
 use crate::tls::Sessions;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub drain: Duration,
     /// Statuses that are no wrong answer.
     pub expected: Vec<RangeInclusive<u16>>,
+    /// What every body must be, else its answer is wrong.
+    pub body: Option<Expected>,
     /// How events are waited for.
     pub backend: Backend,
     /// Where chance begins: the same seed repeats the same choices and arrivals.
@@ -94,6 +97,7 @@ impl Plan {
             timeout: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             expected: vec![100..=399],
+            body: None,
             backend: Backend::EpollEdge,
             seed: 1,
         }

@@ -27,7 +27,9 @@ use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
 use encke_wire::http1::ResponseHead;
 
 use crate::answer::Reader;
+use crate::check::Comparison;
 use crate::crowd::{Crowd, Moment, Outbox};
+use crate::message::Mix;
 use crate::pace::Pace;
 use crate::plan::{Plan, Share};
 use crate::random::Random;
@@ -44,6 +46,8 @@ pub(crate) struct Requests {
     users: Vec<User>,
     /// With TLS each user's session; else empty.
     sessions: Vec<Option<Box<dyn Session>>>,
+    /// Where bodies must be the expected one, what each user's is so far; else empty.
+    comparisons: Vec<Comparison>,
     /// The user of each of the reactor's tokens, by its index.
     owners: Vec<u32>,
     /// `plan.pipeline` for each user.
@@ -138,7 +142,7 @@ enum State {
 struct Flight {
     intended_ns: u64,
     begun_ns: u64,
-    message: u16,
+    message: u32,
     warm: bool,
 }
 
@@ -160,6 +164,7 @@ impl Requests {
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
             load: Load::new(&plan, share),
             sessions: if plan.tls.is_some() { (0..count).map(|_| None).collect() } else { Vec::new() },
+            comparisons: vec![Comparison::default(); if plan.body.is_some() { count } else { 0 }],
             plan,
             share,
             tally,
@@ -242,7 +247,7 @@ impl Requests {
     fn depart(&mut self, index: u32, ticket: Ticket, at: Moment) {
         let Ticket { intended_ns, warm } = ticket;
         let user = &mut self.users[index as usize];
-        let message = self.plan.mix.choose(&mut self.load.random);
+        let message = self.load.choose(&self.plan.mix);
         let place = ring(self.plan.pipeline, user.first, user.count);
         let rested = std::mem::take(&mut user.rested);
         user.count += 1;
@@ -402,7 +407,13 @@ impl Requests {
                 self.tally.first_byte.record(at.woken_ns.saturating_sub(flight.begun_ns));
             }
             let method = self.plan.mix.message(flight.message).method();
-            let step = match user.reader.feed(&mut self.head, method, rest) {
+            let mut checked = self.plan.body.as_ref().zip(self.comparisons.get_mut(index as usize));
+            let body = |piece: &[u8]| {
+                if let Some((expected, compared)) = &mut checked {
+                    compared.take(expected, piece);
+                }
+            };
+            let step = match user.reader.feed(&mut self.head, method, rest, body) {
                 Ok(step) => step,
                 Err(refusal) => {
                     self.broken(index, Phase::Body, &Cause::Malformed(refusal), rest, at, out);
@@ -438,6 +449,7 @@ impl Requests {
         let user = &mut self.users[index as usize];
         user.answering = false;
         let status = user.reader.status();
+        let same = self.is_same(index);
         self.times.ended_ns = at.now_ns;
         if flight.warm {
             self.tally.warm_up.increment();
@@ -447,6 +459,9 @@ impl Requests {
         self.tally.statuses[usize::from(status / 100)].increment();
         if !self.plan.expected.iter().any(|expected| expected.contains(&status)) {
             self.tally.wrong.increment();
+        } else if !same {
+            self.tally.wrong.increment();
+            self.tally.differing.increment();
         }
         // Under io_uring an answer may come within the turn of its request.
         let whole_ns = at.woken_ns.max(flight.begun_ns);
@@ -454,6 +469,12 @@ impl Requests {
         if matches!(self.plan.pace, Pace::Open(..)) {
             self.tally.response.record(whole_ns.saturating_sub(flight.intended_ns));
         }
+    }
+
+    /// Whether the body that has just ended is the expected one, or any is.
+    fn is_same(&mut self, index: u32) -> bool {
+        let checked = self.plan.body.as_ref().zip(self.comparisons.get_mut(index as usize));
+        checked.is_none_or(|(expected, compared)| compared.end(expected))
     }
 
     /// Takes the oldest flight out of the ring.
@@ -550,6 +571,9 @@ impl Requests {
         let user = &mut self.users[index as usize];
         if matches!(user.state, State::Dialing | State::Shaking) {
             self.dialing -= 1;
+        }
+        if let Some(compared) = self.comparisons.get_mut(index as usize) {
+            *compared = Comparison::default();
         }
         let session = self.sessions.get_mut(index as usize).and_then(Option::take);
         if let Some(mut session) = session.filter(|session| !session.is_ended() && !user.sending) {
@@ -843,8 +867,11 @@ struct Load {
     spare: Vec<Vec<Segment>>,
     buffers: Vec<Vec<u8>>,
     random: Random,
-    /// The number of the next request written by `{seq}`, and the distance to the one after it.
+    /// The number of the next request written by `{seq}`, and the place of the next one in the mix, if that has an
+    /// order.
     sequence: u64,
+    place: u64,
+    /// From either to the one after it: others have those between.
     stride: u64,
 }
 
@@ -864,12 +891,20 @@ impl Load {
             buffers: Vec::new(),
             random: Random::new(plan.seed, share.number as u64),
             sequence: share.number as u64 + 1,
+            place: share.number as u64,
             stride: share.threads as u64,
         }
     }
 
+    /// Which message the next request is.
+    fn choose(&mut self, mix: &Mix) -> u32 {
+        let place = self.place;
+        self.place += self.stride;
+        mix.choose(place, &mut self.random)
+    }
+
     /// The bytes of the next `count` requests, which are these messages.
-    fn segments(&mut self, plan: &Plan, count: u16, mut messages: impl Iterator<Item = u16>) -> Vec<Segment> {
+    fn segments(&mut self, plan: &Plan, count: u16, mut messages: impl Iterator<Item = u32>) -> Vec<Segment> {
         let mut segments = self.spare.pop().unwrap_or_default();
         if let Some((train, bytes)) = &self.train {
             // The end of a train is a shorter one.

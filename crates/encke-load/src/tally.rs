@@ -1,7 +1,7 @@
 //! What is counted: every request in exactly one place, and how long things took.
 //!
 //! ```text
-//!   begun ──┬─► finished   a whole answer came (`wrong` among them: its status was not expected)
+//!   begun ──┬─► finished   a whole answer came (`wrong` among them: status or body was not expected)
 //!           ├─► failed     it ended without one: by phase and cause, with a sample
 //!           ├─► aborted    it was under way when the run ended
 //!           └─► warm_up    it began before counting did, however it ended
@@ -25,8 +25,10 @@ pub struct Tally {
     pub begun: Counter,
     /// Requests whose answer came whole.
     pub finished: Counter,
-    /// Those of them whose status was not among those expected.
+    /// Those of them whose status was not among those expected, or whose body was another.
     pub wrong: Counter,
+    /// Those of these whose status was expected, and the body was another.
+    pub differing: Counter,
     /// Requests that ended without a whole answer.
     pub failed: Counter,
     /// Requests that were under way when the run ended.
@@ -81,6 +83,7 @@ pub struct Totals {
     pub begun: u64,
     pub finished: u64,
     pub wrong: u64,
+    pub differing: u64,
     pub failed: u64,
     pub aborted: u64,
     pub warm_up: u64,
@@ -111,6 +114,7 @@ impl Totals {
                 // What a request ends as is read before its beginning, so that no sum is ever above `begun`.
                 (&mut totals.finished, &tally.finished),
                 (&mut totals.wrong, &tally.wrong),
+                (&mut totals.differing, &tally.differing),
                 (&mut totals.failed, &tally.failed),
                 (&mut totals.aborted, &tally.aborted),
                 (&mut totals.warm_up, &tally.warm_up),

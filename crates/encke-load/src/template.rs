@@ -53,6 +53,11 @@ impl Template {
         Self(pieces)
     }
 
+    /// One without holes, whatever stands in it.
+    pub(crate) fn literal(text: &[u8]) -> Self {
+        Self(vec![Piece::Text(text.to_vec())])
+    }
+
     /// Whether it is the same at each use.
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))

@@ -222,6 +222,49 @@ fn a_fixed_number_of_requests_agrees_with_the_server_for_every_kind_of_answer() 
 }
 
 #[test]
+fn an_answer_with_another_body_is_wrong_however_it_ends() {
+    // Of "abcdefg", as sha256sum(1) tells it.
+    let digest = "sha256:7d1a54127b222502f5b79b5fb0803061152a44f92b37e23c6527baf665d4da9a";
+    for (expected, method, path, wrong) in [
+        ("abcdefg", "GET", "/", 0),
+        ("abcdefg", "GET", "/chunked", 0),
+        ("abcdefg", "GET", "/until-close", 0),
+        (digest, "GET", "/", 0),
+        (digest, "GET", "/chunked", 0),
+        (digest, "GET", "/until-close", 0),
+        ("abcdefh", "GET", "/", 200),
+        ("abcdef", "GET", "/chunked", 200),
+        ("abcdefgh", "GET", "/until-close", 200),
+        (digest, "GET", "/empty", 200),
+        ("", "GET", "/empty", 0),
+        ("", "HEAD", "/", 0),
+    ] {
+        for pipeline in [1, 8] {
+            if pipeline > 1 && path == "/until-close" {
+                continue;
+            }
+            let server = Server::start(Manners::default());
+            let plan = Plan {
+                stop: Stop::Count(200),
+                connections: 3,
+                pipeline,
+                body: Some(expected.parse().expect("an expectation")),
+                ..plan(&server, method, path, Style::default())
+            };
+            let totals = run(plan).totals;
+            let case = format!("{expected}: {method} {path}, pipeline {pipeline}");
+            assert_eq!((totals.finished, totals.wrong, totals.differing), (200, wrong, wrong), "{case}");
+        }
+    }
+    // A status that is not expected is wrong by itself, whatever comes with it.
+    let server = Server::start(Manners::default());
+    let body = Some("another".parse().expect("an expectation"));
+    let totals =
+        run(Plan { stop: Stop::Count(20), body, ..plan(&server, "GET", "/gone", Style::default()) }).totals;
+    assert_eq!((totals.wrong, totals.differing), (20, 0));
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_their_order_and_counted_once() {
     for backend in backends() {
         let server = Server::start(Manners::default());

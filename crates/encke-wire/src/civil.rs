@@ -56,6 +56,40 @@ impl Civil {
         text
     }
 
+    /// The moment that the combined log format has: `21/Nov/2026:21:26:03 +0100`, in seconds after 1970 began. `None` if it
+    /// is no such text, or earlier.
+    #[must_use]
+    pub fn seconds_of_combined(text: &[u8]) -> Option<u64> {
+        let text: &[u8; COMBINED_BYTES] = text.try_into().ok()?;
+        let marks = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
+        if !marks.iter().all(|(at, mark)| text[*at] == *mark) {
+            return None;
+        }
+        let number = |digits: &[u8]| {
+            digits
+                .iter()
+                .try_fold(0, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0')))
+        };
+        let month = 1 + MONTHS.iter().position(|name| name[..] == text[3..6])? as i64;
+        let (day, year) = (number(&text[..2])?, number(&text[7..11])?);
+        let (hour, minute, second) = (number(&text[12..14])?, number(&text[15..17])?, number(&text[18..20])?);
+        if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+            return None;
+        }
+        let offset = 60 * (60 * number(&text[22..24])? + number(&text[24..])?);
+        let offset = match text[21] {
+            b'+' => offset,
+            b'-' => -offset,
+            _ => return None,
+        };
+        // The way back of `of`: days from 0000-03-01 (Hinnant, days_from_civil).
+        let (year, month_from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let days =
+            365 * year + year / 4 - year / 100 + year / 400 + (153 * month_from_march + 2) / 5 + day - 1;
+        let seconds = (days - 719_468) * 86_400 + 3_600 * hour + 60 * minute + second - offset;
+        u64::try_from(seconds).ok()
+    }
+
     /// As RFC 3339 has it, without fraction and `Z`.
     #[must_use]
     pub fn rfc3339(self) -> [u8; RFC3339_BYTES] {
@@ -96,6 +130,29 @@ mod tests {
         assert_eq!(&Civil::of(0).rfc3339(), b"1970-01-01T00:00:00");
         assert_eq!(&Civil::of(951_782_400).rfc3339(), b"2000-02-29T00:00:00");
         assert_eq!(&Civil::of(u64::MAX).rfc3339(), b"9999-12-31T23:59:59");
+    }
+
+    #[test]
+    fn the_date_of_a_log_is_read_as_it_was_written() {
+        for unix_s in (0..253_370_764_799).step_by(86_399 * 31) {
+            assert_eq!(Civil::seconds_of_combined(&Civil::of(unix_s).combined()), Some(unix_s));
+        }
+        let of = |text: &str| Civil::seconds_of_combined(text.as_bytes());
+        assert_eq!(of("21/Nov/2026:22:26:03 +0100"), Some(1_795_296_363));
+        assert_eq!(of("21/Nov/2026:18:56:03 -0230"), Some(1_795_296_363));
+        for text in [
+            "",
+            "21/Nov/2026:21:26:03",
+            "21/Nov/2026:21:26:03 +00000",
+            "21/Xov/2026:21:26:03 +0000",
+            "00/Nov/2026:21:26:03 +0000",
+            "21/Nov/2026:24:26:03 +0000",
+            "21/Nov/2026:21:26:03 *0000",
+            "21/Nov/2026:21:26:0x +0000",
+            "21/Nov/1969:21:26:03 +0000",
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
     }
 
     /// `Sun, 06 Nov 1994 08:49:37 GMT` comes from another implementation.

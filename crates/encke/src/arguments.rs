@@ -338,6 +338,18 @@ pub(crate) struct Traffic {
     /// Statuses that are no wrong answer: 200, 2xx, 200-399 [default: 100-399]
     #[arg(long, value_name = "STATUSES", hide_short_help = true, value_parser = load::statuses)]
     pub(crate) expect_status: Option<load::Statuses>,
+    /// What every body must be: a text, @FILE or sha256:DIGITS; another one is a wrong answer
+    #[arg(long, value_name = "TEXT", hide_short_help = true, allow_hyphen_values = true)]
+    pub(crate) expect_body: Option<String>,
+    /// Requests from a file, one a line: [WEIGHT@][METHOD ]URL or path; the URL names the server
+    #[arg(long = "urls", value_name = "FILE", hide_short_help = true, conflicts_with = "from_log")]
+    pub(crate) list: Option<PathBuf>,
+    /// The GETs and HEADs of an access log, in their order; the URL names the server
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) from_log: Option<PathBuf>,
+    /// With --from-log: at the times at which they came
+    #[arg(long, hide_short_help = true, requires = "from_log", conflicts_with = "rate")]
+    pub(crate) replay: bool,
     /// With a rate: how requests are spread over time [default: even]
     #[arg(
         long,

@@ -18,6 +18,7 @@ mod secure;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +29,14 @@ use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
 use encke_io::socket::{self, Address};
 use encke_load::find::Search;
+use encke_load::list::{self, Log, Place};
+use encke_load::message::MESSAGES_MAX;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::series::Stretch;
 use encke_load::tls::Sessions;
 use encke_load::{
-    Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
+    Expected, Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
 };
 use encke_server::settings::{OrAuto, Period};
 
@@ -81,7 +84,8 @@ pub(crate) fn run(arguments: &Load) -> Done {
     if let Some(slo) = &arguments.find_max {
         return find_max(&plan, slo, arguments, &interrupts);
     }
-    if arguments.requests.is_none() && arguments.duration.is_none() && duration_of_rate(&plan).is_none() {
+    let said = counted.or(timed).or_else(|| duration_of_rate(&plan)).is_some();
+    if !said && arguments.traffic.from_log.is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
     let report = measure(plan, &arguments.urls, arguments.json, &interrupts)?;
@@ -274,15 +278,8 @@ impl std::str::FromStr for Weighted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let weighted = text.split_once('@').and_then(|(digits, url)| {
-            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-            plain.then(|| digits.parse::<u32>().ok()).flatten().map(|weight| (weight, url))
-        });
-        match weighted {
-            Some((0, _)) => Err(format!("`{text}`: a weight is 1 or more")),
-            Some((weight, url)) => Ok(Self { weight, url: url.parse()? }),
-            None => Ok(Self { weight: 1, url: text.parse()? }),
-        }
+        let (weight, url) = list::weight(text)?;
+        Ok(Self { weight, url: url.parse()? })
     }
 }
 
@@ -338,7 +335,8 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     }
     let limit = traffic.per_conn.map(|limit| u64::from(limit.get()));
     let requests_per_connection = if traffic.no_keepalive { Some(1) } else { limit };
-    let pace = match &traffic.rate {
+    let errand = Errand::of(urls, traffic)?;
+    let pace = match errand.rate.as_ref().or(traffic.rate.as_ref()) {
         None => Pace::Closed,
         Some(rate) => Pace::Open(rate.clone(), traffic.arrivals.into()),
     };
@@ -353,10 +351,9 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
             Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    let mix = mix(urls, traffic)?;
     let base = match &traffic.unix {
-        Some(path) => Plan::new(Address::Unix(path.clone()), mix),
-        None => Plan::new(server(&first.url)?, mix),
+        Some(path) => Plan::new(Address::Unix(path.clone()), errand.mix),
+        None => Plan::new(server(&first.url)?, errand.mix),
     };
     let sources = sources(&base.server, &traffic.source)?;
     let mut plan = Plan {
@@ -368,12 +365,14 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         drain: traffic.timeout.duration(),
         sources,
         tls: tls(&first.url, traffic)?,
+        body: traffic.expect_body.as_deref().map(expected_body).transpose()?,
         pace,
         backend,
         seed: traffic.seed,
         ..base
     };
-    plan.stop = stop.or_else(|| duration_of_rate(&plan)).unwrap_or(plan.stop);
+    let once = errand.count.map(Stop::Count);
+    plan.stop = stop.or_else(|| duration_of_rate(&plan)).or(once).unwrap_or(plan.stop);
     if let Some(Statuses(expected)) = &traffic.expect_status {
         plan.expected = expected.clone();
     }
@@ -422,22 +421,121 @@ fn duration_of_rate(plan: &Plan) -> Option<Stop> {
     }
 }
 
-fn mix(urls: &[Weighted], traffic: &Traffic) -> Result<Mix, Failure> {
-    let body = traffic.body.as_deref().map(body).transpose()?;
-    let method = traffic.method.as_deref().unwrap_or(if body.is_some() { "POST" } else { "GET" });
-    let fields = traffic.header.iter().map(|field| match field.split_once(':') {
-        Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
-        None => Err(Failure::Usage(format!("`{field}` is no field; expected 'Name: value'"))),
-    });
-    let fields: Vec<_> = fields.collect::<Result<_, _>>()?;
-    let style = Style { http10: traffic.http10, closing: traffic.no_keepalive };
-    let messages = urls.iter().map(|Weighted { weight, url }| {
-        Message::new(method, &url.authority(), url.target(), &fields, body.as_deref(), style)
-            .map(|message| (message, *weight))
-            .map_err(|error| Failure::Usage(error.to_string()))
-    });
-    let messages = messages.collect::<Result<Vec<_>, _>>()?;
-    Mix::new(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))
+/// What is sent, from where it is listed.
+struct Errand {
+    mix: Mix,
+    /// A log's requests, if they are what is sent: so many, and how they came.
+    count: Option<u64>,
+    rate: Option<Rate>,
+}
+
+impl Errand {
+    fn of(urls: &[Weighted], traffic: &Traffic) -> Result<Self, Failure> {
+        let letter = Letter::of(traffic)?;
+        let [Weighted { url: server, .. }, ..] = urls else { return Err(Failure::Usage("where to?".into())) };
+        let listed = traffic.list.as_ref().or(traffic.from_log.as_ref());
+        if let Some(file) = listed.filter(|_| urls.len() > 1) {
+            let text = format!("{} has the requests; name one URL, that of the server", file.display());
+            return Err(Failure::Usage(text));
+        }
+        if let Some(path) = &traffic.list {
+            let mix = letter.listed(server, path)?;
+            return Ok(Self { mix, count: None, rate: None });
+        }
+        if let Some(path) = &traffic.from_log {
+            return letter.logged(server, path, traffic.replay);
+        }
+        let messages = urls.iter().map(|Weighted { weight, url }| {
+            letter.to(None, url, url.target(), false).map(|message| (message, *weight))
+        });
+        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(Failure::Usage)?;
+        let mix = Mix::new(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))?;
+        Ok(Self { mix, count: None, rate: None })
+    }
+}
+
+/// What all requests of a run have in common.
+struct Letter<'a> {
+    method: Option<&'a str>,
+    fields: Vec<(String, String)>,
+    body: Option<Vec<u8>>,
+    style: Style,
+}
+
+impl<'a> Letter<'a> {
+    fn of(traffic: &'a Traffic) -> Result<Self, Failure> {
+        let body = traffic.body.as_deref().map(body).transpose()?;
+        let fields = traffic.header.iter().map(|field| match field.split_once(':') {
+            Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
+            None => Err(Failure::Usage(format!("`{field}` is no field; expected 'Name: value'"))),
+        });
+        let fields = fields.collect::<Result<_, _>>()?;
+        let style = Style { http10: traffic.http10, closing: traffic.no_keepalive, literal: false };
+        Ok(Self { method: traffic.method.as_deref(), fields, body, style })
+    }
+
+    /// The request for a target of a server. GET and HEAD that are listed as such have no body.
+    fn to(&self, method: Option<&str>, server: &Url, target: &str, literal: bool) -> Result<Message, String> {
+        let body = self.body.as_deref().filter(|_| !matches!(method, Some("GET" | "HEAD")));
+        let usual = if body.is_some() { "POST" } else { "GET" };
+        let method = method.or(self.method).unwrap_or(usual);
+        let style = Style { literal, ..self.style };
+        Message::new(method, &server.authority(), target, &self.fields, body, style)
+            .map_err(|error| error.to_string())
+    }
+
+    /// The requests of a file of URLs.
+    fn listed(&self, server: &Url, path: &Path) -> Result<Mix, Failure> {
+        let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
+        let lines = list::lines(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
+        let messages = lines.iter().map(|line| {
+            let method = line.method.as_deref();
+            let message = match &line.place {
+                Place::Target(target) => self.to(method, server, target, false)?,
+                Place::Url(url) if !url.same_server(server) => {
+                    return Err(format!("{url} is not of {server}; a run has one server"));
+                }
+                Place::Url(url) => self.to(method, url, url.target(), false)?,
+            };
+            Ok((message, line.weight))
+        });
+        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+        Mix::new(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
+    }
+
+    /// The requests of an access log.
+    fn logged(&self, server: &Url, path: &Path, replay: bool) -> Result<Errand, Failure> {
+        let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
+        let log = Log::read(&text_of(path)?).map_err(wrong)?;
+        if log.left_out > 0 {
+            let left_out = words::plural(log.left_out, "line");
+            note(&format!("{}: {left_out} left out, of which no GET or HEAD can be made", path.display()));
+        }
+        let messages =
+            log.requests.iter().map(|(method, target)| self.to(Some(method), server, target, true));
+        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+        let count = Some(log.order.len() as u64);
+        let rate = Rate::of_seconds(log.seconds).filter(|_| replay);
+        let mix = Mix::in_order(messages, log.order)
+            .ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} different requests")))?;
+        Ok(Errand { mix, count, rate })
+    }
+}
+
+/// A file of text.
+fn text_of(path: &Path) -> Result<String, Failure> {
+    let bytes =
+        std::fs::read(path).map_err(|error| Failure::CouldNotRun(format!("{}: {error}", path.display())))?;
+    // Logs have whatever clients have sent.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What `--expect-body` says: the text itself, `@FILE`, or a digest.
+fn expected_body(text: &str) -> Result<Expected, Failure> {
+    match text.strip_prefix('@') {
+        Some(_) => Ok(Expected::Text(body(text)?)),
+        None => text.parse().map_err(Failure::Usage),
+    }
 }
 
 /// What `--body` says: the text itself, `@FILE`, or `-` for the standard input.

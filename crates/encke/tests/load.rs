@@ -125,6 +125,66 @@ fn who_is_not_believed_is_asked_nothing() {
 }
 
 #[test]
+fn requests_come_from_a_file_by_weights_or_from_a_log_in_order() {
+    let (folder, server) = server("load-listed");
+    for name in ["a", "b", "c"] {
+        folder.write(&format!("public/{name}"), name);
+    }
+    let url = format!("http://{}/", server.site);
+    let json = |flags: &[&str]| -> serde_json::Value {
+        let output = load(&[flags, &["--json", &url]].concat());
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)))
+    };
+    let urls = folder.write("urls", &format!("# three\n/a\n8@HEAD /b\n{url}none\n"));
+    let listed = json(&["-n", "1000", "-c", "4", "--urls", &urls]);
+    assert_eq!(listed["requests"]["finished"], 1_000);
+    let [found, gone] = ["2xx", "4xx"].map(|class| listed["statuses"][class].as_u64().expect("a count"));
+    assert!((50..200).contains(&gone) && found + gone == 1_000, "{found} found, {gone} not");
+
+    // Seven requests within three seconds; the last line has none.
+    let line = |second, request: &str| {
+        format!("::1 - - [21/Nov/2026:21:26:0{second} +0000] \"{request} HTTP/1.1\" 200 1 \"-\" \"x\"\n")
+    };
+    let recorded = [(3, "GET /a"), (3, "GET /b"), (3, "HEAD /c"), (5, "GET /c"), (5, "GET /{seq}")];
+    let mut log: String = recorded.iter().map(|(second, request)| line(*second, request)).collect();
+    log.push_str(&line(5, "POST /a"));
+    let file = folder.write("old.log", &log);
+    assert_eq!(json(&["-c", "1", "--from-log", &file])["requests"]["finished"], 5);
+    let replayed = json(&["--replay", "--from-log", &file]);
+    assert_eq!((&replayed["requests"]["begun"], &replayed["requests"]["unsent"]), (&5.into(), &0.into()));
+    assert!(replayed["elapsed_ns"].as_u64().expect("a time") >= 2_400_000_000, "{}", replayed["elapsed_ns"]);
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let served = folder.read("access.log");
+    let served: Vec<&str> = served.lines().collect();
+    assert_eq!(served.len(), 1_010);
+    for times in served[1_000..].chunks(5) {
+        let asked: Vec<_> = times.iter().map(|line| line.split('"').nth(1).expect("a request")).collect();
+        let expected: Vec<_> = recorded.iter().map(|(_, request)| format!("{request} HTTP/1.1")).collect();
+        assert_eq!(asked, expected);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_list_is_told_with_its_line() {
+    let folder = Folder::new("load-unlisted");
+    let urls = folder.write("urls", "/a\nnowhere\n");
+    let other = folder.write("other", "http://elsewhere:1/\n");
+    let log = folder.write("log", "nothing\n");
+    for (flags, said) in [
+        (["--urls", &urls], "line 2: `nowhere` is no URL"),
+        (["--urls", &other], "a run has one server"),
+        (["--from-log", &log], "no GET or HEAD"),
+        (["--expect-body", "sha256:1"], "64 hexadecimal digits"),
+    ] {
+        let output = load(&[&flags[..], &["http://127.0.0.1:1/"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn the_summary_says_what_was_done_and_what_came_of_it() {
     let (_folder, server) = server("load-summary");
     let url = format!("http://{}/gone", server.site);

@@ -226,7 +226,7 @@ impl Publishers {
         let mut used = 0;
         while used < kept.len() {
             let one = &mut self.publishers[usize::from(index)];
-            let step = match one.reader.feed(&mut self.head, Method::Post, &kept[used..]) {
+            let step = match one.reader.feed(&mut self.head, Method::Post, &kept[used..], |_| {}) {
                 Ok(step) => step,
                 Err(refusal) => return self.lose(index, Cause::Malformed(refusal), at, out),
             };

@@ -79,6 +79,7 @@ impl Saved {
             (&mut mine.begun, theirs.begun),
             (&mut mine.finished, theirs.finished),
             (&mut mine.wrong, theirs.wrong),
+            (&mut mine.differing, theirs.differing),
             (&mut mine.failed, theirs.failed),
             (&mut mine.aborted, theirs.aborted),
             (&mut mine.warm_up, theirs.warm_up),

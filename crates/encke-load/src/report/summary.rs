@@ -33,7 +33,12 @@ impl Saved {
         writeln!(out, "requests     {finished} finished in {seconds}: {rate} a second")?;
         let mut others = vec![
             format!("{} failed", words::count(requests.failed)),
-            format!("{} wrong", words::count(requests.wrong)),
+            match requests.differing {
+                0 => format!("{} wrong", words::count(requests.wrong)),
+                differing => {
+                    format!("{} wrong ({} by body)", words::count(requests.wrong), words::count(differing))
+                }
+            },
         ];
         for (number, what) in [
             (requests.aborted, "without an answer at the end"),

@@ -1,0 +1,275 @@
+//! Requests that are listed somewhere: in a file of URLs, or in a server's access log.
+//!
+//! ```text
+//!   3@/page                       Line: weight, method, target     come by their weights
+//!   POST http://h/form
+//!
+//!   … [21/Nov/2026:21:26:03 +0000] "GET /page HTTP/1.1" 200 …      Log: targets in their order,
+//!                                                                  and how many came in each second
+//! ```
+//! It reads texts, not files, and makes no requests of them.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use encke_wire::civil::Civil;
+use encke_wire::field;
+
+use crate::url::Url;
+
+/// A line of a file of URLs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// How often it comes among the others.
+    pub weight: u32,
+    /// The method, if the line names one.
+    pub method: Option<String>,
+    /// What is asked for.
+    pub place: Place,
+}
+
+/// What a line asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A path, and a query, of the server that is asked anyway.
+    Target(String),
+    /// A whole URL.
+    Url(Url),
+}
+
+/// Why a file of URLs cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The requests of an access log that can be sent again.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Log {
+    /// Each request once: method and target.
+    pub requests: Vec<(String, String)>,
+    /// Their places in `requests`, in the order of their times.
+    pub order: Vec<u32>,
+    /// How many came in each second, from the first to the last.
+    pub seconds: Vec<u64>,
+    /// Lines that are left out, since no request stands there, or one with a body.
+    pub left_out: u64,
+}
+
+/// Between the first and the last second of a log: what is longer is no log of one day, and was probably sorted wrongly.
+const SECONDS_MAX: u64 = 400 * 86_400;
+
+/// Reads a file of URLs: a request a line, `[WEIGHT@][METHOD ]URL`; empty lines and those that begin with `#` are passed
+/// over.
+///
+/// # Errors
+/// The first line that is none, or that there is no line at all.
+pub fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
+    let mut found = Vec::new();
+    for (number, text) in text.lines().enumerate() {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        found.push(line(text).map_err(|reason| Wrong { line: number + 1, reason })?);
+    }
+    if found.is_empty() {
+        return Err(Wrong { line: 1, reason: "there is no URL in it".into() });
+    }
+    Ok(found)
+}
+
+fn line(text: &str) -> Result<Line, String> {
+    let (weight, rest) = weight(text)?;
+    let (method, place) = match rest.split_once(char::is_whitespace) {
+        None => (None, rest),
+        Some((method, _)) if !field::is_token(method.as_bytes()) => {
+            return Err(format!("`{method}` is no method; expected [WEIGHT@][METHOD ]URL"));
+        }
+        Some((method, place)) => (Some(method.to_owned()), place.trim_start()),
+    };
+    let place = if place.starts_with('/') {
+        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        if !place.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("`{place}` is no path"));
+        }
+        Place::Target(place.to_owned())
+    } else {
+        Place::Url(place.parse()?)
+    };
+    Ok(Line { weight, method, place })
+}
+
+/// Takes `WEIGHT@` off the front of something; without it the weight is 1.
+///
+/// # Errors
+/// The weight is 0.
+pub fn weight(text: &str) -> Result<(u32, &str), String> {
+    let weighted = text.split_once('@').and_then(|(digits, rest)| {
+        let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| digits.parse::<u32>().ok()).flatten().map(|weight| (weight, rest))
+    });
+    match weighted {
+        Some((0, _)) => Err(format!("`{text}`: a weight is 1 or more")),
+        Some((weight, rest)) => Ok((weight, rest)),
+        None => Ok((1, text)),
+    }
+}
+
+impl Log {
+    /// Reads an access log in the common format (`%h %l %u %t "%r" …`), or one that goes on as the combined one does.
+    ///
+    /// # Errors
+    /// There is no request in it that could be sent again, or it spans more than 400 days.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let mut log = Self::default();
+        let mut places: HashMap<(&str, &str), u32> = HashMap::new();
+        let mut moments = Vec::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let Some((second, method, target)) = entry(line) else {
+                log.left_out += 1;
+                continue;
+            };
+            let place = *places.entry((method, target)).or_insert_with(|| {
+                log.requests.push((method.to_owned(), target.to_owned()));
+                // A log of four billion different requests does not fit into memory.
+                (log.requests.len() - 1) as u32
+            });
+            moments.push((second, place));
+        }
+        // A line is written when its request has ended: those that began in one second may be mixed with later ones.
+        moments.sort_by_key(|(second, _)| *second);
+        let (Some((first, _)), Some((last, _))) = (moments.first(), moments.last()) else {
+            return Err(format!(
+                "there is no GET or HEAD in its {} lines that could be sent again",
+                log.left_out
+            ));
+        };
+        let span = last - first;
+        if span > SECONDS_MAX {
+            return Err(format!("it goes over {} days; 400 are the most", span / 86_400));
+        }
+        log.seconds = vec![0; span as usize + 1];
+        for (second, place) in &moments {
+            log.seconds[(second - first) as usize] += 1;
+            log.order.push(*place);
+        }
+        Ok(log)
+    }
+}
+
+/// When, with which method and for what a line of a log asks; `None` if it cannot be sent again.
+fn entry(line: &str) -> Option<(u64, &str, &str)> {
+    let (_, dated) = line.split_once('[')?;
+    let (date, behind) = dated.split_once(']')?;
+    let (_, quoted) = behind.split_once('"')?;
+    let (request, _) = quoted.split_once('"')?;
+    let mut words = request.split(' ');
+    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+    // A log has no bodies, and writes what is no plain text with a backslash.
+    let plain =
+        target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let whole = version.starts_with("HTTP/") && words.next().is_none();
+    if !matches!(method, "GET" | "HEAD") || !plain || !whole {
+        return None;
+    }
+    Some((Civil::seconds_of_combined(date.as_bytes())?, method, target))
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_a_weight_and_a_method_if_it_says_so() {
+        let text = "# of the shop\n\n/a?b={seq}\n3@/b\nHEAD /c\n  2@POST  http://h:81/d \nhttp://h/@x\n";
+        let told: Vec<String> = lines(text)
+            .expect("lines")
+            .iter()
+            .map(|line| {
+                let place = match &line.place {
+                    Place::Target(target) => target.clone(),
+                    Place::Url(url) => url.to_string(),
+                };
+                format!("{} {} {place}", line.weight, line.method.as_deref().unwrap_or("-"))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            ["1 - /a?b={seq}", "3 - /b", "1 HEAD /c", "2 POST http://h:81/d", "1 - http://h/@x"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_line_is_told_with_its_number() {
+        for (text, number, said) in [
+            ("", 1, "no URL in it"),
+            ("# nothing\n\n", 1, "no URL in it"),
+            ("/a\n\nnowhere\n", 3, "is no URL"),
+            ("/a\n0@/b\n", 2, "1 or more"),
+            ("G(T /a\n", 1, "is no method"),
+            ("GET /a b\n", 1, "is no path"),
+            ("/ä\n", 1, "is no path"),
+        ] {
+            let wrong = lines(text).expect_err(text);
+            assert!(wrong.line == number && wrong.reason.contains(said), "{text:?}: {wrong}");
+        }
+    }
+
+    const LOG: &str = r#"127.0.0.1 - - [21/Nov/2026:21:26:05 +0000] "GET /b HTTP/1.1" 200 5
+127.0.0.1 - ann [21/Nov/2026:22:26:03 +0100] "GET /a?x={seq} HTTP/1.1" 200 5 "-" "curl/8 [x] \"y\""
+127.0.0.1 - - [21/Nov/2026:21:26:03 +0000] "HEAD /a HTTP/1.0" 404 0
+::1 - - [21/Nov/2026:21:26:05 +0000] "GET /b HTTP/2.0" 200 5
+127.0.0.1 - - [21/Nov/2026:21:26:05 +0000] "POST /form HTTP/1.1" 201 0
+127.0.0.1 - - [21/Nov/2026:21:26:05 +0000] "\x16\x03\x01" 400 0
+127.0.0.1 - - [21/Nov/2026:21:26:05 +0000] "GET /\x22 HTTP/1.1" 400 0
+127.0.0.1 - - [21/Nov/2026:21:26:05 +0000] "GET http://other/ HTTP/1.1" 400 0
+127.0.0.1 - - [yesterday] "GET /b HTTP/1.1" 200 5
+no line of a log
+"#;
+
+    #[test]
+    fn a_log_is_its_requests_in_the_order_of_their_times() {
+        let log = Log::read(LOG).expect("a log");
+        let requests: Vec<_> =
+            log.requests.iter().map(|(method, target)| format!("{method} {target}")).collect();
+        assert_eq!(requests, ["GET /b", "GET /a?x={seq}", "HEAD /a"]);
+        assert_eq!((log.order, log.seconds, log.left_out), (vec![1, 2, 0, 0], vec![2, 0, 2], 6));
+    }
+
+    #[test]
+    fn a_log_without_requests_is_told_as_that() {
+        for (text, said) in [
+            ("", "no GET or HEAD in its 0 lines"),
+            ("x\ny\n", "no GET or HEAD in its 2 lines"),
+            (
+                "- - - [21/Nov/2024:21:26:05 +0000] \"GET / HTTP/1.1\" 200 0\n\
+                 - - - [21/Nov/2026:21:26:05 +0000] \"GET / HTTP/1.1\" 200 0\n",
+                "730 days",
+            ),
+        ] {
+            let error = Log::read(text).expect_err(text);
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_line_cut_anywhere_does_no_harm() {
+        for at in 0..LOG.len() {
+            if let Ok(log) = Log::read(&LOG[..at]) {
+                assert_eq!(log.order.len() as u64, log.seconds.iter().sum::<u64>());
+            }
+        }
+    }
+}
