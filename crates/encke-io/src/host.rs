@@ -63,8 +63,11 @@ pub struct ThreadTimes {
 
 /// Those of this thread, where the system tells.
 pub fn thread_times() -> Option<ThreadTimes> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    times(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+fn times(schedstat: &str) -> Option<ThreadTimes> {
+    let mut numbers = schedstat.split_ascii_whitespace().map(str::parse);
     Some(ThreadTimes { run_ns: numbers.next()?.ok()?, wait_ns: numbers.next()?.ok()? })
 }
 
@@ -89,6 +92,75 @@ pub fn process_use(pid: u32) -> Option<ProcessUse> {
         run_ns += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
     }
     Some(ProcessUse { resident_bytes: pages * page_bytes(), run_ns })
+}
+
+/// What a process and its children have had of this machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessUsage {
+    /// CPU time, user and system, in ns, as exact as the system counts (10 ms); of threads that have ended, too.
+    pub cpu_ns: u64,
+    /// Resident memory in bytes; what several processes share is counted for each.
+    pub resident_bytes: u64,
+    /// Each thread's.
+    pub threads: Vec<ThreadUsage>,
+}
+
+/// What a thread has had of the processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadUsage {
+    /// Its number (gettid(2)).
+    pub number: u32,
+    /// Time on a processor, ns.
+    pub run_ns: u64,
+    /// Time in which it could have run, but others did, ns.
+    pub wait_ns: u64,
+}
+
+/// Processes that are looked at, of those that a process has started: a server with more has other troubles.
+const PROCESSES_MAX: usize = 1_024;
+
+/// What a process and those it has started have used so far (/proc/PID/stat, statm and task/TID/schedstat); `None` if there
+/// is no such process, or the system does not tell.
+pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
+    let mut usage = ProcessUsage::default();
+    let (mut processes, mut at) = (vec![pid], 0);
+    while let Some(pid) = processes.get(at).copied() {
+        // A child may be gone by now; the one that was asked for must be there.
+        match add_process(pid, &mut usage, &mut processes) {
+            None if at == 0 => return None,
+            _ => at += 1,
+        }
+    }
+    Some(usage)
+}
+
+/// Adds one process, and names its children.
+fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> Option<()> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    usage.cpu_ns += cpu_ticks(&read("stat")?)? * (1_000_000_000 / ticks_per_second());
+    let pages: u64 = read("statm")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    usage.resident_bytes += pages * page_bytes();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let Some(number) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A thread may have ended since.
+        if let Some(times) = read(&format!("task/{number}/schedstat")).as_deref().and_then(times) {
+            let ThreadTimes { run_ns, wait_ns } = times;
+            usage.threads.push(ThreadUsage { number, run_ns, wait_ns });
+        }
+        let children = read(&format!("task/{number}/children")).unwrap_or_default();
+        let room = PROCESSES_MAX.saturating_sub(processes.len());
+        processes
+            .extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()).take(room));
+    }
+    Some(())
+}
+
+/// User and system time of a line of /proc/PID/stat (proc_pid_stat(5), fields 14 and 15); its second field is a name in
+/// parentheses, with whatever in it.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
 }
 
 /// What the system counts of TCP, for all programs in this network namespace together (/proc/net/netstat and snmp).
@@ -132,6 +204,11 @@ mod unix {
 
     pub(super) fn page_bytes() -> u64 {
         rustix::param::page_size() as u64
+    }
+
+    /// Of the times in /proc/PID/stat (sysconf(3), _SC_CLK_TCK).
+    pub(super) fn ticks_per_second() -> u64 {
+        rustix::param::clock_ticks_per_second().max(1)
     }
 
     /// Raises the soft limit of open descriptors to the hard one; returns what holds then.
@@ -333,8 +410,12 @@ pub fn pin_thread_here() -> io::Result<usize> {
 fn page_bytes() -> u64 {
     4096
 }
+#[cfg(not(unix))]
+fn ticks_per_second() -> u64 {
+    100
+}
 #[cfg(unix)]
-use unix::page_bytes;
+use unix::{page_bytes, ticks_per_second};
 
 /// Raises the limit of open descriptors; this system has none that is worth raising.
 #[cfg(not(unix))]
@@ -365,6 +446,30 @@ mod tests {
         assert_eq!(named(table, "IpExt:", "A"), Some(9));
         assert_eq!(named(table, "IpExt:", "B"), None);
         assert_eq!(named("TcpExt: A\n", "TcpExt:", "A"), None);
+    }
+
+    #[test]
+    fn a_process_may_have_any_name() {
+        let stat = "7 (a) R (b) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 99 8192 1";
+        assert_eq!(cpu_ticks(stat), Some(300));
+        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn children_are_looked_at_with_their_parent() {
+        let own = process_usage(std::process::id()).expect("this process runs");
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let both = process_usage(std::process::id()).expect("this process runs");
+        let there = both.threads.iter().any(|thread| thread.number == child.id());
+        drop(child.stdin.take());
+        child.wait().expect("it ends with its input");
+        assert!(there && !own.threads.iter().any(|thread| thread.number == child.id()), "{both:?}");
+        assert_eq!(process_usage(u32::MAX), None);
     }
 
     #[cfg(target_os = "linux")]

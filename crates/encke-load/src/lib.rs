@@ -45,6 +45,7 @@ mod tickets;
 pub mod tls;
 pub mod url;
 pub mod verdict;
+pub mod watch;
 pub mod words;
 
 pub use check::Expected;

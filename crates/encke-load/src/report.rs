@@ -157,6 +157,7 @@ pub(crate) mod tests {
             elapsed: Duration::from_secs(10),
             threads: vec![ThreadShare { busy: 0.25, waiting: 0.0, run_ns: 2_500_000_000 }],
             tcp: None,
+            server: None,
         };
         let urls = vec!["http://h/".to_owned()];
         Report::new(plan, urls, "encke load http://h/".into(), outcome, Series::default())

@@ -19,6 +19,7 @@ use crate::requests::{Requests, Times};
 use crate::tally::{Errors, Tally, Totals};
 pub use crate::threads::Halt;
 use crate::threads::{Script, Threads};
+use crate::watch::Watched;
 
 /// Threads at work on a plan.
 pub struct Run {
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub threads: Vec<ThreadShare>,
     /// What TCP on this machine counted meanwhile, other programs included.
     pub tcp: Option<TcpCounters>,
+    /// What the server used, if somebody watched it.
+    pub server: Option<Watched>,
 }
 
 /// A thread's share of the processors.
@@ -123,6 +126,7 @@ impl Run {
             elapsed: Duration::from_nanos(ended.saturating_sub(counted.min(ended))),
             threads: whole.shares,
             tcp: whole.tcp,
+            server: None,
         })
     }
 }

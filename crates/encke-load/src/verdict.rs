@@ -8,8 +8,10 @@
 //!   under half a second ────────────────────────► TooShort
 //!   open loop: requests waited for connections ► Behind         the server, or too few connections
 //!   open loop: requests were late all the same ► Generator, Starved
-//!   else ───────────────────────────────────────► Server        closed loop: or the number of connections
-//!                                                  Kept         open loop
+//!   open loop, else ────────────────────────────► Kept
+//!   others had the watched server's processor ──► ServerStarved
+//!   neither it nor this side was busy ──────────► Connections   more of them may do more
+//!   closed loop, else ──────────────────────────► Server        or, if nobody watched it, the connections
 //! ```
 
 use std::fmt::Write as _;
@@ -19,6 +21,7 @@ use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
 use crate::run::Outcome;
 use crate::tally::Cause;
+use crate::watch::Watched;
 use crate::words;
 
 /// What a run says about the server.
@@ -35,8 +38,12 @@ pub struct Verdict {
 /// Who was the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Closed loop: the server, or the number of connections.
+    /// Closed loop: the server, or, where it was not watched, the number of connections.
     Server,
+    /// Closed loop: the number of connections, since neither side was busy.
+    Connections,
+    /// Closed loop: whoever else used the server's processor.
+    ServerStarved,
     /// Open loop: the rate was kept.
     Kept,
     /// Open loop: requests waited for a free connection.
@@ -52,13 +59,15 @@ pub enum Limit {
 impl Limit {
     /// Whether the figures are the server's.
     pub const fn is_verdict(self) -> bool {
-        !matches!(self, Self::Generator | Self::Starved)
+        !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved)
     }
 
     /// Its name for machines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
+            Self::Connections => "connections",
+            Self::ServerStarved => "server_starved",
             Self::Kept => "kept",
             Self::Behind => "behind",
             Self::Generator => "generator",
@@ -72,6 +81,8 @@ impl Limit {
 pub(crate) const BUSY: f64 = 0.95;
 /// Waiting for a processor for this share of the time shows in latencies.
 pub(crate) const WAITING: f64 = 0.1;
+/// A thread that was busy for less than this had time for more.
+const IDLE: f64 = 0.7;
 pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
 /// A schedule is kept if so much of it was sent, and 99 of 100 requests no later than `LATE_NS`.
 const SENT: f64 = 0.999;
@@ -125,7 +136,8 @@ impl Verdict {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
                     "The schedule was not kept: {sent} of it was sent, {queued} of that had to wait for a free \
-                     connection. The server was slower than the rate, or -c is too small; {used}."
+                     connection. {}; {used}.",
+                    slower(outcome.server.as_ref())
                 );
                 (Limit::Behind, text)
             } else {
@@ -138,9 +150,54 @@ impl Verdict {
                 (limit, text)
             }
         } else {
-            (Limit::Server, format!("The server was the limit, or the number of connections: {used}."))
+            closed(outcome.server.as_ref(), busy, waiting, &used)
         };
         Self { limit, text, remarks }
+    }
+}
+
+/// In a closed loop in which this side had time left: what the server says of itself, if it was watched.
+fn closed(server: Option<&Watched>, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
+    let unknown =
+        || (Limit::Server, format!("The server was the limit, or the number of connections: {used}."));
+    let Some((ran, waited)) = server.and_then(Watched::busiest) else { return unknown() };
+    let (share, lost) = (words::percent(ran), words::percent(waited));
+    if ran + waited >= BUSY && waited >= WAITING {
+        let text = format!(
+            "The server was starved: its busiest thread ran for {share} of the time, and for {lost} others had its \
+             processor; {used}."
+        );
+        (Limit::ServerStarved, text)
+    } else if ran >= BUSY {
+        (
+            Limit::Server,
+            format!("The server was the limit: its busiest thread used {share} of a core; {used}."),
+        )
+    } else if ran < IDLE && busy < IDLE && waited < WAITING && waiting < WAITING {
+        let text = format!(
+            "The number of connections was the limit: the server's busiest thread used {share} of a core, {used}. With \
+             a higher -c it may do more."
+        );
+        (Limit::Connections, text)
+    } else {
+        unknown()
+    }
+}
+
+/// Why requests of a schedule waited for connections.
+fn slower(server: Option<&Watched>) -> String {
+    match server.and_then(Watched::busiest) {
+        Some((ran, _)) if ran >= BUSY => {
+            let share = words::percent(ran);
+            format!("The server was slower than the rate: its busiest thread used {share} of a core")
+        }
+        Some((ran, _)) if ran < IDLE => {
+            let share = words::percent(ran);
+            format!(
+                "-c is too small, or the server waits for others: its busiest thread used {share} of a core"
+            )
+        }
+        _ => "The server was slower than the rate, or -c is too small".to_owned(),
     }
 }
 
@@ -201,6 +258,7 @@ mod tests {
             elapsed: Duration::from_secs(10),
             threads: vec![ThreadShare { busy, waiting, run_ns: 1 }],
             tcp: None,
+            server: None,
         }
     }
 
@@ -225,7 +283,33 @@ mod tests {
         descriptors.errors.add(Phase::Connect, Cause::Fault(Fault::Descriptors), 0, &[]);
         let mut refused = outcome(0.2, 0.0);
         refused.errors.add(Phase::Connect, Cause::Fault(Fault::Refused), 0, &[]);
+        // A server that was watched: how busy its busiest thread was, and how starved.
+        let watched = |outcome: &Outcome, ran: f64, waited: f64| {
+            let (busiest_thread, starved_thread) = (Some(ran), Some(waited));
+            let server = Some(Watched { busiest_thread, starved_thread, ..Watched::default() });
+            Outcome { server, ..outcome.clone() }
+        };
+        let metrics = Outcome { server: Some(Watched::default()), ..outcome(0.2, 0.0) };
+        let mut backlog = outcome(0.2, 0.0);
+        backlog.errors.add(Phase::Connect, Cause::Backlog, 0, &[]);
+        let mut memory = outcome(0.2, 0.0);
+        memory.errors.add(Phase::Connect, Cause::Fault(Fault::Memory), 0, &[]);
+        let half = outcome(0.5, 0.0);
         for (pace, outcome, limit) in [
+            (Pace::Closed, watched(&half, 0.98, 0.01), Limit::Server),
+            (Pace::Closed, watched(&half, 0.2, 0.0), Limit::Connections),
+            (Pace::Closed, watched(&half, 0.8, 0.0), Limit::Server),
+            (Pace::Closed, watched(&half, 0.7, 0.28), Limit::ServerStarved),
+            (Pace::Closed, watched(&half, 0.2, 0.2), Limit::Server),
+            (Pace::Closed, watched(&outcome(0.97, 0.0), 0.2, 0.0), Limit::Generator),
+            (Pace::Closed, watched(&outcome(0.2, 0.3), 0.2, 0.0), Limit::Server),
+            (Pace::Closed, watched(&outcome(0.8, 0.0), 0.2, 0.0), Limit::Server),
+            (Pace::Closed, metrics, Limit::Server),
+            (Pace::Closed, backlog, Limit::Server),
+            (Pace::Closed, memory, Limit::Generator),
+            (open(), watched(&half, 0.98, 0.0), Limit::Kept),
+            (open(), watched(&queued, 0.98, 0.0), Limit::Behind),
+            (open(), watched(&queued, 0.2, 0.0), Limit::Behind),
             (Pace::Closed, outcome(0.5, 0.0), Limit::Server),
             (Pace::Closed, outcome(0.97, 0.0), Limit::Generator),
             (Pace::Closed, outcome(0.6, 0.38), Limit::Starved),
@@ -243,6 +327,25 @@ mod tests {
         ] {
             let verdict = Verdict::of(&plan(pace), &outcome);
             assert_eq!(verdict.limit, limit, "{}", verdict.text);
+            assert!(verdict.text.ends_with('.') && !verdict.limit.name().is_empty(), "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_was_not_kept_names_whose_doing_that_was_if_the_server_was_watched() {
+        let mut queued = outcome(0.2, 0.0);
+        (0..10_000).for_each(|_| queued.totals.lag.record(50_000_000));
+        queued.totals.queued = 5_000;
+        for (ran, said) in [
+            (Some(0.98), "slower than the rate: its busiest thread used 98.0 %"),
+            (Some(0.8), "slower than the rate, or -c is too small"),
+            (Some(0.1), "-c is too small, or the server waits for others"),
+            (None, "slower than the rate, or -c is too small"),
+        ] {
+            let watched =
+                Watched { busiest_thread: ran, starved_thread: ran.map(|_| 0.0), ..Watched::default() };
+            let verdict = Verdict::of(&plan(open()), &Outcome { server: Some(watched), ..queued.clone() });
+            assert!(verdict.limit == Limit::Behind && verdict.text.contains(said), "{}", verdict.text);
         }
     }
 

@@ -13,7 +13,7 @@ use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
 
-use crate::load::{self, Foreign, Push, Weighted};
+use crate::load::{self, Foreign, Push, Watching, Weighted};
 use crate::publish::Pace;
 use crate::subscribe::Since;
 
@@ -263,6 +263,9 @@ pub(crate) struct Load {
     /// Write a page with plots: one HTML file
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) report: Option<PathBuf>,
+    /// Look at the server meanwhile: a process of this machine, or http://HOST:8081/metrics
+    #[arg(long, value_name = "PID|URL", hide_short_help = true)]
+    pub(crate) watch: Option<Watching>,
     /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
     #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
     #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]

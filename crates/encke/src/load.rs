@@ -14,6 +14,7 @@ mod foreign;
 mod push;
 mod saved;
 mod secure;
+mod watching;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -48,6 +49,7 @@ pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
 pub(crate) use push::Push;
 use secure::Sealed;
+pub(crate) use watching::Watching;
 
 /// Between two looks at a run.
 const LOOK: Duration = Duration::from_secs(1);
@@ -88,7 +90,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
     if !said && arguments.traffic.from_log.is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
-    let report = measure(plan, &arguments.urls, arguments.json, &interrupts)?;
+    let report = measure(plan, &arguments.urls, arguments.watch.as_ref(), arguments.json, &interrupts)?;
 
     nothing_measured(&report)?;
     if let Some(path) = &arguments.report {
@@ -121,7 +123,19 @@ pub(crate) fn run(arguments: &Load) -> Done {
 }
 
 /// Runs a plan; says what goes on meanwhile, unless it is to be silent.
-fn measure(plan: Plan, urls: &[Weighted], silent: bool, interrupts: &Interrupts) -> Result<Report, Failure> {
+fn measure(
+    plan: Plan,
+    urls: &[Weighted],
+    watching: Option<&Watching>,
+    silent: bool,
+    interrupts: &Interrupts,
+) -> Result<Report, Failure> {
+    let mut watch = watching.map(Watching::begin).transpose()?;
+    let mut look_at_server = || {
+        if let Some((watching, watch)) = watching.zip(watch.as_mut()) {
+            watching.again(watch);
+        }
+    };
     let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     interrupts.end(run.halter());
     let mut progress = Progress::new(silent);
@@ -133,11 +147,15 @@ fn measure(plan: Plan, urls: &[Weighted], silent: bool, interrupts: &Interrupts)
         if let Some(stretch) = series.look(now_ns, totals) {
             progress.tell(stretch);
         }
+        look_at_server();
     }
+    look_at_server();
     let (now_ns, totals) = run.totals();
     series.look(now_ns, totals);
     progress.end();
-    let outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let mut outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
+    let answers = outcome.totals.finished + outcome.totals.warm_up;
+    outcome.server = watch.map(|watch| watch.watched(answers));
     let urls = urls.iter().map(|weighted| weighted.url.to_string()).collect();
     Ok(Report::new(plan, urls, command(), outcome, series))
 }
@@ -195,7 +213,7 @@ const UNSENT: u64 = 1_000;
 fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
     let trial = arguments.duration.map_or(TRIAL, Period::duration);
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
-    let sounding = measure(closed, &arguments.urls, arguments.json, interrupts)?;
+    let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), arguments.json, interrupts)?;
     nothing_measured(&sounding)?;
     tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
     let mut search = Search::new(sounding.rate());
@@ -204,7 +222,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
         let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
         let pace = Pace::Open(constant, arguments.traffic.arrivals.into());
         let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
-        let report = measure(open, &arguments.urls, arguments.json, interrupts)?;
+        let report = measure(open, &arguments.urls, arguments.watch.as_ref(), arguments.json, interrupts)?;
         if interrupts.seen() {
             break;
         }

@@ -167,6 +167,39 @@ fn requests_come_from_a_file_by_weights_or_from_a_log_in_order() {
 }
 
 #[test]
+fn a_server_that_is_watched_tells_what_it_used() {
+    let (_folder, server) = server("load-watch");
+    let url = format!("http://{}/", server.site);
+    let process = server.child.id().to_string();
+    let metrics = server.admin.replace("/api/v1/status", "/metrics");
+    for (watched, told) in [(&process, format!("process {process}")), (&metrics, metrics[..20].to_owned())] {
+        let output = load(&["-n", "20000", "-c", "8", "--json", "--watch", watched, &url]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{watched}: {error}: {}", text(&output.stderr)));
+        let server = &json["server"];
+        assert!(server["what"].as_str().is_some_and(|what| what.starts_with(&told)), "{server}");
+        assert!(!server["what"].as_str().is_some_and(|what| what.contains("token")), "{server}");
+        let number = |key: &str| server[key].as_f64().unwrap_or_else(|| panic!("no {key} in {server}"));
+        // A request costs some microseconds, and not a millisecond, in a build without optimisation, too.
+        let (cpu_ns, each_ns) = (number("cpu_ns"), number("cpu_per_request_ns"));
+        assert!((each_ns - cpu_ns / 20_000.0).abs() <= 1.0 && (1e3..1e6).contains(&each_ns), "{server}");
+        assert!(number("resident_bytes_max") > 1e6 && number("cores") > 0.0, "{server}");
+        assert_eq!(server["busiest_thread"].is_number(), watched == &process, "{server}");
+    }
+    let output = load(&["-n", "100", "--watch", &process, &url]);
+    assert!(text(&output.stdout).contains(&format!("(process {process})")), "{}", text(&output.stdout));
+    for (watched, status, said) in [
+        ("4294967295", 1, "no such process"),
+        ("nobody", 2, "expected the number of a process"),
+        (&url[..], 1, "no process_cpu_seconds_total"),
+    ] {
+        let output = load(&["-n", "1", "--watch", watched, &url]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn a_file_that_is_no_list_is_told_with_its_line() {
     let folder = Folder::new("load-unlisted");
     let urls = folder.write("urls", "/a\nnowhere\n");

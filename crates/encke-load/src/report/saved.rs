@@ -17,6 +17,7 @@ use crate::estimate::Estimate;
 use crate::pace::{Arrivals, Pace};
 use crate::plan::{Plan, Stop, WarmUp};
 use crate::series::Stretch;
+use crate::watch::Watched;
 
 /// Of the files that are read here.
 const SCHEMA: u32 = 1;
@@ -65,6 +66,9 @@ pub struct Saved {
     pub threads: Vec<Thread>,
     /// What TCP on this machine counted meanwhile, other programs included.
     pub system: System,
+    /// What the server used, if somebody watched it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Watched>,
     /// The run over time.
     pub seconds: Vec<Stretch>,
     /// The runs that were joined to this one; none if it is one.
@@ -413,6 +417,7 @@ impl Report {
                 listen_drops: outcome.tcp.map(|tcp| tcp.listen_drops),
                 retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
             },
+            server: outcome.server.clone(),
             seconds: self.series.stretches().to_vec(),
             parts: Vec::new(),
         }

@@ -122,6 +122,9 @@ impl Saved {
             }
         }
         writeln!(out)?;
+        if let Some(server) = &self.server {
+            server.put(out)?;
+        }
         if let Some(Held(handshake)) = &self.latency.handshake {
             let [made, resumed] = [self.connections.handshakes, self.connections.resumed].map(words::count);
             let [p50, p99] = [0.5, 0.99].map(|share| told(handshake.quantile_ns(share)));

@@ -40,7 +40,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
     let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];
     let interrupts = Interrupts::watch(signals)?;
     let measured = |side: usize| -> Result<Report, Failure> {
-        let report = measure(plans[side].clone(), &urls[side], true, &interrupts)?;
+        let report = measure(plans[side].clone(), &urls[side], None, true, &interrupts)?;
         nothing_measured(&report)?;
         Ok(report)
     };
