@@ -374,6 +374,30 @@ fn a_directory_that_is_down_keeps_nothing_from_being_served_and_is_tried_again()
 }
 
 #[test]
+fn a_start_orders_no_earlier_than_the_server_before_it_would_have() {
+    let plan = Plan::new("acme-restart", 3600);
+    let mut before = plan.serve(NAME, "tls-alpn-01");
+    before.error_with("no certificate for");
+    drop(before);
+
+    let _pebble = plan.start();
+    let root = plan.root();
+    let mut server = plan.serve(NAME, "tls-alpn-01");
+    let line = server.error_with("the next one is made at");
+    assert!(line.contains("the last order for") && line.contains("or at once after a reload"), "{line}");
+    assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (0, 0));
+    server.signal(Signal::HangUp);
+    server.error_with("has come from");
+    plan.ask_until_shown(&root);
+    drop(server);
+
+    // Nothing is held against one that came in the end.
+    let server = plan.serve(NAME, "tls-alpn-01");
+    plan.ask_until_shown(&root);
+    assert_eq!((orders(&server, "issued"), orders(&server, "failed")), (0, 0));
+}
+
+#[test]
 fn a_refused_order_is_told_in_the_words_of_the_directory() {
     let plan = Plan::new("acme-refused", 3600);
     let _pebble = plan.start();

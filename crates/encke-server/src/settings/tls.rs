@@ -98,6 +98,11 @@ impl AcmeSettings {
         self.own_folder().join(name + ".pem")
     }
 
+    /// Where it is remembered that orders for it failed.
+    pub(crate) fn failures(&self) -> PathBuf {
+        self.file().with_extension("failed")
+    }
+
     /// Where the account is kept.
     pub(crate) fn account(&self) -> PathBuf {
         self.own_folder().join("account.json")

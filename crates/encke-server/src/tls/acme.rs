@@ -6,7 +6,7 @@
 //!  settings ─► due ─► a key, an order ─┬─ a chain ───► file ─► Watch ─► shown to whoever comes ┘
 //!     ▲        ▲                      └─ an error ──► told ─► again after 1, 2, 4 … minutes, at last a day
 //!     │        └──────────────────────────────────────────────┘
-//!   a reload: at once, however often it has failed
+//!   a reload: at once, however often it has failed; a start: not before the one that failed would have
 //! ```
 //! Orders are made one after the other on a thread of their own, which nobody waits for, not even the end of the server.
 //! What it has in common with workers is [`Acme`]: proofs that names are ours, by handshake (RFC 8737) or as a page
@@ -14,11 +14,11 @@
 //! sees by itself.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
 use encke_io::clock::Clock;
@@ -143,13 +143,17 @@ impl Acme {
     fn run(&self) {
         let mut clock = Clock::new();
         let mut tasks: Vec<Task> = Vec::new();
+        let mut task_of: fn(AcmeSettings, u64) -> Task = Task::resumed;
         loop {
             let now_s = clock.now().unix_s();
             let due_s = tasks.iter().map(|task| task.due_s).min();
             let wait_s = due_s.map_or(WAIT_S_MAX, |due_s| due_s.saturating_sub(now_s).min(WAIT_S_MAX));
             match self.next(Duration::from_secs(wait_s)) {
                 Next::End => return,
-                Next::Care(wanted) => tasks = wanted.into_iter().map(|one| Task::new(one, now_s)).collect(),
+                Next::Care(wanted) => {
+                    tasks = wanted.into_iter().map(|one| task_of(one, now_s)).collect();
+                    task_of = Task::new;
+                }
                 Next::Look => {}
             }
             let now_s = clock.now().unix_s();
@@ -190,6 +194,47 @@ impl Task {
         Self { settings, due_s, failures: 0 }
     }
 
+    /// As the server that ran before has left it: who is started again and again asks no oftener than who runs on.
+    fn resumed(settings: AcmeSettings, now_s: u64) -> Self {
+        let mut task = Self::new(settings, now_s);
+        if let Some((failures, due_s)) = Self::remembered(&task.settings.failures())
+            && due_s > task.due_s
+        {
+            // A clock that was wrong then puts it off by no more than a failure could.
+            task.due_s = due_s.min(now_s + BACK_OFF_S_MAX * 5 / 4);
+            task.failures = failures;
+            let (names, due) = (task.settings.domains.join(", "), date(task.due_s));
+            let failed = if failures == 1 { "order".into() } else { format!("{failures} orders") };
+            let text = format!(
+                "tls: the last {failed} for {names} failed; the next one is made at {due}, or at once after a reload"
+            );
+            errors::report(Level::Warn, &text);
+        }
+        task
+    }
+
+    /// Failures in a row, and when the next order was due then. What cannot be read is no reason to wait.
+    fn remembered(file: &Path) -> Option<(u32, u64)> {
+        let text = fs::read_to_string(file).ok()?;
+        let (failures, due_s) = text.trim_end().split_once(' ')?;
+        Some((failures.parse().ok()?, due_s.parse().ok()?))
+    }
+
+    /// Remembers failures for the next start, or that there are none.
+    fn remember(&self) {
+        let file = self.settings.failures();
+        let kept = match self.failures {
+            0 => fs::remove_file(&file).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+            failures => state::put_private(&file, format!("{failures} {}\n", self.due_s).as_bytes()),
+        };
+        if let Err(error) = kept {
+            errors::report(Level::Warn, &format!("tls: after a restart orders begin anew: {error}"));
+        }
+    }
+
     fn order(&mut self, acme: &Acme, clock: &mut Clock) {
         let names = self.settings.domains.join(", ");
         let directory = &self.settings.directory;
@@ -201,6 +246,7 @@ impl Task {
                 acme.issued.increment();
                 self.failures = 0;
                 self.due_s = renewal_s(&life, dice());
+                self.remember();
                 let (ends, due) = (date(life.ends_s), date(self.due_s));
                 let text = format!(
                     "tls: a certificate for {names} has come from {directory}; it ends at {ends} and is renewed at {due}"
@@ -212,6 +258,7 @@ impl Task {
                 self.failures += 1;
                 let wait_s = back_off_s(self.failures, dice());
                 self.due_s = clock.now().unix_s() + wait_s;
+                self.remember();
                 let again = date(self.due_s);
                 let text = format!(
                     "tls: no certificate for {names} from {directory}: {why}; tried again at {again}"
