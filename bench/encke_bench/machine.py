@@ -154,14 +154,14 @@ class Process:
                               f"{self.last_words()}")
             time.sleep(0.01)
 
-    def output(self, seconds: float) -> str:
-        """Everything the child prints until it ends, which it must do in time."""
+    def output(self, seconds: float, ends: tuple[int, ...] = (0,)) -> str:
+        """Everything the child prints until it ends, which it must do in time and with one of these statuses."""
         try:
             out, _ = self._child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.stop()
             raise Trouble(f"{self.name} did not end within {seconds:.0f} s{self.last_words()}") from None
-        if self._child.returncode != 0:
+        if self._child.returncode not in ends:
             raise Trouble(f"{self.name} ended with {self._child.returncode}{self.last_words()}")
         return (out or b"").decode(errors="replace")
 
