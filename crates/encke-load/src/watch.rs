@@ -179,7 +179,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_process_is_watched_at_work() {
         let own = std::process::id();
