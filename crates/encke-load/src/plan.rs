@@ -3,6 +3,7 @@
 //! A plan is a value: `stop` × `pace` × the mix of messages. One loop (`requests.rs`) runs all of them, so a
 //! correction in it is a correction everywhere.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use encke_io::Backend;
 use encke_io::socket::Address;
 
 use crate::check::Expected;
+use crate::dial::Sources;
 use crate::message::Mix;
-use crate::pace::Pace;
+use crate::pace::{Arrivals, Pace};
 use crate::tls::Sessions;
+use crate::words;
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -106,6 +109,38 @@ impl Plan {
     /// Whether each request has a connection of its own.
     pub(crate) fn one_shot(&self) -> bool {
         self.requests_per_connection == Some(1)
+    }
+}
+
+/// The kind of loop, and how it is driven, in a line.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = words::plural(self.connections.into(), "connection");
+        let threads = words::plural(self.threads.into(), "thread");
+        let pace = match &self.pace {
+            Pace::Closed => "Closed loop".to_owned(),
+            Pace::Open(rate, arrivals) => {
+                let arrivals = match arrivals {
+                    Arrivals::Even => "",
+                    Arrivals::Poisson => ", Poisson arrivals",
+                };
+                format!("Open loop: {rate}{arrivals}")
+            }
+        };
+        let kept = match self.requests_per_connection {
+            None => "kept open".to_owned(),
+            Some(1) => "one a request".to_owned(),
+            Some(limit) => format!("{} requests each", words::count(limit)),
+        };
+        let pipeline = match self.pipeline {
+            1 => String::new(),
+            depth => format!(", {depth} requests at a time on each"),
+        };
+        let from = match Sources::of(&self.server, &self.sources, self.connections.into()) {
+            Sources(none) if none.is_empty() => String::new(),
+            sources => format!(", from {sources}"),
+        };
+        write!(f, "{pace}; {connections}{from}, {kept}{pipeline}; {threads} ({})", self.backend)
     }
 }
 

@@ -14,7 +14,6 @@ mod page;
 pub mod saved;
 pub(crate) mod summary;
 
-use crate::dial::Sources;
 use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::Pace;
@@ -22,7 +21,6 @@ use crate::plan::{Plan, Stop};
 use crate::run::Outcome;
 use crate::series::Series;
 use crate::verdict::Verdict;
-use crate::words;
 
 pub use saved::Saved;
 
@@ -74,37 +72,6 @@ impl Report {
     fn estimate(&self) -> Option<Estimate> {
         let closed = self.plan.pace == Pace::Closed;
         closed.then(|| Estimate::of(&self.outcome.totals.service)).filter(Estimate::differs)
-    }
-
-    /// The kind of loop, and how it was driven, in a line.
-    fn loop_line(&self) -> String {
-        let plan = &self.plan;
-        let connections = words::plural(plan.connections.into(), "connection");
-        let threads = words::plural(plan.threads.into(), "thread");
-        let pace = match &plan.pace {
-            Pace::Closed => "Closed loop".to_owned(),
-            Pace::Open(rate, arrivals) => {
-                let arrivals = match arrivals {
-                    crate::Arrivals::Even => "",
-                    crate::Arrivals::Poisson => ", Poisson arrivals",
-                };
-                format!("Open loop: {rate}{arrivals}")
-            }
-        };
-        let kept = match plan.requests_per_connection {
-            None => "kept open".to_owned(),
-            Some(1) => "one a request".to_owned(),
-            Some(limit) => format!("{} requests each", words::count(limit)),
-        };
-        let pipeline = match plan.pipeline {
-            1 => String::new(),
-            depth => format!(", {depth} requests at a time on each"),
-        };
-        let from = match Sources::of(&plan.server, &plan.sources, plan.connections.into()) {
-            Sources(none) if none.is_empty() => String::new(),
-            sources => format!(", from {sources}"),
-        };
-        format!("{pace}; {connections}{from}, {kept}{pipeline}; {threads} ({})", plan.backend)
     }
 }
 

@@ -76,6 +76,11 @@ impl Series {
         self.stretches.last()
     }
 
+    /// When the last look was, on the clock that it was told by; `None` before the first.
+    pub fn last_ns(&self) -> Option<u64> {
+        self.last.as_ref().map(|(ns, _)| *ns)
+    }
+
     /// All of them, in order.
     pub fn stretches(&self) -> &[Stretch] {
         &self.stretches

@@ -266,6 +266,9 @@ pub(crate) struct Load {
     /// Look at the server meanwhile: a process of this machine, or http://HOST:8081/metrics
     #[arg(long, value_name = "PID|URL", hide_short_help = true)]
     pub(crate) watch: Option<Watching>,
+    /// On a terminal, too, show lines in place of the live screen
+    #[arg(long, hide_short_help = true)]
+    pub(crate) plain: bool,
     /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
     #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
     #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]

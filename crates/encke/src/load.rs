@@ -1,9 +1,9 @@
 //! `encke load`: a plan from flags, a run of it, and what came of it on one screen or as JSON.
 //!
 //! ```text
-//!   flags ─► Plan ─► Run ── each second: a line of progress ──► Report ─► summary or JSON ─► exit status
+//!   flags ─► Plan ─► Run ── an onlooker: screen or lines ──► Report ─► summary or JSON ─► exit status
 //!                     ▲
-//!                     └── ^C: begin nothing more, then report; ^C again: end at once
+//!                     └── ^C, or q on the screen: begin nothing more, then report; ^C again: end at once
 //! ```
 //! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
 //! generator was the limit · 130 after ^C.
@@ -11,12 +11,15 @@
 mod compare;
 mod dress;
 mod foreign;
+mod onlooker;
 mod push;
 mod saved;
+#[cfg(feature = "screen")]
+mod screen;
 mod secure;
 mod watching;
 
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -34,7 +37,6 @@ use encke_load::list::{self, Log, Place};
 use encke_load::message::MESSAGES_MAX;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
-use encke_load::series::Stretch;
 use encke_load::tls::Sessions;
 use encke_load::{
     Expected, Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
@@ -47,6 +49,7 @@ use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
+use onlooker::{Onlooker, Shown, Wish};
 pub(crate) use push::Push;
 use secure::Sealed;
 pub(crate) use watching::Watching;
@@ -90,7 +93,12 @@ pub(crate) fn run(arguments: &Load) -> Done {
     if !said && arguments.traffic.from_log.is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
-    let report = measure(plan, &arguments.urls, arguments.watch.as_ref(), arguments.json, &interrupts)?;
+    let shown = match (arguments.json, arguments.plain) {
+        (true, _) => Shown::Silent,
+        (false, true) => Shown::Plain,
+        (false, false) => Shown::Live,
+    };
+    let report = measure(plan, &arguments.urls, arguments.watch.as_ref(), shown, &interrupts)?;
 
     nothing_measured(&report)?;
     if let Some(path) = &arguments.report {
@@ -122,12 +130,12 @@ pub(crate) fn run(arguments: &Load) -> Done {
     }))
 }
 
-/// Runs a plan; says what goes on meanwhile, unless it is to be silent.
+/// Runs a plan, and shows what goes on meanwhile.
 fn measure(
     plan: Plan,
     urls: &[Weighted],
     watching: Option<&Watching>,
-    silent: bool,
+    shown: Shown,
     interrupts: &Interrupts,
 ) -> Result<Report, Failure> {
     let mut watch = watching.map(Watching::begin).transpose()?;
@@ -136,28 +144,34 @@ fn measure(
             watching.again(watch);
         }
     };
+    let urls: Vec<String> = urls.iter().map(|weighted| weighted.url.to_string()).collect();
     let mut run = Run::start(plan.clone()).map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     interrupts.end(run.halter());
-    let mut progress = Progress::new(silent);
+    let mut onlooker = Onlooker::new(shown, &plan, &plan.to_string(), &urls);
     let mut series = Series::default();
     let (now_ns, totals) = run.totals();
-    series.look(now_ns, totals);
-    while !run.wait(LOOK) {
+    onlooker.look(now_ns, totals, &mut series);
+    while !run.wait(onlooker.pause()) {
         let (now_ns, totals) = run.totals();
-        if let Some(stretch) = series.look(now_ns, totals) {
-            progress.tell(stretch);
+        let before = series.last_ns();
+        if onlooker.look(now_ns, totals, &mut series) == Wish::End {
+            interrupts.interrupt();
         }
-        look_at_server();
+        // A screen looks more often than a server should be asked.
+        if series.last_ns() != before {
+            look_at_server();
+        }
     }
     look_at_server();
     let (now_ns, totals) = run.totals();
     series.look(now_ns, totals);
-    progress.end();
+    onlooker.leave();
     let mut outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     let answers = outcome.totals.finished + outcome.totals.warm_up;
     outcome.server = watch.map(|watch| watch.watched(answers));
-    let urls = urls.iter().map(|weighted| weighted.url.to_string()).collect();
-    Ok(Report::new(plan, urls, command(), outcome, series))
+    // Who ends it early has said when: what was due later is not missing.
+    let stop = if interrupts.seen() { Stop::Told } else { plan.stop };
+    Ok(Report::new(Plan { stop, ..plan }, urls, command(), outcome, series))
 }
 
 /// What ^C ends: the first one the run that is on, which still reports; the second one the process.
@@ -196,6 +210,14 @@ impl Interrupts {
         *run = Some(halt);
     }
 
+    /// As ^C does, for whoever has keys of their own.
+    fn interrupt(&self) {
+        self.seen.store(true, Ordering::Relaxed);
+        if let Some(halt) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
+            halt.halt();
+        }
+    }
+
     fn seen(&self) -> bool {
         self.seen.load(Ordering::Relaxed)
     }
@@ -212,8 +234,9 @@ const UNSENT: u64 = 1_000;
 /// Searches the highest rate at which a condition holds.
 fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -> Done {
     let trial = arguments.duration.map_or(TRIAL, Period::duration);
+    let shown = if arguments.json { Shown::Silent } else { Shown::Plain };
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
-    let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), arguments.json, interrupts)?;
+    let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
     tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
     let mut search = Search::new(sounding.rate());
@@ -222,7 +245,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
         let constant = Rate::constant(rate).ok_or_else(|| Failure::CouldNotRun("no rate is left".into()))?;
         let pace = Pace::Open(constant, arguments.traffic.arrivals.into());
         let open = Plan { pace, stop: Stop::After(trial), drain: trial, ..plan.clone() };
-        let report = measure(open, &arguments.urls, arguments.watch.as_ref(), arguments.json, interrupts)?;
+        let report = measure(open, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
         if interrupts.seen() {
             break;
         }
@@ -601,43 +624,6 @@ fn command() -> String {
         }
     });
     std::iter::once("encke".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-// ---- progress ----
-
-/// Lines of progress on standard error: on a terminal one that is written over, elsewhere one now and then.
-struct Progress {
-    terminal: bool,
-    silent: bool,
-    looks: usize,
-}
-
-impl Progress {
-    fn new(silent: bool) -> Self {
-        Self { terminal: io::stderr().is_terminal(), silent, looks: 0 }
-    }
-
-    fn tell(&mut self, stretch: &Stretch) {
-        self.looks += 1;
-        if self.silent || !self.terminal && !self.looks.is_multiple_of(LOOKS_PER_LINE) {
-            return;
-        }
-        let rate = words::number(stretch.finished as f64 / stretch.seconds);
-        let [p50, p99] =
-            [stretch.p50_ns, stretch.p99_ns].map(|ns| ns.map_or_else(|| "–".into(), words::time));
-        let at = stretch.at_s;
-        let failed = words::count(stretch.failed);
-        let line = format!("{at:.0} s: {rate} a second, p50 {p50}, p99 {p99}, {failed} failed");
-        let (begin, end) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-        let mut error = io::stderr().lock();
-        let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());
-    }
-
-    fn end(&self) {
-        if self.terminal && !self.silent && self.looks > 0 {
-            let _nobody_listens = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -368,7 +368,7 @@ impl Report {
             began_unix_ns: outcome.began_unix_ns,
             environment: self.environment.clone(),
             urls: self.urls.clone(),
-            plan: SavedPlan { text: self.loop_line(), ..SavedPlan::of(&self.plan) },
+            plan: SavedPlan { text: self.plan.to_string(), ..SavedPlan::of(&self.plan) },
             verdict: SavedVerdict {
                 limit: self.verdict.limit.name().to_owned(),
                 is_verdict: self.verdict.limit.is_verdict(),

@@ -15,6 +15,7 @@ use encke_load::compare::{self, Block};
 use encke_load::verdict::Limit;
 use encke_load::{Comparison, Report, Stop, words};
 
+use super::onlooker::Shown;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
 use crate::{Done, Failure, INTERRUPTED, print};
@@ -40,7 +41,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
     let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];
     let interrupts = Interrupts::watch(signals)?;
     let measured = |side: usize| -> Result<Report, Failure> {
-        let report = measure(plans[side].clone(), &urls[side], None, true, &interrupts)?;
+        let report = measure(plans[side].clone(), &urls[side], None, Shown::Silent, &interrupts)?;
         nothing_measured(&report)?;
         Ok(report)
     };

@@ -1,0 +1,435 @@
+//! The live screen of a run: rate, latencies, histogram, errors, connections, the generator's own CPU.
+//!
+//! ```text
+//!   tallies ── 5 looks a second ──► Screen::show ─► draw: a picture of one moment ─► the terminal
+//!   keys: q, ^C ──────────────────► Wish::End; once more: the process ends at once
+//! ```
+//! The terminal is given back when the screen is dropped, whatever ends the run. It is drawn on standard error, so the
+//! report on standard output may go elsewhere.
+
+use std::io::{self, Stderr};
+use std::time::Duration;
+
+use encke_io::host;
+use encke_load::series::Stretch;
+use encke_load::{Plan, Series, Stop, Totals, words};
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Sparkline};
+use ratatui::{Frame, Terminal};
+
+use super::onlooker::Wish;
+use crate::INTERRUPTED;
+
+/// Between two pictures: what people follow, at a fifth of a percent of a core.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// Bins of the histogram in a factor of ten, and the decades that are shown: from 10 µs to 10 s.
+const BINS_PER_DECADE: usize = 8;
+const FIRST_DECADE: i32 = 4;
+const DECADES: usize = 6;
+
+/// A terminal that is ours for as long as this lives.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stderr>>,
+    text: String,
+    urls: String,
+    stop: Stop,
+    connections: u32,
+    first_ns: Option<u64>,
+    /// The moment of the last picture, and the CPU time used until then.
+    before: Option<(u64, f64)>,
+    busy: f64,
+    ending: bool,
+}
+
+/// What a picture shows.
+struct View<'a> {
+    text: &'a str,
+    urls: &'a str,
+    /// Since the first look.
+    elapsed_s: f64,
+    /// How much of the run is over, if it is known when it ends.
+    done: Option<f64>,
+    connections: u32,
+    totals: &'a Totals,
+    stretches: &'a [Stretch],
+    /// CPU time of the generator as a share of the time that passes.
+    busy: f64,
+    ending: bool,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// It is not to be had.
+    pub(super) fn open(plan: &Plan, text: &str, urls: &[String]) -> io::Result<Self> {
+        enable_raw_mode()?;
+        // From here on dropping it gives the terminal back.
+        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
+        let mut screen = Self {
+            terminal,
+            text: text.to_owned(),
+            urls: urls.join(" "),
+            stop: plan.stop,
+            connections: plan.connections,
+            first_ns: None,
+            before: None,
+            busy: 0.0,
+            ending: false,
+        };
+        execute!(io::stderr(), EnterAlternateScreen)?;
+        screen.terminal.hide_cursor()?;
+        Ok(screen)
+    }
+
+    /// Shows a moment, and says what somebody wishes who has seen it.
+    pub(super) fn show(&mut self, now_ns: u64, totals: &Totals, series: &Series) -> Wish {
+        let first_ns = *self.first_ns.get_or_insert(now_ns);
+        let cpu = host::cpu_seconds();
+        if let Some((then_ns, before)) = self.before.replace((now_ns, cpu)).filter(|(then, _)| *then < now_ns)
+        {
+            self.busy = (cpu - before) / ((now_ns - then_ns) as f64 / 1e9);
+        }
+        let elapsed_s = (now_ns - first_ns) as f64 / 1e9;
+        let view = View {
+            text: &self.text,
+            urls: &self.urls,
+            elapsed_s,
+            done: match self.stop {
+                Stop::Count(count) => Some((totals.finished + totals.failed) as f64 / count.max(1) as f64),
+                Stop::After(time) => Some(elapsed_s / time.as_secs_f64().max(1e-9)),
+                Stop::Told => None,
+            },
+            connections: self.connections,
+            totals,
+            stretches: series.stretches(),
+            busy: self.busy,
+            ending: self.ending,
+        };
+        let _shown_or_not = self.terminal.draw(|frame| draw(frame, &view));
+        self.keys()
+    }
+
+    /// What was typed since the last look. A terminal that is ours sends ^C as a key and not as a signal.
+    fn keys(&mut self) -> Wish {
+        let mut wish = Wish::Nothing;
+        while event::poll(Duration::ZERO).unwrap_or(false) {
+            let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
+            else {
+                continue;
+            };
+            let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
+            if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
+                if self.ending {
+                    give_back();
+                    host::exit_now(INTERRUPTED.into());
+                }
+                self.ending = true;
+                wish = Wish::End;
+            }
+        }
+        wish
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _gone = self.terminal.show_cursor();
+        give_back();
+    }
+}
+
+/// The terminal as it was.
+fn give_back() {
+    let _gone = execute!(io::stderr(), LeaveAlternateScreen);
+    let _gone = disable_raw_mode();
+}
+
+/// A picture of a moment.
+fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+    let [head, progress, counts, over_time, shares, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(1),
+        Constraint::Length(3),
+        Constraint::Fill(3),
+        Constraint::Fill(2),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let title = vec![Line::styled(view.urls, bold), Line::raw(view.text)];
+    frame.render_widget(Paragraph::new(title), head);
+    draw_progress(frame, progress, view);
+    frame.render_widget(Paragraph::new(counted(view)), counts);
+    let [rate, latency] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(over_time);
+    draw_rate(frame, rate, view);
+    draw_latency(frame, latency, view);
+    let [percentiles, histogram] =
+        Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(shares);
+    draw_percentiles(frame, percentiles, view);
+    draw_histogram(frame, histogram, view);
+    let said = if view.ending {
+        "What is under way comes to its end. q or ^C again: end at once, without a report"
+    } else {
+        "q  end the run and report"
+    };
+    frame.render_widget(Paragraph::new(said).style(Style::new().fg(Color::DarkGray)), foot);
+}
+
+fn draw_progress(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+    let elapsed = format!("{:.0} s", view.elapsed_s);
+    match view.done {
+        None => frame.render_widget(Paragraph::new(elapsed), area),
+        Some(done) => {
+            let gauge = Gauge::default().ratio(done.clamp(0.0, 1.0)).label(elapsed).gauge_style(Color::Green);
+            frame.render_widget(gauge, area);
+        }
+    }
+}
+
+/// Counts, in three lines; what is wrong is red.
+fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
+    let totals = view.totals;
+    let alarm = |count: u64| if count > 0 { Style::new().fg(Color::Red) } else { Style::new() };
+    let wanted = view.stretches.last();
+    let rate = wanted.map_or(0.0, |stretch| stretch.finished as f64 / stretch.seconds);
+    let mut statuses: Vec<String> = (1..10)
+        .filter(|class| totals.statuses[*class] > 0)
+        .map(|class| format!("{class}xx {}", words::count(totals.statuses[class])))
+        .collect();
+    if statuses.is_empty() {
+        statuses.push("no answer yet".into());
+    }
+    vec![
+        Line::from(vec![
+            Span::raw("answers      "),
+            Span::styled(
+                format!("{} a second", words::number(rate)),
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
+            Span::raw(format!(", {} in all; {}", words::count(totals.finished), statuses.join(", "))),
+        ]),
+        Line::from(vec![
+            Span::raw("errors       "),
+            Span::styled(format!("{} failed", words::count(totals.failed)), alarm(totals.failed)),
+            Span::raw(", "),
+            Span::styled(format!("{} wrong", words::count(totals.wrong)), alarm(totals.wrong)),
+            Span::raw(format!("; {} had to wait for a connection", words::count(totals.queued))),
+        ]),
+        Line::from(vec![
+            Span::raw("connections  "),
+            Span::raw(format!("{} of {} made, ", words::count(totals.connected), view.connections)),
+            Span::styled(
+                format!("{} could not be", words::count(totals.unconnected)),
+                alarm(totals.unconnected),
+            ),
+            Span::raw(format!("; the generator uses {} of a core", words::percent(view.busy))),
+        ]),
+    ]
+}
+
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+    let block = Block::bordered().title("answers a second");
+    let wide = usize::from(block.inner(area).width);
+    let from = view.stretches.len().saturating_sub(wide);
+    let rates =
+        view.stretches[from..].iter().map(|stretch| (stretch.finished as f64 / stretch.seconds) as u64);
+    let rates: Vec<u64> = rates.collect();
+    let most = rates.iter().copied().max().unwrap_or(0);
+    let block = block.title_bottom(Line::from(format!("up to {}", words::count(most))).right_aligned());
+    let line = Sparkline::default().block(block).data(rates).style(Style::new().fg(Color::Green));
+    frame.render_widget(line, area);
+}
+
+/// Percentiles of each second, on a logarithmic axis.
+fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+    let of = |value: fn(&Stretch) -> Option<u64>| -> Vec<(f64, f64)> {
+        let points = view.stretches.iter().filter_map(|stretch| Some((stretch.at_s, log(value(stretch)?))));
+        points.collect()
+    };
+    let curves = [
+        ("p50", Color::Green, of(|stretch| stretch.p50_ns)),
+        ("p99", Color::Yellow, of(|stretch| stretch.p99_ns)),
+        ("longest", Color::Red, of(|stretch| stretch.p50_ns.map(|_| stretch.max_ns))),
+    ];
+    let values = curves.iter().flat_map(|(_, _, points)| points.iter().map(|point| point.1));
+    let (least, most) = values
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
+    let (least, most) =
+        if least > most { (5.0, 7.0) } else { (least.floor(), most.ceil().max(least.floor() + 1.0)) };
+    let last_s = view.stretches.last().map_or(1.0, |stretch| stretch.at_s);
+    let first_s = view.stretches.first().map_or(0.0, |stretch| stretch.at_s.min(last_s - 1.0));
+    let sets = curves.iter().map(|(name, colour, points)| {
+        Dataset::default()
+            .name(*name)
+            .marker(Marker::Braille)
+            .graph_type(GraphType::Line)
+            .style(Style::new().fg(*colour))
+            .data(points)
+    });
+    let decades = (least as i32..=most as i32).map(decade);
+    let chart = Chart::new(sets.collect())
+        .block(Block::bordered().title("latency, each second"))
+        .x_axis(
+            Axis::default()
+                .bounds([first_s, last_s])
+                .labels([format!("{first_s:.0} s"), format!("{last_s:.0} s")]),
+        )
+        .y_axis(Axis::default().bounds([least, most]).labels(decades));
+    frame.render_widget(chart, area);
+}
+
+fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+    let latency = view.totals.latency();
+    let last = view.stretches.last();
+    let told = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), words::time);
+    let seconds = |share: f64| match share {
+        0.5 => told(last.and_then(|stretch| stretch.p50_ns)),
+        0.99 => told(last.and_then(|stretch| stretch.p99_ns)),
+        1.0 => told(last.filter(|stretch| stretch.p50_ns.is_some()).map(|stretch| stretch.max_ns)),
+        _ => String::new(),
+    };
+    let rows = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0)];
+    let mut lines = vec![Line::from(format!("{:<8}{:>10}{:>12}", "", "the run", "last second"))];
+    lines.extend(rows.map(|(name, share)| {
+        let whole = told(latency.quantile_ns(share));
+        Line::from(format!("{name:<8}{whole:>10}{:>12}", seconds(share)))
+    }));
+    let what = if view.totals.response.max_ns() > 0 { "response time" } else { "service time" };
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(what)), area);
+}
+
+/// How many took how long, since the beginning; the height is the root, so that what is rare can be seen.
+fn draw_histogram(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+    let mut bins = [0_u64; BINS_PER_DECADE * DECADES];
+    for (first, last, count) in view.totals.latency().buckets() {
+        let place = (log(first.midpoint(last)) - f64::from(FIRST_DECADE)) * BINS_PER_DECADE as f64;
+        bins[(place.max(0.0) as usize).min(bins.len() - 1)] += count;
+    }
+    let heights = bins.map(|count| (count as f64).sqrt().ceil() as u64);
+    let block = Block::bordered().title("how many took how long (roots)");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let [bars, scale] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(inner);
+    // As wide as there is room for, so that the decades below stand where they belong.
+    let each = (usize::from(inner.width) / heights.len()).max(1);
+    let wide: Vec<u64> = heights.iter().flat_map(|height| std::iter::repeat_n(*height, each)).collect();
+    frame.render_widget(Sparkline::default().data(wide).style(Style::new().fg(Color::Cyan)), bars);
+    let width = each * BINS_PER_DECADE;
+    let names = (0..DECADES as i32).map(|power| format!("{:<width$}", decade(FIRST_DECADE + power)));
+    frame.render_widget(Paragraph::new(names.collect::<String>()), scale);
+}
+
+/// A power of ten, as a time in round numbers.
+fn decade(power: i32) -> String {
+    words::time(10_u64.pow(power.clamp(0, 19) as u32)).replace(".00 ", " ").replace(".0 ", " ")
+}
+
+/// Which power of ten it is.
+fn log(ns: u64) -> f64 {
+    (ns.max(1) as f64).log10()
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn totals() -> Totals {
+        let mut totals =
+            Totals { begun: 3_000, finished: 2_997, failed: 3, connected: 64, ..Totals::default() };
+        totals.statuses[2] = 2_997;
+        (0..2_900).for_each(|_| totals.service.record(1_000_000));
+        (0..97).for_each(|_| totals.service.record(50_000_000));
+        totals
+    }
+
+    fn stretches() -> Vec<Stretch> {
+        let stretch = |at: u32| Stretch {
+            at_s: at.into(),
+            seconds: 1.0,
+            finished: 1_000 + u64::from(at % 3) * 200,
+            p50_ns: Some(1_000_000),
+            p99_ns: Some(20_000_000),
+            max_ns: 50_000_000,
+            ..Stretch::default()
+        };
+        (1..=30).map(stretch).collect()
+    }
+
+    fn picture(width: u16, height: u16, view: &View<'_>) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+        terminal.draw(|frame| draw(frame, view)).expect("it is drawn");
+        terminal.backend().to_string()
+    }
+
+    fn view<'a>(totals: &'a Totals, stretches: &'a [Stretch]) -> View<'a> {
+        View {
+            text: "Closed loop; 64 connections",
+            urls: "http://h/",
+            elapsed_s: 30.0,
+            done: Some(0.5),
+            connections: 64,
+            totals,
+            stretches,
+            busy: 0.25,
+            ending: false,
+        }
+    }
+
+    #[test]
+    fn a_picture_has_rate_latencies_errors_and_connections() {
+        let (totals, stretches) = (totals(), stretches());
+        let text = picture(100, 30, &view(&totals, &stretches));
+        for said in [
+            "http://h/",
+            "Closed loop; 64 connections",
+            "30 s",
+            "1,000 a second, 2,997 in all; 2xx 2,997",
+            "3 failed, 0 wrong",
+            "64 of 64 made",
+            "25.0 % of a core",
+            "up to 1,400",
+            "latency, each second",
+            "p99.9",
+            "service time",
+            "1 ms",
+            "q  end the run and report",
+        ] {
+            assert!(text.contains(said), "no `{said}`:\n{text}");
+        }
+        // Curves, bars.
+        assert!(
+            text.contains('█') && text.chars().any(|char| ('\u{2801}'..='\u{28ff}').contains(&char)),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn it_is_drawn_on_any_terminal_and_before_anything_is_known() {
+        let (totals, stretches) = (totals(), stretches());
+        for (width, height) in [(80, 24), (40, 10), (20, 5), (1, 1), (300, 90)] {
+            picture(width, height, &view(&totals, &stretches));
+            let nothing = Totals::default();
+            let text = picture(width, height, &View { done: None, ..view(&nothing, &[]) });
+            assert!(width < 80 || text.contains("no answer yet"), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_ends_it_is_told_what_happens_now() {
+        let (totals, stretches) = (totals(), stretches());
+        let text = picture(100, 30, &View { ending: true, ..view(&totals, &stretches) });
+        assert!(text.contains("comes to its end"), "{text}");
+    }
+}
