@@ -16,6 +16,7 @@ use std::fmt::Write;
 
 use encke_io::files::{Kind, Metadata, OpenError, Patience};
 use encke_wire::accept;
+use encke_wire::civil::Civil;
 use encke_wire::field::Known;
 use encke_wire::target::{encode_path, query_pairs};
 
@@ -356,23 +357,9 @@ struct Moment(u64);
 
 impl std::fmt::Display for Moment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (days, second) = (self.0 / 86_400, self.0 % 86_400);
-        // Years that begin in March, so that the leap day is the last; 719,468 days from 0000-03-01 to 1970.
-        let day = days + 719_468;
-        let (era, day_of_era) = (day / 146_097, day % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-        let year = era * 400 + year_of_era + u64::from(month <= 2);
-        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-        if f.alternate() {
-            write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
-        } else {
-            write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-        }
+        let text = Civil::of(self.0).rfc3339();
+        let text = str::from_utf8(&text).expect("digits and their separators");
+        if f.alternate() { write!(f, "{} {}", &text[..10], &text[11..16]) } else { write!(f, "{text}Z") }
     }
 }
 
