@@ -255,7 +255,8 @@ impl Comparison {
     pub fn summary(&self) -> String {
         let mut text = String::new();
         self.put(&mut text).expect("a String takes everything");
-        text
+        // Columns are filled up; a line's end need not be.
+        text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
     }
 
     fn put(&self, out: &mut String) -> std::fmt::Result {
