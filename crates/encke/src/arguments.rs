@@ -4,6 +4,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -199,7 +200,7 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<Since>,
     /// End after so many messages
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_parser = count::<NonZeroU64>)]
     pub(crate) count: Option<NonZeroU64>,
     /// End after so long without a message; status 1 if too few have come
     #[arg(long, value_name = "TIME")]
@@ -244,7 +245,13 @@ pub(crate) struct Load {
     #[arg(value_name = "URL", required = true)]
     pub(crate) urls: Vec<Weighted>,
     /// End after so many requests
-    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "duration")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "COUNT",
+        value_parser = count::<NonZeroU64>,
+        conflicts_with = "duration"
+    )]
     pub(crate) requests: Option<NonZeroU64>,
     /// End after so long [default: 10s]
     #[arg(short, long, value_name = "TIME")]
@@ -295,7 +302,14 @@ pub(crate) struct Load {
 #[derive(Args, Debug)]
 pub(crate) struct Traffic {
     /// Connections, over all threads [default: 64]
-    #[arg(short, long, value_name = "COUNT", default_value = "64", hide_default_value = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "COUNT",
+        value_parser = count::<NonZeroU32>,
+        default_value = "64",
+        hide_default_value = true
+    )]
     pub(crate) connections: NonZeroU32,
     /// Threads [default: 1]
     #[arg(short, long, value_name = "COUNT", default_value = "1", hide_default_value = true)]
@@ -317,7 +331,7 @@ pub(crate) struct Traffic {
     #[arg(long, hide_short_help = true, conflicts_with = "per_conn")]
     pub(crate) no_keepalive: bool,
     /// Requests after which a connection is closed and another one opened
-    #[arg(long, value_name = "COUNT", hide_short_help = true)]
+    #[arg(long, value_name = "COUNT", value_parser = count::<NonZeroU32>, hide_short_help = true)]
     pub(crate) per_conn: Option<NonZeroU32>,
     /// Requests sent on a connection before the first of them is answered [default: 1]
     #[arg(
@@ -677,6 +691,11 @@ pub(crate) struct Man {
     /// Of this sub-command [default: of the program]
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
+}
+
+/// A number of things. (What such a type says of a nought is meant for who programs.)
+fn count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number, 1 or more".into())
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["status", "ftp://localhost"], "is no admin listener"),
         (&["load"], "<URL>"),
         (&["load", "-n", "5", "-d", "5s", "http://localhost/"], "cannot be used with"),
+        (&["load", "-n", "0", "http://localhost/"], "expected a whole number, 1 or more"),
         (&["load", "-t", "10s", "http://localhost/"], "a time is -d 10s"),
         (&["load", "-z10s", "http://localhost/"], "-d TIME"),
         (&["load", "-kc", "5", "http://localhost/"], "connections are kept"),
