@@ -361,7 +361,7 @@ pub(crate) struct Traffic {
     /// What every body must be: a text, @FILE or sha256:DIGITS; another one is a wrong answer
     #[arg(long, value_name = "TEXT", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) expect_body: Option<String>,
-    /// Requests from a file, one a line: [WEIGHT@][METHOD ]URL or path; the URL names the server
+    /// Requests from a file, one a line: a URL or a path, before it METHOD or WEIGHT@; the URL names the server
     #[arg(long = "urls", value_name = "FILE", hide_short_help = true, conflicts_with = "from_log")]
     pub(crate) list: Option<PathBuf>,
     /// The GETs and HEADs of an access log, in their order; the URL names the server

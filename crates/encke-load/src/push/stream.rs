@@ -80,7 +80,7 @@ pub enum Wrong {
     Status(u16),
     /// It was answered, but by something else than the stream that was asked for.
     NoStream,
-    /// A message beyond [`UNIT_BYTES_MAX`].
+    /// A message beyond `UNIT_BYTES_MAX`.
     TooLarge,
 }
 
