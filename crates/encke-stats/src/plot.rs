@@ -87,7 +87,7 @@ impl Axis {
         if high > low { ((along(number) - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round numbers from end to end, at most [`TICKS_MAX`].
+    /// Round numbers from end to end, at most 7.
     pub fn ticks(&self) -> Vec<f64> {
         let within = |number: &f64| *number >= self.low * (1.0 - 1e-9) && *number <= self.high * (1.0 + 1e-9);
         match self.scale {
