@@ -44,7 +44,6 @@ pub(super) enum Wish {
     /// To go on.
     Nothing,
     /// Begin nothing more, and report.
-    #[cfg_attr(not(feature = "screen"), expect(dead_code, reason = "only a screen has keys"))]
     End,
 }
 
