@@ -6,8 +6,8 @@
 //!                   time  ─► Crowd::on_time  ─┼─► Outbox: dials and operations ─► Reactor::submit
 //!                   dial  ─► Crowd::dialed   ─┘
 //! ```
-//! [`crate::requests`] is a crowd that sends requests; one that listens fits beside it. A crowd has no socket and no
-//! clock, so that the simulator runs the same code.
+//! [`crate::requests`] is a crowd that sends requests, [`crate::push`] has one that listens. A crowd has no socket, and
+//! no clock but one that it is given, so that the simulator runs the same code.
 
 use encke_io::{Event, Fault, Op, Token};
 

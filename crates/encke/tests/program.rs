@@ -29,7 +29,9 @@ const COMMANDS: [&str; 12] = [
 fn every_help_fits_one_screen_and_ends_with_three_examples() {
     let mut pages = vec![run(&["-h"])];
     pages.extend(COMMANDS.map(|command| run(&[command, "-h"])));
-    pages.extend(["compare", "merge", "explain", "report"].map(|command| run(&["load", command, "-h"])));
+    pages.extend(
+        ["push", "compare", "merge", "explain", "report"].map(|command| run(&["load", command, "-h"])),
+    );
     for page in pages {
         assert_eq!(page.status.code(), Some(0));
         let help = text(&page.stdout);

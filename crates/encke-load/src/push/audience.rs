@@ -7,6 +7,8 @@
 //!          ▲                                            │ answered │
 //!          └── left (churn, storm, a cycle's end) ◄── Held ────────┘ ended by the server
 //!
+//!   refused for good (a status of 400 to 499, no stream): Away to the end
+//!
 //!   the run:  Opening ─► Running ─► Draining ─► Settling ─► Over
 //!                        │          all is said   all has come: what comes again would come now
 //!                        └─ cycle: Telling ─► Pausing ─► Gathering ─► Placing ─► Telling …
@@ -60,9 +62,10 @@ pub(crate) struct Audience {
     away: VecDeque<u32>,
     ramp: Option<Tickets>,
     window: u32,
-    /// Those who dial or ask, and those who are held.
+    /// Those who dial or ask, those who are held, and those who were told that there is nothing for them.
     asking: u32,
     held: u32,
+    refused: u32,
     /// When the next subscriber leaves and comes back.
     churn: Option<Tickets>,
     storm_ns: Option<u64>,
@@ -91,7 +94,7 @@ pub(crate) struct Audience {
     spare: Vec<Vec<Segment>>,
 }
 
-/// A subscriber: 176 bytes, 8 for each lane, and the reactor's and the wheel's 28.
+/// A subscriber: 120 bytes, 8 for each lane, and the reactor's and the wheel's 28.
 struct Listener {
     token: Token,
     state: State,
@@ -243,6 +246,7 @@ impl Audience {
             window: if cycle { u32::MAX } else { DIALS_MAX.div_ceil(share.threads as u32) },
             asking: 0,
             held: 0,
+            refused: 0,
             churn: None,
             storm_ns: None,
             storm_away: 0,
@@ -282,6 +286,7 @@ impl Audience {
             errors,
             times: self.times,
             rounds: self.rounds,
+            storm_left: (self.storm_away, self.storm_behind),
         }
     }
 
@@ -320,11 +325,11 @@ impl Audience {
         out.dials.push(index);
     }
 
-    fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    fn connected(&mut self, index: u32, out: &mut Outbox) {
         let listener = &mut self.listeners[index as usize];
         listener.state = State::Asking;
         self.tally.connected.increment();
-        self.tally.connect.record(at.woken_ns.saturating_sub(listener.since_ns));
+        self.tally.connect.record((self.clock)().saturating_sub(listener.since_ns));
         out.put(listener.token, Op::Recv);
         self.ask(index, out);
     }
@@ -531,6 +536,10 @@ impl Audience {
                     _ => Phase::FirstByte,
                 };
                 self.broken(index, phase, Cause::NotUnderstood(wrong), at, out);
+                if wrong.is_final() && self.listeners[index as usize].state == State::Resting {
+                    self.listeners[index as usize].state = State::Away;
+                    self.refused += 1;
+                }
             }
         }
     }
@@ -636,14 +645,20 @@ impl Audience {
         match self.stage {
             Stage::Opening => {
                 self.dial_next(at, out);
-                let all = self.held as usize == self.listeners.len() && self.publishers.are_open();
-                self.opened |= all || at.now_ns >= self.opening_until_ns;
+                let all = (self.held + self.refused) as usize == self.listeners.len();
+                let whole = all && self.publishers.are_open();
+                self.opened |= whole || at.now_ns >= self.opening_until_ns;
             }
             Stage::Running => {
                 self.look_ns = at.now_ns.saturating_add(LOOK_NS);
                 self.disturb(at, out);
-                if self.share.number == 0 && self.publishers.are_over() {
-                    self.shared.end();
+                if self.share.number == 0 {
+                    if self.publishers.are_gone(at) {
+                        self.publishers.stop();
+                    }
+                    if self.publishers.are_over() {
+                        self.shared.end();
+                    }
                 }
                 if self.shared.is_over() {
                     self.stage = Stage::Draining(at.now_ns.saturating_add(self.drain_ns));
@@ -855,7 +870,12 @@ impl Crowd for Audience {
         match self.publisher(user) {
             Some(publisher) => self.publishers.dialed(publisher, token, at, out),
             None => match token {
-                Ok(token) => self.listeners[user as usize].token = token,
+                Ok(token) => {
+                    // Of many who dial at once each dials now.
+                    let now_ns = (self.clock)();
+                    let listener = &mut self.listeners[user as usize];
+                    (listener.token, listener.since_ns) = (token, now_ns);
+                }
                 Err(fault) => self.unconnected(user, fault.into(), at, out),
             },
         }
@@ -881,8 +901,8 @@ impl Crowd for Audience {
             Event::Connected { token } => {
                 let Some(user) = self.owner(token) else { return };
                 match self.publisher(user) {
-                    Some(publisher) => self.publishers.connected(publisher, out),
-                    None => self.connected(user, at, out),
+                    Some(publisher) => self.publishers.connected(publisher, at, out),
+                    None => self.connected(user, out),
                 }
             }
             Event::PeerClosed { token, .. } => {
@@ -1011,6 +1031,8 @@ pub(crate) struct Part {
     pub(crate) errors: Errors,
     pub(crate) times: Times,
     pub(crate) rounds: Vec<Round>,
+    /// Who is not back after the storm, and who has not caught up.
+    pub(crate) storm_left: (u32, u32),
 }
 
 /// Where the streams of chance begin that belong to audiences.
@@ -1019,4 +1041,14 @@ const AUDIENCES: u64 = 3 << 32;
 /// The channel of a thread's subscriber: over all threads the n-th listens to the n-th channel, round and round.
 fn channel_of(share: Share, index: usize, channels: usize) -> usize {
     (share.number + index * share.threads) % channels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscriber_takes_what_its_comment_says() {
+        assert_eq!(size_of::<Listener>(), 120);
+    }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Publishers {
     /// Messages that are sent and not answered.
     under_way: usize,
     published: usize,
+    /// Since when none of them is connected.
+    alone_since_ns: Option<u64>,
     timeout_ns: u64,
     errors: Errors,
     head: ResponseHead,
@@ -49,7 +51,7 @@ pub(crate) struct Publishers {
 struct Publisher {
     token: Token,
     state: State,
-    /// Dialing, Busy: since when. Resting: until when.
+    /// Dialing, Idle, Busy: since when. Resting: until when.
     since_ns: u64,
     /// Of its lanes, the next one's place.
     turn: usize,
@@ -101,6 +103,7 @@ impl Publishers {
             tickets: None,
             under_way: 0,
             published: 0,
+            alone_since_ns: None,
             errors: Errors::default(),
             head: ResponseHead::new(),
         }
@@ -132,6 +135,16 @@ impl Publishers {
         if let Some(tickets) = &mut self.tickets {
             tickets.stop();
         }
+    }
+
+    /// Whether none of them has been connected for as long as somebody waits for an answer.
+    pub(crate) fn are_gone(&mut self, at: Moment) -> bool {
+        if self.publishers.iter().any(|one| matches!(one.state, State::Idle | State::Busy)) {
+            self.alone_since_ns = None;
+            return false;
+        }
+        let since_ns = *self.alone_since_ns.get_or_insert(at.now_ns);
+        since_ns.saturating_add(self.timeout_ns) <= at.now_ns
     }
 
     /// Whether all has been said and answered.
@@ -175,6 +188,10 @@ impl Publishers {
             let now_ns = clock();
             if matches!(self.plan.pace, Pace::Open(..)) {
                 self.tally.lag.record(now_ns.saturating_sub(ticket.intended_ns));
+                let next = self.idle.front().map(|index| self.publishers[usize::from(*index)].since_ns);
+                if next.is_some_and(|idle_ns| idle_ns > ticket.intended_ns) {
+                    self.tally.queued.increment();
+                }
             }
             self.publish(now_ns, out);
         }
@@ -211,9 +228,9 @@ impl Publishers {
         }
     }
 
-    pub(crate) fn connected(&mut self, index: u16, out: &mut Outbox) {
+    pub(crate) fn connected(&mut self, index: u16, at: Moment, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
-        one.state = State::Idle;
+        (one.state, one.since_ns) = (State::Idle, at.now_ns);
         self.idle.push_back(index);
         out.put(one.token, Op::Recv);
     }
@@ -268,7 +285,7 @@ impl Publishers {
 
     fn answered(&mut self, index: u16, status: u16, at: Moment) {
         let one = &mut self.publishers[usize::from(index)];
-        one.state = State::Idle;
+        (one.state, one.since_ns) = (State::Idle, at.now_ns);
         self.idle.push_back(index);
         let Some(mark) = one.mark.take() else { return };
         self.under_way -= 1;

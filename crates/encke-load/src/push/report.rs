@@ -34,6 +34,8 @@ pub struct Report {
 /// 99 of 100 messages no later than this, and the schedule was kept. Latencies count from the send, so how late that was
 /// is in none of them.
 const LATE_NS: u64 = 5_000_000;
+/// So many messages that waited for a publisher are no accident.
+const QUEUED: f64 = 0.01;
 /// So much of it was sent.
 const SENT: f64 = 0.999;
 /// From this share of the time between first and last on, receiving is part of what was measured.
@@ -137,13 +139,20 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
         (Limit::Server, format!("The server was the limit: {used}."))
     } else if late_ns <= LATE_NS && sent >= SENT {
         (Limit::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
-    } else {
+    } else if sent < SENT || totals.queued as f64 >= QUEUED * totals.published as f64 {
+        let (sent, queued) = (words::percent(sent), words::plural(totals.queued, "message"));
         let text = format!(
-            "The schedule was not kept: {} of it was sent, one message of 100 more than {late} late. Publishers waited \
-             for their answers, or were not enough (--publishers); {used}.",
-            words::percent(sent)
+            "The schedule was not kept: {sent} of it was sent, {queued} had to wait for a publisher. The server took \
+             them more slowly than that, or --publishers is too small; {used}."
         );
         (Limit::Behind, text)
+    } else {
+        let limit = if waiting >= WAITING { Limit::Starved } else { Limit::Generator };
+        let text = format!(
+            "The generator did not keep the schedule: one message of 100 was sent more than {late} late, though \
+             publishers were free; {used}."
+        );
+        (limit, text)
     };
     Verdict { limit, text, remarks: remarks(plan, outcome, waiting) }
 }
@@ -195,4 +204,163 @@ fn own_part(plan: &Plan, outcome: &Outcome) -> Option<(f64, f64)> {
     let spread_ns = outcome.messages.spread.mean_ns()?;
     let receipts = f64::from(plan.subscribers) / plan.channels.len() as f64 / f64::from(plan.threads);
     (spread_ns > 0.0).then(|| (each_ns, each_ns * receipts / spread_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::push::{Dialect, Memory, Messages, Preset, Reach, Round, Storm, Totals, Transport};
+    use crate::run::ThreadShare;
+    use crate::slo::Slo;
+    use crate::tally::{Cause, Errors, Phase};
+
+    fn plan() -> Plan {
+        let dialect = Dialect::of(Preset::Encke, Transport::Sse, false).expect("it has event streams");
+        let server = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
+        Plan::new(server, "h".into(), dialect, Transport::Sse, 1)
+    }
+
+    /// 100 messages to 1,000 subscribers, all received but 7.
+    fn outcome(busy: f64, waiting: f64) -> Outcome {
+        let mut totals = Totals {
+            published: 100,
+            received: 99_993,
+            repeated: 3,
+            late: 2,
+            answered: 1_000,
+            connected: 1_001,
+            ..Totals::default()
+        };
+        let mut messages = Messages::default();
+        for _ in 0..100 {
+            totals.latency.record(20_000_000);
+            totals.lag.record(100_000);
+            messages.first.record(1_000_000);
+            messages.spread.record(30_000_000);
+            messages.last.record(31_000_000);
+        }
+        let mut errors = Errors::default();
+        errors.add(Phase::Connect, Cause::Timeout, 5, b"");
+        Outcome {
+            totals,
+            errors,
+            reach: Reach { expected: 100_000, lost: 7 },
+            messages,
+            held: 1_000,
+            slow: 0,
+            opening: Duration::from_millis(50),
+            elapsed: Duration::from_secs(10),
+            storm: Some(Storm { back: Some(Duration::from_secs(1)), caught_up: None }),
+            rounds: Vec::new(),
+            threads: vec![ThreadShare { busy, waiting, run_ns: 1_000_000_000 }],
+            tcp: None,
+            own: Some(Memory { before_bytes: 1_000_000, held_bytes: 1_300_000 }),
+            server: None,
+        }
+    }
+
+    fn report(plan: Plan, outcome: Outcome) -> Report {
+        Report::new(plan, "http://h/".into(), "encke load push http://h/".into(), outcome)
+    }
+
+    #[test]
+    fn the_summary_fits_a_screen_and_rounds_no_loss_away() {
+        let text = report(plan(), outcome(0.2, 0.0)).summary();
+        assert!(text.lines().count() <= 26, "{} lines:\n{text}", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        for said in [
+            "1,000 subscribers of 1 channel by sse; 10/s from 1 publisher, 64 B",
+            "99,993 of 100,000 due: reach 99.9930 %",
+            "7 lost, 3 repeated, 2 out of order",
+            "300 B each here",
+            "c 50.0 ms (50.0 µs each",
+            "back after 1.00 s; some never had",
+            "1 connect: timed out",
+            "Again: encke load push http://h/",
+        ] {
+            assert!(text.contains(said), "no `{said}`:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_cycle_is_told_in_two_lines_a_round() {
+        let round =
+            Round { connect_ns: 500_000_000, first_ns: 1, spread_ns: 20_000_000, held: 100, received: 99 };
+        let outcome = Outcome { rounds: vec![round; 2], ..outcome(0.2, 0.0) };
+        let text = report(Plan { cycles: Some(2), ..plan() }, outcome).summary();
+        assert!(text.starts_with("c,100,0.500000,0.00500000\nr,100,0.020000,0.00020000\nc,100,"), "{text}");
+        assert!(text.contains("2 receipts did not happen"), "{text}");
+    }
+
+    #[test]
+    fn the_json_has_every_count_and_the_histograms() {
+        let json = report(plan(), outcome(0.2, 0.0)).json();
+        assert_eq!((&json["schema"], &json["kind"]), (&1.into(), &"push".into()));
+        assert_eq!(json["receipts"]["lost"], 7);
+        assert_eq!(json["times"]["first_to_last"]["count"], 100);
+        assert!(json["times"]["receipt"]["histogram"].as_str().is_some_and(|text| text.len() > 20));
+        assert_eq!(json["memory"]["each_bytes"], 300.0);
+        assert_eq!(json["storm"]["caught_up_ns"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn conditions_hold_of_reach_receipts_and_errors() {
+        let report = report(plan(), outcome(0.2, 0.0));
+        for (text, missed) in [
+            ("reach=100%", 1),
+            ("reach>=99.99%", 0),
+            ("p99<21ms,rate>9k", 0),
+            ("p50<10ms", 1),
+            ("errors<0.05%", 1),
+            ("errors<0.1%", 0),
+        ] {
+            let slo: Slo = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(slo.missed(&report).len(), missed, "{text}: {:?}", slo.missed(&report));
+        }
+    }
+
+    #[test]
+    fn who_was_the_limit_is_told_from_what_was_measured() {
+        let mut late = outcome(0.2, 0.0);
+        (0..100).for_each(|_| late.totals.lag.record(50_000_000));
+        let mut starved = outcome(0.2, 0.3);
+        starved.totals.lag.merge(&late.totals.lag);
+        let mut queued = late.clone();
+        queued.totals.queued = 50;
+        let unsent = {
+            let mut outcome = outcome(0.2, 0.0);
+            outcome.totals.published = 90;
+            outcome
+        };
+        let closed = Plan { pace: Pace::Closed, ..plan() };
+        for (plan, outcome, limit) in [
+            (plan(), outcome(0.2, 0.0), Limit::Kept),
+            (plan(), outcome(0.97, 0.0), Limit::Generator),
+            (plan(), outcome(0.5, 0.5), Limit::Starved),
+            (plan(), Outcome { elapsed: Duration::from_millis(20), ..outcome(0.2, 0.0) }, Limit::TooShort),
+            (plan(), late, Limit::Generator),
+            (plan(), starved, Limit::Starved),
+            (plan(), queued, Limit::Behind),
+            (plan(), unsent, Limit::Behind),
+            (closed, outcome(0.2, 0.0), Limit::Server),
+        ] {
+            let verdict = judge(&plan, &outcome);
+            assert_eq!(verdict.limit, limit, "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_takes_half_the_time_itself_says_so() {
+        // 10 µs a receipt by 1,000 are 10 ms of the 30 from the first to the last, and of 15 more than half.
+        let remarked = |outcome: &Outcome| {
+            remarks(&plan(), outcome, 0.0).iter().any(|remark| remark.contains("Receiving took this side"))
+        };
+        let mut quick = outcome(0.2, 0.0);
+        assert!(!remarked(&quick));
+        quick.messages.spread = Distribution::new();
+        quick.messages.spread.record(15_000_000);
+        assert!(remarked(&quick));
+    }
 }

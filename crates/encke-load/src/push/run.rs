@@ -83,13 +83,13 @@ pub struct Messages {
     pub last: Distribution,
 }
 
-/// How all came back who were cut at once.
+/// How all came back who were cut at once; `None` is what did not come to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Storm {
     /// Until the last of them was answered.
-    pub back: Duration,
+    pub back: Option<Duration>,
     /// Until the last of them had what was said meanwhile.
-    pub caught_up: Duration,
+    pub caught_up: Option<Duration>,
 }
 
 /// Resident memory before the first connection, and when all subscribers were there.
@@ -260,6 +260,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
     let mut errors = Errors::default();
     let mut times = Times { opening_ns: u64::MAX, begun_ns: u64::MAX, ..Times::default() };
     let (mut held, mut slow, mut rounds) = (0, 0, Vec::new());
+    let (mut away, mut behind) = (0, 0);
     for part in parts {
         for account in &part.accounts {
             add(&mut reach, account, shared.sent(account.lane.into()), &refused);
@@ -274,6 +275,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
         times.back_ns = times.back_ns.max(part.times.back_ns);
         times.caught_up_ns = times.caught_up_ns.max(part.times.caught_up_ns);
         (held, slow) = (held + part.held, slow + part.slow);
+        (away, behind) = (away + part.storm_left.0, behind + part.storm_left.1);
         rounds.extend(part.rounds);
     }
     let mut messages = Messages::default();
@@ -284,8 +286,8 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
     }
     let between = |from_ns: u64, to_ns: u64| Duration::from_nanos(to_ns.saturating_sub(from_ns));
     let storm = (times.storm_ns > 0).then(|| Storm {
-        back: between(times.storm_ns, times.back_ns),
-        caught_up: between(times.storm_ns, times.caught_up_ns),
+        back: (away == 0).then(|| between(times.storm_ns, times.back_ns)),
+        caught_up: (away == 0 && behind == 0).then(|| between(times.storm_ns, times.caught_up_ns)),
     });
     Outcome {
         totals,

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use encke_io::sim::{Conditions, World};
-use encke_io::{Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_io::{Address, Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
 use encke_wire::websocket::{self, Opcode};
 
 use super::audience::{Audience, Part};
@@ -390,7 +390,8 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
             let (times, factory) = (world.clone(), world.clone());
             let clock = Box::new(move || times.now().mono_ns);
             let crowd = Audience::new(&plan, &requests, share, &shared, &tallies[number], clock);
-            let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+            let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
+            let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
             Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
         })
         .collect();
@@ -556,8 +557,9 @@ fn a_storm_is_over_when_all_have_caught_up() {
         assert_eq!((outcome.totals.left, outcome.held), (40, 40), "{case}");
         assert_eq!(outcome.reach.lost, 0, "{case}");
         let storm = outcome.storm.expect("there was one");
-        assert!(storm.back > Duration::ZERO && storm.caught_up >= storm.back, "{case}: {storm:?}");
-        assert!(storm.caught_up < Duration::from_millis(100), "{case}: {storm:?}");
+        let (back, caught_up) = storm.back.zip(storm.caught_up).expect("all came back");
+        assert!(back > Duration::ZERO && caught_up >= back, "{case}: {storm:?}");
+        assert!(caught_up < Duration::from_millis(100), "{case}: {storm:?}");
     }
 }
 
@@ -569,6 +571,23 @@ fn who_is_cut_by_the_server_comes_back_and_goes_on() {
     assert!(server.closed > 40, "{server:?}");
     assert_eq!(outcome.totals.closed, server.closed);
     assert_eq!((outcome.reach.expected, outcome.reach.lost, outcome.totals.repeated), (200 * 30, 0, 0));
+}
+
+#[test]
+fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
+    let nobody = Plan { timeout: Duration::from_secs(1), ..plan(Transport::Sse, 20, 5) };
+    let nobody = Plan { server: SocketAddr::from(([10, 0, 0, 9], 1)).into(), ..nobody };
+    let Ended { outcome, .. } = run(10, calm(), Manners::default(), nobody);
+    assert_eq!((outcome.totals.answered, outcome.totals.published, outcome.held), (0, 0, 0));
+    assert!(!outcome.errors.is_empty());
+
+    // It asks for events and is answered with lines.
+    let dialect = Dialect { subscribe: "/ndjson/{channel}".into(), ..dialect(Transport::Sse) };
+    let other = Plan { dialect, ..plan(Transport::Sse, 20, 5) };
+    let Ended { outcome, .. } = run(11, calm(), Manners::default(), other);
+    let said: Vec<_> = outcome.errors.iter().map(|error| (error.cause.to_string(), error.count)).collect();
+    assert_eq!(said, [("an answer, but not the stream that was asked for".into(), 20)]);
+    assert_eq!((outcome.totals.published, outcome.held), (5, 0));
 }
 
 #[test]

@@ -84,6 +84,13 @@ pub enum Wrong {
     TooLarge,
 }
 
+impl Wrong {
+    /// Whether asking again would be answered the same.
+    pub(crate) const fn is_final(self) -> bool {
+        matches!(self, Self::Status(400..=499) | Self::NoStream)
+    }
+}
+
 /// How a stream is to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
@@ -449,4 +456,183 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 fn behind<'a>(text: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     let at = text.windows(word.len()).position(|window| window == word)?;
     Some(&text[at + word.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: u32 = 3;
+
+    fn reading(transport: Transport) -> Reading {
+        Reading { transport, run: RUN, positions: true }
+    }
+
+    fn mark(number: u32) -> Mark {
+        Mark { lane: 0, number, sent_ns: 9 }
+    }
+
+    fn text(number: u32) -> String {
+        let mut out = Vec::new();
+        mark(number).put(RUN, 64, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    fn message(number: u32) -> Told {
+        Told::Message(mark(number))
+    }
+
+    /// What was told by pieces, where it ends, the position then, and whether nothing is kept.
+    type Heard = (Vec<Told>, Option<Wrong>, Option<String>, bool);
+
+    fn hear(transport: Transport, pieces: &[&[u8]]) -> Heard {
+        let (mut stream, mut head, mut told) = (Stream::default(), ResponseHead::new(), Vec::new());
+        let mut wrong = None;
+        for piece in pieces {
+            if let Err(error) = stream.feed(reading(transport), &mut head, &mut piece.to_vec(), &mut told) {
+                wrong = Some(error);
+                break;
+            }
+        }
+        let at_rest = stream.partial.capacity() == 0;
+        (told, wrong, stream.position().map(str::to_owned), at_rest)
+    }
+
+    /// Whole, byte by byte, and split at every place.
+    fn every_way(transport: Transport, bytes: &[u8]) -> Heard {
+        let whole = hear(transport, &[bytes]);
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(hear(transport, &single), whole, "byte by byte: {}", bytes.escape_ascii());
+        for at in 0..=bytes.len() {
+            let (first, second) = bytes.split_at(at);
+            assert_eq!(hear(transport, &[first, second]), whole, "split at {at}: {}", bytes.escape_ascii());
+        }
+        whole
+    }
+
+    fn chunk(data: &str) -> String {
+        format!("{:x}\r\n{data}\r\n", data.len())
+    }
+
+    #[test]
+    fn an_event_stream_tells_its_events_however_it_is_framed() {
+        let events = format!(
+            ": hello\n\nid: a-1\n\nid: a-2\r\nevent: x\r\ndata: {}\r\n\r\n: tick\n\ndata: {}\ndata: more\nid: a-3\n\n\
+             event: encke.gap\ndata: {{}}\n\n",
+            text(0),
+            text(1)
+        );
+        let kind = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n";
+        for stream in [
+            format!("{kind}\r\n{events}"),
+            format!("{kind}Transfer-Encoding: chunked\r\n\r\n{}", chunk(&events)),
+        ] {
+            let (told, wrong, position, at_rest) = every_way(Transport::Sse, stream.as_bytes());
+            assert_eq!(told, [Told::Answered, message(0), message(1), Told::Gap], "{stream}");
+            assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("a-3"), true), "{stream}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_cut_has_neither_told_anything_nor_moved_the_position() {
+        let stream = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: a-1\n\nid: a-2\ndata: {}\n",
+            text(0)
+        );
+        let (told, _, position, at_rest) = every_way(Transport::Sse, stream.as_bytes());
+        assert_eq!((told, position.as_deref(), at_rest), (vec![Told::Answered], Some("a-1"), false));
+    }
+
+    #[test]
+    fn a_stream_that_ends_at_once_never_was_one() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+        let put_off = format!("{head}Content-Length: 15\r\n\r\nretry: 10700\n\n\n");
+        let (told, ..) = hear(Transport::Sse, &[put_off.as_bytes()]);
+        assert_eq!(told, [Told::TurnedAway(Some(10_700))]);
+
+        let ended = format!(
+            "{head}Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+            chunk(&format!("data: {}\n\n", text(0)))
+        );
+        let (told, ..) = every_way(Transport::Sse, ended.as_bytes());
+        assert_eq!(told, [Told::Answered, message(0), Told::Ended(None)]);
+    }
+
+    #[test]
+    fn lines_of_json_are_messages_with_ids() {
+        let body = format!(
+            "\n{{\"id\":\"a-1\",\"data\":\"{}\"}}\n{{\"op\":\"gap\"}}\n{{\"id\":\"a-2\",\"data\":\"{}\"}}\n",
+            text(0),
+            text(1)
+        );
+        let stream = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", chunk(&body));
+        let (told, wrong, position, at_rest) = every_way(Transport::Ndjson, stream.as_bytes());
+        assert_eq!(told, [Told::Answered, message(0), Told::Gap, message(1)]);
+        assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("a-2"), true));
+    }
+
+    #[test]
+    fn a_poll_is_told_when_its_answer_has_ended() {
+        let body = text(0);
+        let length = body.len();
+        let answers = format!(
+            "HTTP/1.1 204 No Content\r\nEncke-Id: a-1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\
+             Encke-Id: a-2\r\nEncke-Gap: a-1 a-2\r\n\r\n{body}HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\
+             Last-Modified: Sun\r\nETag: 5\r\n\r\n{}0\r\n\r\n",
+            chunk(&text(1))
+        );
+        let (told, wrong, position, at_rest) = every_way(Transport::Poll, answers.as_bytes());
+        assert_eq!(told, [Told::Polled, Told::Gap, message(0), Told::Polled, message(1), Told::Polled]);
+        assert_eq!((wrong, position.as_deref(), at_rest), (None, Some("Sun\n5"), true));
+    }
+
+    #[test]
+    fn a_websocket_tells_messages_pings_and_its_close() {
+        let mut stream = b"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: \
+            s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+            .to_vec();
+        websocket::put_frame(&mut stream, Opcode::Text, text(0).as_bytes());
+        websocket::put_frame(&mut stream, Opcode::Ping, b"hi");
+        let halves = text(1);
+        let (first, second) = halves.split_at(20);
+        stream.extend_from_slice(&[0x01, first.len() as u8]);
+        stream.extend_from_slice(first.as_bytes());
+        websocket::put_frame(&mut stream, Opcode::Continuation, second.as_bytes());
+        websocket::put_frame(&mut stream, Opcode::Text, b"{\"op\":\"gap\"}");
+        let (told, wrong, _, at_rest) = every_way(Transport::Ws, &stream);
+        let pong = Told::Pong(vec![0x8A, 0x82, 0, 0, 0, 0, b'h', b'i']);
+        assert_eq!(told, [Told::Answered, message(0), pong, message(1), Told::Gap]);
+        assert_eq!((wrong, at_rest), (None, true));
+
+        websocket::put_close(&mut stream, GAP_CODE, "gap");
+        let (told, ..) = every_way(Transport::Ws, &stream);
+        assert_eq!(told[5..], [Told::Gap, Told::Ended(None)]);
+    }
+
+    #[test]
+    fn what_is_no_subscription_is_told_as_what_it_is() {
+        for (transport, answer, expected) in [
+            (Transport::Sse, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", Wrong::Status(404)),
+            (Transport::Sse, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", Wrong::NoStream),
+            (Transport::Poll, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", Wrong::Status(403)),
+            (Transport::Ws, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Wrong::Status(200)),
+            (
+                Transport::Ws,
+                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: no\r\n\r\n",
+                Wrong::NoStream,
+            ),
+        ] {
+            let (told, wrong, ..) = every_way(transport, answer.as_bytes());
+            assert_eq!((told, wrong), (vec![], Some(expected)), "{answer}");
+        }
+        let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
+        let (told, ..) = every_way(Transport::Ndjson, answer.as_bytes());
+        assert_eq!(told, [Told::TurnedAway(Some(7_000))]);
+        assert!(matches!(hear(Transport::Sse, &[b"SSH-2.0-x\r\n"]).1, Some(Wrong::Http(_))));
+    }
+
+    #[test]
+    fn a_stream_takes_what_its_subscriber_says() {
+        assert_eq!(size_of::<Stream>(), 88);
+    }
 }

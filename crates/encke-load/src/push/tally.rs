@@ -14,6 +14,8 @@ pub struct Tally {
     pub published: Counter,
     /// Those that the server refused, or whose publisher had no answer in time.
     pub refused: Counter,
+    /// On a schedule: messages that were due before anybody was free to send them.
+    pub queued: Counter,
     /// Receipts: a message at one subscriber, the first time it came there.
     pub received: Counter,
     /// Those that came behind a later one.
@@ -60,6 +62,7 @@ pub struct Tally {
 pub struct Totals {
     pub published: u64,
     pub refused: u64,
+    pub queued: u64,
     pub received: u64,
     pub late: u64,
     pub repeated: u64,
@@ -89,6 +92,7 @@ impl Totals {
             for (sum, cell) in [
                 (&mut totals.published, &tally.published),
                 (&mut totals.refused, &tally.refused),
+                (&mut totals.queued, &tally.queued),
                 (&mut totals.received, &tally.received),
                 (&mut totals.late, &tally.late),
                 (&mut totals.repeated, &tally.repeated),

@@ -72,6 +72,7 @@ impl Report {
             "messages": {
                 "published": totals.published,
                 "refused": totals.refused,
+                "queued": totals.queued,
                 "unsent": self.unsent(),
             },
             "receipts": {
@@ -89,8 +90,8 @@ impl Report {
             "bytes": { "received": totals.received_bytes, "sent": totals.sent_bytes },
             "times": times,
             "storm": outcome.storm.map(|storm| json!({
-                "back_ns": ns(storm.back),
-                "caught_up_ns": ns(storm.caught_up),
+                "back_ns": storm.back.map(ns),
+                "caught_up_ns": storm.caught_up.map(ns),
             })),
             "rounds": rounds.collect::<Vec<_>>(),
             "memory": outcome.own.map(|own| of_memory(own, &self.plan)),

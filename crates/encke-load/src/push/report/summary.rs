@@ -90,11 +90,15 @@ impl Report {
             put_row(out, "back after", &totals.back)?;
         }
         if let Some(storm) = outcome.storm {
-            let (back, caught_up) = (time(storm.back), time(storm.caught_up));
-            writeln!(
-                out,
-                "storm        all were back after {back}, and had all that was said after {caught_up}"
-            )?;
+            let [back, caught_up] = [storm.back, storm.caught_up].map(|after| after.map(time));
+            let told = match (back, caught_up) {
+                (Some(back), Some(caught_up)) => {
+                    format!("all were back after {back}, and had all that was said after {caught_up}")
+                }
+                (Some(back), None) => format!("all were back after {back}; some never had all that was said"),
+                (None, _) => "some did not come back".into(),
+            };
+            writeln!(out, "storm        {told}")?;
         }
         Ok(())
     }

@@ -1,0 +1,144 @@
+//! `encke load push` against `encke serve`: what is received, by which means, and what befalls subscribers.
+
+mod running;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::process::Output;
+use std::thread;
+
+use encke_io::clock::Clock;
+use running::{Folder, Running, encke, text};
+use serde_json::Value;
+
+fn push(arguments: &[&str]) -> Output {
+    encke().args(["load", "push"]).args(arguments).output().expect("the program starts")
+}
+
+/// The report of a run that had to hold its conditions.
+fn report(arguments: &[&str], url: &str) -> Value {
+    let output = push(&[arguments, &["--json", "--slo", "reach=100%", url]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+}
+
+fn server(name: &str) -> (Folder, Running) {
+    let folder = Folder::new(name);
+    let server = Running::start(&[&folder.path("")]);
+    (folder, server)
+}
+
+#[test]
+fn by_every_transport_each_message_reaches_each_subscriber_once() {
+    let (_folder, server) = server("push-transports");
+    let url = format!("http://{}/", server.site);
+    for transport in ["sse", "poll", "ws", "ndjson"] {
+        for more in [&["-t", "2", "-k", "3"][..], &["--publishers", "2", "--payload", "3000"]] {
+            let flags = [&["-s", "60", "-n", "30", "--transport", transport], more].concat();
+            let json = report(&flags, &url);
+            let case = format!("{transport}, {more:?}");
+            assert_eq!(json["schema"], 1);
+            assert_eq!(json["subscribers"]["answered"], 60, "{case}");
+            assert_eq!(
+                (&json["messages"]["published"], &json["messages"]["refused"]),
+                (&30.into(), &0.into())
+            );
+            // Of three channels each has a third of both.
+            let expected = if more[0] == "-t" { 600 } else { 1_800 };
+            assert_eq!(json["receipts"]["expected"], expected, "{case}");
+            assert_eq!(json["receipts"]["received"], expected, "{case}");
+            assert_eq!(json["times"]["receipt"]["count"], expected, "{case}");
+            for none in ["lost", "repeated", "out_of_order", "gaps_told"] {
+                assert_eq!(json["receipts"][none], 0, "{case}, {none}");
+            }
+            assert!(json["errors"].as_array().is_some_and(Vec::is_empty), "{case}: {}", json["errors"]);
+        }
+    }
+}
+
+#[test]
+fn who_leaves_or_is_cut_comes_back_and_has_missed_nothing() {
+    let (_folder, server) = server("push-storm");
+    let url = format!("http://{}/", server.site);
+    for transport in ["sse", "poll", "ndjson", "ws"] {
+        let flags =
+            ["-s", "50", "-d", "2s", "-r", "40", "--churn", "20%/s", "--storm", "--transport", transport];
+        let json = report(&flags, &url);
+        assert_eq!(json["receipts"]["lost"], 0, "{transport}");
+        assert_eq!(json["receipts"]["repeated"], 0, "{transport}");
+        assert!(json["subscribers"]["left"].as_u64().is_some_and(|left| left >= 50), "{transport}");
+        let storm = &json["storm"];
+        let [back, caught_up] = ["back_ns", "caught_up_ns"].map(|name| storm[name].as_u64());
+        assert!(back.is_some_and(|back| back > 0) && caught_up >= back, "{transport}: {storm}");
+    }
+}
+
+#[test]
+fn a_cycle_prints_the_lines_of_report_001() {
+    let (_folder, server) = server("push-cycle");
+    let url = format!("http://{}/", server.site);
+    let output = push(&["--cycle=2", "-s", "40", "--transport", "poll", &url]);
+    let printed = text(&output.stdout);
+    let lines: Vec<Vec<&str>> = printed.lines().take(4).map(|line| line.split(',').collect()).collect();
+    for (line, name) in lines.iter().zip(["c", "r", "c", "r"]) {
+        let [found, count, whole, each] = line[..] else { panic!("{printed}") };
+        assert_eq!((found, count), (name, "40"), "{printed}");
+        let [whole, each] = [whole, each].map(|seconds| seconds.parse::<f64>().expect("seconds"));
+        assert!(whole > 0.0 && (whole / 40.0 - each).abs() < 1e-7, "{printed}");
+    }
+}
+
+#[test]
+fn another_client_of_the_same_channel_sees_the_same() {
+    let (_folder, server) = server("push-other");
+    let url = format!("http://{}/push/both", server.site);
+    let mut stream = TcpStream::connect(&server.site).expect("it listens");
+    write!(stream, "GET /push/both HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n\r\n", server.site)
+        .expect("it reads");
+    let mut lines = BufReader::new(stream).lines().map(|line| line.expect("it goes on"));
+    lines.by_ref().find(|line| line.contains("encke")).expect("it has answered");
+    let other = thread::spawn(move || {
+        let mut clock = Clock::new();
+        // Behind run and lane stand the number and the time of sending, all hexadecimal.
+        let messages = lines.filter_map(|line| {
+            let now_ns = clock.now().mono_ns;
+            let mark = line.strip_prefix("data: #")?.to_owned();
+            let number = u32::from_str_radix(&mark[12..20], 16).expect("a number");
+            let sent_ns = u64::from_str_radix(&mark[20..36], 16).expect("a time");
+            Some((number, now_ns - sent_ns))
+        });
+        messages.take(50).collect::<Vec<_>>()
+    });
+    let json = report(&["-s", "20", "-n", "50", "-r", "50"], &url);
+    let seen = other.join().expect("it has read");
+    assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+    let mut took: Vec<u64> = seen.iter().map(|(_, ns)| *ns).collect();
+    took.sort_unstable();
+    let (theirs, ours) = (took[25], json["times"]["receipt"]["p50_ns"].as_u64().expect("there are some"));
+    // Both are 21 receivers of the same messages; what they differ by is who was woken first.
+    let near = theirs.abs_diff(ours) < 50_000_000;
+    assert!(near, "the other client's median is {theirs} ns, the report's {ours}");
+}
+
+#[test]
+fn what_cannot_be_meant_or_is_not_there_is_told() {
+    for (arguments, status, said) in [
+        (&["--payload", "10", "http://127.0.0.1:1/"][..], 2, "at least 37 bytes"),
+        (&["--cycle", "-t", "2", "http://127.0.0.1:1/"], 2, "one thread"),
+        (&["--slow", "1%", "--transport", "poll", "http://127.0.0.1:1/"], 2, "needs a stream"),
+        (&["--preset", "mercure", "--transport", "ws", "http://127.0.0.1:1/"], 2, "no transport ws"),
+        (&["-k", "2", "http://127.0.0.1:1/push/a"], 2, "where is {channel}"),
+        (&["--churn", "200%", "http://127.0.0.1:1/"], 2, "is no share"),
+        (&["-s", "2", "-n", "1", "--timeout", "200ms", "http://127.0.0.1:1/"], 1, "refused"),
+    ] {
+        let output = push(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+    let (_folder, server) = server("push-none");
+    let output = push(&["-s", "2", "-n", "1", &format!("http://{}/no/such/path", server.site)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("status 404"), "{}", text(&output.stderr));
+}
