@@ -69,6 +69,7 @@ soak: build
 	.ci/need python3
 	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
+	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
 	.ci/need openssl testssl
 	tests/testssl --encke $(TARGET)/release/encke
 

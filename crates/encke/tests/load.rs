@@ -3,7 +3,7 @@
 mod running;
 
 use std::net::TcpListener;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use encke_io::host::Signal;
 use running::{Folder, Running, encke, text};
@@ -53,6 +53,60 @@ fn a_fixed_number_agrees_with_the_servers_log() {
     assert_eq!(server.end().0, Some(0));
     let lines = folder.read("access.log").lines().count();
     assert_eq!(lines, sent, "the log has a line for each request");
+}
+
+/// The number in a tool's report that stands before `behind`, in the line with `mark`.
+fn figure(report: &str, mark: &str, behind: &str) -> u64 {
+    let line =
+        report.lines().find(|line| line.contains(mark)).unwrap_or_else(|| panic!("no {mark}: {report}"));
+    let (before, _) = line.split_once(behind).unwrap_or_else(|| panic!("no {behind}: {line}"));
+    let digits = before.rsplit(|char: char| !char.is_ascii_digit()).find(|digits| !digits.is_empty());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("no number: {line}"))
+}
+
+#[test]
+fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
+    let (folder, server) = server("load-others");
+    folder.write("public/large.txt", &"x".repeat(100_000));
+    let (mut answers, mut bodies) = (0, 0);
+    for path in ["/", "/large.txt", "/none"] {
+        let url = format!("http://{}{path}", server.site);
+        // Another tool, its words, and ours for the same requests.
+        for (tool, words, ours) in [
+            ("ab", &["-q"][..], &["--http10", "--no-keepalive"][..]),
+            ("ab", &["-q", "-k"], &["--http10"]),
+            ("h2load", &["--h1"], &[]),
+        ] {
+            let count = &["-n", "300", "-c", "5"][..];
+            let output =
+                Command::new(tool).args(words).args(count).arg(&url).output().expect("it is installed");
+            let theirs = text(&output.stdout);
+            let output = load(&[count, ours, &["--json", &url]].concat());
+            let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|error| panic!("{url}: {error}: {}", text(&output.stderr)));
+            let own = ["received", "bodies"].map(|key| json["bytes"][key].as_u64().expect("a count"));
+            let (done, told) = if tool == "ab" {
+                let transferred = |what| figure(&theirs, what, " bytes");
+                let done = theirs.lines().find_map(|line| line.strip_prefix("Complete requests:"));
+                let done = done.and_then(|count| count.trim().parse().ok());
+                (done, [transferred("Total transferred:"), transferred("HTML transferred:")])
+            } else {
+                let traffic = |behind| figure(&theirs, "traffic:", behind);
+                (Some(figure(&theirs, "requests:", " done")), [traffic(") total"), traffic(") data")])
+            };
+            assert_eq!((done, json["requests"]["finished"].as_u64()), (Some(300), Some(300)), "{theirs}");
+            assert_eq!(own, told, "{tool} {words:?} {url}");
+            (answers, bodies) = (answers + 2 * 300, bodies + 2 * own[1]);
+        }
+    }
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let log = folder.read("access.log");
+    // Behind the quoted request: status, and bytes of the body.
+    let logged =
+        log.lines().filter_map(|line| line.split('"').nth(2)?.split(' ').nth(2)?.parse::<u64>().ok());
+    let logged: Vec<u64> = logged.collect();
+    assert_eq!((logged.len(), logged.iter().sum::<u64>()), (answers, bodies));
 }
 
 #[test]
