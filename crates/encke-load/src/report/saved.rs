@@ -139,7 +139,7 @@ pub struct Extent {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Verdict")]
 pub struct SavedVerdict {
-    /// `server`, `kept`, `behind`, `generator`, `starved`, `too_short`.
+    /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`.
     pub limit: String,
     /// Whether the figures are the server's.
     pub is_verdict: bool,
