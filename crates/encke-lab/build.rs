@@ -3,7 +3,8 @@
 use std::process::Command;
 
 fn main() {
-    let sources = ["files.c", "parser.c", "ring.c", "trigger.c"].map(|name| format!("src/specimens/{name}"));
+    let sources = ["accept.c", "files.c", "parser.c", "ring.c", "trigger.c"]
+        .map(|name| format!("src/specimens/{name}"));
     let headers = ["parser.h", "parser_states.h"].map(|name| format!("src/specimens/{name}"));
     for file in sources.iter().chain(&headers) {
         println!("cargo::rerun-if-changed={file}");

@@ -13,6 +13,7 @@
 //! conclusion from noise: two rows *differ* if the 95 % interval of their ratio excludes 1, else *no difference* was
 //! *seen*.
 
+mod aside;
 mod experiment;
 mod experiments;
 mod interval;

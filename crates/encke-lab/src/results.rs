@@ -172,24 +172,28 @@ impl Results {
 
     /// Claims that `row` takes at most `bound` times what `other` does, under `load`.
     pub fn at_most(&self, bound: f64, row: usize, other: usize, load: usize) -> Claim {
+        self.cell_at_most(bound, Cell { row, load }, Cell { row: other, load })
+    }
+
+    /// Claims that `cell` takes at most `bound` times what `other` does.
+    pub fn cell_at_most(&self, bound: f64, cell: Cell, other: Cell) -> Claim {
         let design = &self.design;
-        let Some(ratio) = self.ratio(row, other, load) else {
-            return Claim { seen: Seen::Unclear, figure: "not measured".into() };
-        };
+        let Some(ratio) = self.ratio_of_cells(cell, other) else { return Claim::unclear() };
         let seen = match ratio {
             Interval { high, .. } if high <= bound => Seen::Yes,
             Interval { low, .. } if low > bound => Seen::No,
             _ => Seen::Unclear,
         };
-        let figure = format!(
-            "{} / {}, {}: {:.2} ({:.2} to {:.2})",
-            design.rows[row].name,
-            design.rows[other].name,
-            design.loads[load].name,
-            ratio.median,
-            ratio.low,
-            ratio.high,
-        );
+        let (row, load) = (&design.rows[cell.row].name, &design.loads[cell.load].name);
+        let compared = match (cell.row == other.row, cell.load == other.load) {
+            (false, true) => format!("{row} / {}, {load}", design.rows[other.row].name),
+            (true, _) => format!("{row}, {load} / {}", design.loads[other.load].name),
+            (false, false) => {
+                let (other_row, other_load) = (&design.rows[other.row].name, &design.loads[other.load].name);
+                format!("{row}, {load} / {other_row}, {other_load}")
+            }
+        };
+        let figure = format!("{compared}: {:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high);
         Claim { seen, figure }
     }
 
@@ -209,6 +213,11 @@ impl Numbers {
 }
 
 impl Claim {
+    /// That a cell it needs is absent, or has too few rounds.
+    pub(crate) fn unclear() -> Self {
+        Self { seen: Seen::Unclear, figure: "not measured".into() }
+    }
+
     /// All of them together: seen if all are, not seen if one is not.
     pub(crate) fn all(claims: impl IntoIterator<Item = Self>) -> Self {
         let claims: Vec<Self> = claims.into_iter().collect();

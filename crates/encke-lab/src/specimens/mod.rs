@@ -3,6 +3,7 @@
 //!
 //! `unsafe` stands in these files alone: calls into C that this crate compiles itself.
 
+pub(crate) mod accept;
 pub(crate) mod bytewise;
 pub(crate) mod files;
 pub(crate) mod heaps;

@@ -21,6 +21,30 @@ pub(super) static WORDS: Words = Words {
     not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
     experiments: &[
         Text {
+            name: "accept",
+            title: "How a server waits for those who connect",
+            question: "A relay's settings server answered 94 requests a second, whatever the load: its accept loop \
+                       slept 10 ms after each look. Sleeping only when nobody had come made it 94 for each client; \
+                       poll made it some 2,000, but with four clients fewer than with two, and the author did not \
+                       know why. What does each way to wait cost, and what else is in those loops?",
+            expectation: "The report's three loops, in C, and a server on Encke's reactor answer the same request with \
+                          the same 1,348 bytes, a new connection each, for c clients at a time. All are threads of \
+                          this process. Each loop of the report starts a thread for each connection; Encke's starts \
+                          none. Times are wall times; threads and switches from one thread to another are counted for \
+                          the whole process, clients and all.\n\nExpect the sleep to be a law: 1/10 ms in the \
+                          first row, and the same for each client in the second one. Expect poll to end that, and the \
+                          threads to be what is left: on few processors a thread more for each request means switches \
+                          more, and a rate that bends.",
+            lesson: "Nothing but the reactor may wait: the kernel tells when there is work. And work that takes \
+                     microseconds needs no thread of its own: to start one, and to switch to it, takes longer.",
+            claims: &[
+                "Always sleeping means at most 105 requests a second, for any number of clients.",
+                "Sleeping when nobody came: four clients together get at least 2.5 times what one gets.",
+                "At c = 1 poll takes at most a fifth of the time.",
+                "Encke's reactor, on epoll, takes less time than poll with a thread a connection, at every c.",
+            ],
+        },
+        Text {
             name: "parser",
             title: "How a request's head is read",
             question: "A report on a small edge-triggered server found that a computed goto in place of a switch made \

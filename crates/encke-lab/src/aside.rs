@@ -1,0 +1,46 @@
+//! A thread beside the one that measures. That one is pinned, and what it starts is pinned with it: a server whose
+//! threads shall run where they like is started from here.
+
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that does one piece of work after the other. It ends with this value.
+pub(crate) struct Aside {
+    jobs: Option<Sender<Job>>,
+}
+
+impl Aside {
+    /// Starts it: before the measuring thread is pinned.
+    pub(crate) fn start(name: &str) -> Self {
+        let (jobs, given) = mpsc::channel::<Job>();
+        let started =
+            thread::Builder::new().name(name.into()).spawn(move || given.into_iter().for_each(|job| job()));
+        Self { jobs: started.is_ok().then_some(jobs) }
+    }
+
+    /// Has it do some work, and waits for the result. `None`: there is no thread, or the work has panicked.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (tell, told) = mpsc::channel();
+        let job = Box::new(move || {
+            let _nobody_waits = tell.send(work());
+        });
+        self.jobs.as_ref()?.send(job).ok()?;
+        told.recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_on_one_other_thread() {
+        let aside = Aside::start("aside");
+        let here = thread::current().id();
+        let there = aside.run(|| thread::current().id());
+        assert!(there.is_some_and(|there| there != here));
+        assert_eq!(aside.run(|| thread::current().id()), there);
+    }
+}

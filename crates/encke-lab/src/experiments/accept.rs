@@ -1,0 +1,360 @@
+//! `accept` (report 000): how a server waits for those who connect, and what it then does with them.
+//!
+//! ```text
+//!  c clients, each: connect ─ request ─ read to the end ─ again       all threads of this process, none of them pinned
+//!        │
+//!        ▼
+//!  a loop under test ── sleep · sleep when idle · poll ──► a thread a connection ──► answer, close
+//!                    └─ Encke's reactor ─────────────────► the same thread ────────► answer, close
+//! ```
+//! Each measurement starts its server and ends it: another one that sleeps and wakes would disturb this one.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use encke_io::clock::Clock;
+use encke_io::offload::Pool;
+use encke_io::socket::{Address, ListenOptions};
+use encke_io::{
+    Backend, Event, Listener, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, Waker, run_on,
+};
+use encke_wire::http1::{Head, HeadLimits, Progress};
+
+use crate::aside::Aside;
+use crate::experiment::{
+    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
+};
+use crate::results::Results;
+use crate::rounds::Pace;
+use crate::specimens::accept::{self, How, process_use};
+
+/// Who accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Door {
+    Specimen(How),
+    Encke(Backend),
+}
+
+const ROWS: [(Door, Way, &str); 7] = [
+    (Door::Specimen(How::SleepAlways), Way::Old, "accept, always sleep 10 ms"),
+    (Door::Specimen(How::SleepIdle), Way::Cure, "sleep 10 ms when nobody came"),
+    (Door::Specimen(How::Poll), Way::Cure, "poll, a thread a connection"),
+    (Door::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
+    (Door::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
+    (Door::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
+    (Door::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
+];
+
+/// Clients at a time. The report had 1 to 4.
+const CLIENTS: [usize; 5] = [1, 2, 3, 4, 16];
+const CLIENTS_QUICK: [usize; 4] = [1, 2, 3, 4];
+
+/// Requests that each client makes in an operation: three quanta where the loop sleeps.
+const REQUESTS: u64 = 3;
+/// So many times as many where it does not sleep, and the time of one is told: 3 × 16 requests of 200 µs are 10 ms, a
+/// third of what the sleepers take.
+const TIMES: u64 = 16;
+
+/// As large as the report's picture, a small logo.
+const BODY_BYTES: usize = 1_348;
+const REQUEST: &[u8] =
+    b"GET /html/ja/images/small-logo.png HTTP/1.0\r\nHost: localhost\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n";
+
+/// A client that waits so long has met a fault of the laboratory.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Accept {
+    design: Design,
+    clients: Vec<usize>,
+    aside: Aside,
+}
+
+impl Accept {
+    pub(super) fn new(pace: &Pace) -> Self {
+        let clients = loads_within(&CLIENTS, &CLIENTS_QUICK, pace);
+        let load = |&clients: &usize| Load {
+            units: (clients as u64 * REQUESTS) as f64,
+            ..Load::amount(format!("c = {clients}"), clients as f64)
+        };
+        let design = Design {
+            name: "accept",
+            unit: "a request, as the server sees it (its inverse is the rate)",
+            judged: Judged::Wall,
+            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            loads: clients.iter().map(load).collect(),
+            axis: Axis::Amounts("clients at a time"),
+        };
+        Self { design, clients, aside: Aside::start("accept") }
+    }
+}
+
+impl Experiment for Accept {
+    fn design(&self) -> &Design {
+        &self.design
+    }
+
+    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        let (door, clients) = (ROWS[cell.row].0, self.clients[cell.load]);
+        let times = if matches!(door, Door::Specimen(How::SleepAlways | How::SleepIdle)) { 1 } else { TIMES };
+        let requests = count * REQUESTS * times;
+        let mut sample = self
+            .aside
+            .run(move || besieged(door, clients, requests))
+            .ok_or_else(|| Absent("its thread broke off".into()))?
+            .map_err(|error| Absent(error.to_string()))?;
+        sample.wall_ns /= times;
+        sample.cpu_ns /= times;
+        Ok(sample)
+    }
+
+    fn claims(&self, results: &Results) -> Vec<Claim> {
+        let row = |door| ROWS.iter().position(|(known, ..)| *known == door).expect("every door has a row");
+        let load =
+            |count| self.clients.iter().position(|clients| *clients == count).expect("a pace has 1 to 4");
+        let loads = 0..self.clients.len();
+        let [always, idle, poll] =
+            [How::SleepAlways, How::SleepIdle, How::Poll].map(|how| row(Door::Specimen(how)));
+        let edge = row(Door::Encke(Backend::EpollEdge));
+        let crawls = |load| {
+            let cell = Cell { row: always, load };
+            let Some(time) = results.wall(cell) else { return Claim::unclear() };
+            let seen = match time {
+                time if time.low >= CRAWL_NS => Seen::Yes,
+                time if time.high < CRAWL_NS => Seen::No,
+                _ => Seen::Unclear,
+            };
+            Claim {
+                seen,
+                figure: format!("{}: {:.1}/s", results.design().loads[load].name, 1e9 / time.median),
+            }
+        };
+        vec![
+            Claim::all(loads.clone().map(crawls)),
+            results.cell_at_most(0.4, Cell { row: idle, load: load(4) }, Cell { row: idle, load: load(1) }),
+            results.at_most(0.2, poll, always, load(1)),
+            Claim::all(loads.map(|load| results.at_most(1.0, edge, poll, load))),
+        ]
+    }
+}
+
+/// A loop that always sleeps 10 ms takes at least so long for each request: of three, a part of the first sleep may have
+/// gone by before the first client was awake to look at the clock.
+const CRAWL_NS: f64 = 9.5e6;
+
+/// Starts the loop, and `clients` that make so many requests each; what the requests took together, without the first
+/// one of each client: it meets the loop wherever it is in its sleep. CPU time is that of the whole process.
+fn besieged(door: Door, clients: usize, requests: u64) -> io::Result<Sample> {
+    let answer: Arc<[u8]> = answer().into();
+    let stop = AtomicBool::new(false);
+    let (ready, done) = (Barrier::new(clients + 1), Barrier::new(clients + 1));
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let server = {
+            let (answer, stop) = (Arc::clone(&answer), &stop);
+            scope.spawn(move || open(door, answer, stop, tell))
+        };
+        let Ok(opened) = told.recv() else {
+            let result = server.join().unwrap_or_else(|_| Err(io::Error::other("the server broke off")));
+            return Err(result.err().unwrap_or_else(|| io::Error::other("the server ended at once")));
+        };
+        let visitors: Vec<_> = (0..clients)
+            .map(|_| {
+                let (ready, done, expected) = (&ready, &done, answer.len());
+                scope.spawn(move || {
+                    let mut clock = Clock::new();
+                    let mut all = visit(opened.address, expected);
+                    ready.wait();
+                    let begun_ns = clock.now().mono_ns;
+                    for _ in 0..requests {
+                        all = all.and_then(|()| visit(opened.address, expected));
+                    }
+                    let ended_ns = clock.now().mono_ns;
+                    done.wait();
+                    all.map(|()| (begun_ns, ended_ns))
+                })
+            })
+            .collect();
+        ready.wait();
+        let before = process_use();
+        done.wait();
+        let after = process_use();
+        stop.store(true, Ordering::SeqCst);
+        if let Some(waker) = &opened.waker {
+            waker.wake();
+        }
+        let broken = || Err(io::Error::other("a thread broke off"));
+        // From the first one that began to the last one that ended: this thread may have looked up later.
+        let (mut begun_ns, mut ended_ns) = (u64::MAX, 0);
+        for visitor in visitors {
+            let (begun, ended) = visitor.join().unwrap_or_else(|_| broken())?;
+            (begun_ns, ended_ns) = (begun_ns.min(begun), ended_ns.max(ended));
+        }
+        let wall_ns = ended_ns - begun_ns;
+        let threads = server.join().unwrap_or_else(|_| Err(io::Error::other("the server broke off")))?;
+        let all = requests as f64 * clients as f64;
+        let visited = (requests + 1) as f64 * clients as f64;
+        let cpu_ns = after.cpu_ns - before.cpu_ns;
+        let facts = vec![
+            ("requests/s", Fact::Number((all * 1e9 / wall_ns.max(1) as f64).round())),
+            ("threads a request", Fact::Number(threads as f64 / visited)),
+            ("switches a request", Fact::Number((after.switches - before.switches) as f64 / all)),
+            ("CPU µs a request", Fact::Number(cpu_ns as f64 / all / 1e3)),
+        ];
+        Ok(Sample { wall_ns, cpu_ns, facts })
+    })
+}
+
+/// A request by a new connection, as `ab` makes them.
+fn visit(address: SocketAddr, expected: usize) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(REQUEST)?;
+    let mut buffer = [0; 4096];
+    let mut bytes = 0;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 if bytes == expected => return Ok(()),
+            0 => return Err(io::Error::other(format!("{bytes} bytes came in place of {expected}"))),
+            some => bytes += some,
+        }
+    }
+}
+
+fn answer() -> Vec<u8> {
+    let mut answer = format!(
+        "HTTP/1.0 200 OK\r\nServer: lab\r\nConnection: close\r\nContent-Type: image/png\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    )
+    .into_bytes();
+    answer.resize(answer.len() + BODY_BYTES, 0x5a);
+    answer
+}
+
+/// Where a server listens, and how its wait is ended if it does not look up by itself.
+struct Opened {
+    address: SocketAddr,
+    waker: Option<Waker>,
+}
+
+/// Runs the loop on this thread until `stop`. Yields how many threads it has started.
+fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) -> io::Result<u64> {
+    match door {
+        Door::Specimen(how) => {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let _lives = tell.send(Opened { address: listener.local_addr()?, waker: None });
+            drop(tell);
+            accept::serve(how, &listener, stop, &answer)
+        }
+        Door::Encke(backend) => {
+            let mut result = Ok(());
+            let pool = Pool::start(1, 1)?;
+            run_on(backend, pool.clone(), Responder { answer, stop, tell, result: &mut result });
+            pool.close();
+            result.map(|()| 0)
+        }
+    }
+}
+
+/// Encke's way: one thread that only its reactor has wait.
+struct Responder<'a> {
+    answer: Arc<[u8]>,
+    stop: &'a AtomicBool,
+    tell: Sender<Opened>,
+    result: &'a mut io::Result<()>,
+}
+
+impl Run for Responder<'_> {
+    fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
+        *self.result = reactor
+            .map_err(io::Error::from)
+            .and_then(|reactor| respond(reactor, &self.answer, self.stop, self.tell));
+    }
+}
+
+fn respond<R: Reactor>(
+    mut reactor: R,
+    answer: &Arc<[u8]>,
+    stop: &AtomicBool,
+    tell: Sender<Opened>,
+) -> io::Result<()> {
+    let fault = |fault: encke_io::Fault| io::Error::other(fault.to_string());
+    let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let listener = Listener::bind(&any, ListenOptions { backlog: 4096, shared: false, mode: None })?;
+    let Address::Inet(address) = *listener.address() else {
+        return Err(io::Error::other("a TCP listener has another address"));
+    };
+    let door = reactor.adopt(Source::Listener(listener)).map_err(fault)?;
+    reactor.submit(door, Op::Accept);
+    let _lives = tell.send(Opened { address, waker: Some(reactor.waker()) });
+    drop(tell);
+    let mut head = Head::new();
+    // By the place of a connection: what has come of its request.
+    let mut requests: Vec<Vec<u8>> = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        reactor.wait(None).map_err(fault)?;
+        while let Some(event) = reactor.next() {
+            let then: Option<(Token, Op)> = match event {
+                Event::Accepted { token, .. } => {
+                    let place = token.index as usize;
+                    requests.resize_with(requests.len().max(place + 1), Vec::new);
+                    requests[place].clear();
+                    Some((token, Op::Recv))
+                }
+                Event::Received { token, lease } => {
+                    let request = &mut requests[token.index as usize];
+                    request.extend_from_slice(lease);
+                    head.reset();
+                    match head.feed(request, &HeadLimits::default()) {
+                        Progress::Done { .. } => {
+                            let segments = vec![Segment::Shared(Arc::clone(answer), 0)];
+                            Some((token, Op::Send(Send { segments, more: false })))
+                        }
+                        Progress::Partial => None,
+                        _ => Some((token, Op::Abort)),
+                    }
+                }
+                Event::Sent { token, .. } | Event::PeerClosed { token, .. } => Some((token, Op::Close)),
+                Event::Failed { token, .. } if token != door => Some((token, Op::Abort)),
+                Event::Failed { fault: reason, .. } => return Err(fault(reason)),
+                _ => None,
+            };
+            if let Some((token, op)) = then {
+                reactor.submit(token, op);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stopwatch;
+
+    /// The slow twin is seen on whatever machine: no sleep is shorter than it shall be.
+    #[test]
+    fn who_always_sleeps_answers_no_more_than_a_request_each_10_ms() {
+        for clients in [1, 2] {
+            let mut result = Ok(Sample::default());
+            let all = stopwatch::time(|| result = besieged(Door::Specimen(How::SleepAlways), clients, 3));
+            result.expect("loopback works");
+            // Each client has made one more before the three, and before the first of all nobody slept.
+            let quanta = 4 * clients as u64 - 1;
+            assert!(all.wall_ns >= quanta * 10_000_000, "{clients} clients: {} ns", all.wall_ns);
+        }
+    }
+
+    #[test]
+    fn every_door_answers_everybody_whole_and_only_the_specimens_start_threads() {
+        for (door, ..) in ROWS {
+            let sample = besieged(door, 3, 5).expect("this system has them all");
+            let threads = sample.facts.iter().find(|(name, _)| *name == "threads a request");
+            let each = if matches!(door, Door::Specimen(_)) { 1.0 } else { 0.0 };
+            assert_eq!(threads, Some(&("threads a request", Fact::Number(each))), "{door:?}");
+        }
+    }
+}
