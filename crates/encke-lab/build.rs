@@ -3,7 +3,7 @@
 use std::process::Command;
 
 fn main() {
-    let sources = ["accept.c", "files.c", "parser.c", "ring.c", "trigger.c"]
+    let sources = ["accept.c", "files.c", "mux.c", "parser.c", "ring.c", "trigger.c"]
         .map(|name| format!("src/specimens/{name}"));
     let headers = ["parser.h", "parser_states.h"].map(|name| format!("src/specimens/{name}"));
     for file in sources.iter().chain(&headers) {

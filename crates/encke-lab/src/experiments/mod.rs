@@ -4,6 +4,7 @@ use crate::experiment::Experiment;
 use crate::rounds::Pace;
 
 mod accept;
+mod mux;
 mod parser;
 mod requests;
 mod ring;
@@ -12,12 +13,13 @@ mod trigger;
 mod zerocopy;
 
 /// Every experiment, in the order in which `all` runs them.
-pub const NAMES: [&str; 6] = ["accept", "parser", "ring", "timers", "trigger", "zerocopy"];
+pub const NAMES: [&str; 7] = ["accept", "mux", "parser", "ring", "timers", "trigger", "zerocopy"];
 
 /// Makes an experiment ready; `None` if no experiment is called so.
 pub fn open(name: &str, pace: &Pace) -> Option<Box<dyn Experiment>> {
     Some(match name {
         "accept" => Box::new(accept::Accept::new(pace)),
+        "mux" => Box::new(mux::Multiplexers::new(pace)),
         "parser" => Box::new(parser::Parser::new(pace)),
         "ring" => Box::new(ring::RingReads::new(pace)),
         "timers" => Box::new(timers::Timers::new(pace)),

@@ -7,5 +7,6 @@ pub(crate) mod accept;
 pub(crate) mod bytewise;
 pub(crate) mod files;
 pub(crate) mod heaps;
+pub(crate) mod mux;
 pub(crate) mod pico;
 pub(crate) mod trigger;

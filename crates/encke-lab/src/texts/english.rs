@@ -45,6 +45,34 @@ pub(super) static WORDS: Words = Words {
             ],
         },
         Text {
+            name: "mux",
+            title: "From an event to its connection",
+            question: "A report compared poll and epoll with 10,000 connections. With 100 rounds epoll won, with 500 \
+                       poll was ahead, with 1,000 far ahead. Its epoll programs looked for each event's record from \
+                       the head of an array; poll's index was the record's index. What decides: the system call, or \
+                       the way to the record?",
+            expectation: "Echo servers in C wait with poll and with epoll, level and edge; epoll's find the record by \
+                          search, as the report's did, and by an index in the event. Encke's reactor does the same on \
+                          each of its back ends. In a round, some of the connections get 1,024 bytes each, all before \
+                          the server looks; its CPU time for receiving and answering them is taken. The number of \
+                          connections is the report's, or what the limit of descriptors allows, two for each: the \
+                          fewer there are, the less a search and a poll cost.\n\nExpect poll to cost the same \
+                          however few are active, a search to cost half of all records for each event, and an index \
+                          nothing. So with few active any epoll wins; with all active the one that searches loses to \
+                          poll, and the one that does not, does not. How often the rounds are repeated changes \
+                          nothing here.",
+            lesson: "From an event to its connection must be one step; the multiplexer alone decides nothing. In Encke \
+                     an event carries the connection's place and its generation.",
+            claims: &[
+                "All active: poll takes at most 0.9 of the time of epoll with a search.",
+                "Few active: even with a search epoll takes at most half of poll's time.",
+                "With an index epoll never takes more than 1.3 times poll's time.",
+                "All active: with an index epoll takes at most 0.8 of the time with a search.",
+                "All active: Encke, on epoll, takes at most as long as epoll with a search.",
+                "Few active: Encke, on epoll, takes at most half of poll's time.",
+            ],
+        },
+        Text {
             name: "parser",
             title: "How a request's head is read",
             question: "A report on a small edge-triggered server found that a computed goto in place of a switch made \

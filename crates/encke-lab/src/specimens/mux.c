@@ -1,0 +1,174 @@
+/* An echo server for many connections, by poll(2) and by epoll(7): as a report had them, where epoll's record is found
+ * by searching an array from its head, and with the record's place in the event. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stddef.h>
+#include <stdint.h>
+
+enum how { POLL_INDEX, LEVEL_SCAN, EDGE_SCAN, LEVEL_INDEX, EDGE_INDEX };
+
+struct mux;
+
+#ifdef __linux__
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Of each message, and of its answer. */
+enum { MESSAGE_BYTES = 1024 };
+/* Events of one call, at most. */
+enum { EVENTS_MAX = 1024 };
+/* Who waits so long has met a fault of the laboratory. */
+enum { PATIENCE_MS = 30000 };
+
+/* What a server knows of a connection: the report's had a socket and its counts. */
+struct record {
+    int sock;
+    uint32_t messages;
+    uint64_t bytes;
+};
+
+struct mux {
+    enum how how;
+    int epoll;
+    uint32_t count;
+    struct record *records;
+    struct pollfd *polled;
+    uint64_t looked; /* Records that were looked at to find one. */
+};
+
+void lab_mux_close(struct mux *mux)
+{
+    if (mux->epoll >= 0) close(mux->epoll);
+    free(mux->records);
+    free(mux->polled);
+    free(mux);
+}
+
+/* Takes sockets that do not block, and leaves them open. NULL: no memory, or the system refuses. */
+struct mux *lab_mux_open(int how, const int *socks, uint32_t count)
+{
+    struct mux *mux = calloc(1, sizeof *mux);
+    if (mux == NULL) return NULL;
+    mux->how = (enum how)how;
+    mux->count = count;
+    mux->epoll = how == POLL_INDEX ? -1 : epoll_create1(EPOLL_CLOEXEC);
+    mux->records = calloc(count, sizeof *mux->records);
+    mux->polled = calloc(count, sizeof *mux->polled);
+    if (mux->records == NULL || mux->polled == NULL || (how != POLL_INDEX && mux->epoll < 0)) goto failed;
+    for (uint32_t i = 0; i < count; i++) {
+        mux->records[i].sock = socks[i];
+        mux->polled[i] = (struct pollfd){.fd = socks[i], .events = POLLIN};
+        if (how == POLL_INDEX) continue;
+        struct epoll_event wanted = {.events = EPOLLIN};
+        if (how == EDGE_SCAN || how == EDGE_INDEX) wanted.events |= EPOLLET;
+        if (how == LEVEL_SCAN || how == EDGE_SCAN)
+            wanted.data.fd = socks[i];
+        else
+            wanted.data.u32 = i;
+        if (epoll_ctl(mux->epoll, EPOLL_CTL_ADD, socks[i], &wanted) < 0) goto failed;
+    }
+    return mux;
+failed:
+    lab_mux_close(mux);
+    return NULL;
+}
+
+/* Receives what there is, once or until there is no more, and answers each message with itself. Yields how many. */
+static int64_t echo(struct record *record, int drain)
+{
+    char message[MESSAGE_BYTES];
+    int64_t answered = 0;
+    do {
+        ssize_t got = recv(record->sock, message, sizeof message, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        /* Messages come whole: each was one write, and the buffer has room for one. */
+        if (got != MESSAGE_BYTES || send(record->sock, message, sizeof message, MSG_NOSIGNAL) != got) return -1;
+        record->messages++;
+        record->bytes += (uint64_t)got;
+        answered++;
+    } while (drain);
+    return answered;
+}
+
+static struct record *found(struct mux *mux, const struct epoll_event *event)
+{
+    uint32_t at = event->data.u32;
+    if (mux->how == LEVEL_SCAN || mux->how == EDGE_SCAN) {
+        /* As the report had it. */
+        for (at = 0; mux->records[at].sock != event->data.fd; at++) { }
+        mux->looked += at;
+    }
+    mux->looked++;
+    return &mux->records[at];
+}
+
+/* One wait, and what it tells. Yields how many messages were answered, or -1. */
+static int64_t turn_poll(struct mux *mux)
+{
+    int64_t answered = 0;
+    int ready = poll(mux->polled, mux->count, PATIENCE_MS);
+    if (ready <= 0) return ready < 0 && errno == EINTR ? 0 : -1;
+    for (uint32_t i = 0; i < mux->count && ready > 0; i++) {
+        if (mux->polled[i].revents == 0) continue;
+        ready--;
+        mux->looked++;
+        int64_t some = echo(&mux->records[i], 0);
+        if (some < 0) return -1;
+        answered += some;
+    }
+    return answered;
+}
+
+static int64_t turn_epoll(struct mux *mux)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int64_t answered = 0;
+    int ready = epoll_wait(mux->epoll, events, EVENTS_MAX, PATIENCE_MS);
+    if (ready <= 0) return ready < 0 && errno == EINTR ? 0 : -1;
+    for (int i = 0; i < ready; i++) {
+        int64_t some = echo(found(mux, &events[i]), mux->how == EDGE_SCAN || mux->how == EDGE_INDEX);
+        if (some < 0) return -1;
+        answered += some;
+    }
+    return answered;
+}
+
+/* Answers so many messages. Yields how many records were looked at to find those of the events, or -1. */
+int64_t lab_mux_serve(struct mux *mux, uint64_t messages)
+{
+    mux->looked = 0;
+    for (uint64_t answered = 0; answered < messages;) {
+        int64_t some = mux->how == POLL_INDEX ? turn_poll(mux) : turn_epoll(mux);
+        if (some < 0) return -1;
+        answered += (uint64_t)some;
+    }
+    return (int64_t)mux->looked;
+}
+
+#else
+
+/* There is no epoll. */
+void lab_mux_close(struct mux *mux)
+{
+    (void)mux;
+}
+
+struct mux *lab_mux_open(int how, const int *socks, uint32_t count)
+{
+    (void)how; (void)socks; (void)count;
+    return NULL;
+}
+
+int64_t lab_mux_serve(struct mux *mux, uint64_t messages)
+{
+    (void)mux; (void)messages;
+    return -1;
+}
+
+#endif

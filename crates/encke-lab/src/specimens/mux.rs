@@ -1,0 +1,70 @@
+//! Echo servers on poll and epoll (`mux.c`), which differ in how they come from an event to its record.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+
+/// How to wait, and how to find the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    PollIndex = 0,
+    LevelScan = 1,
+    EdgeScan = 2,
+    LevelIndex = 3,
+    EdgeIndex = 4,
+}
+
+#[repr(C)]
+struct CMux {
+    opaque: [u8; 0],
+}
+
+// SAFETY: the signatures are those of mux.c.
+unsafe extern "C" {
+    fn lab_mux_open(how: i32, sockets: *const i32, count: u32) -> *mut CMux;
+    fn lab_mux_serve(mux: *mut CMux, messages: u64) -> i64;
+    fn lab_mux_close(mux: *mut CMux);
+}
+
+/// A server over sockets that somebody else holds open.
+///
+/// INVARIANT: `state` is what `lab_mux_open` has returned, and not yet closed.
+pub(crate) struct Mux<'a> {
+    state: NonNull<CMux>,
+    sockets: PhantomData<&'a [UnixStream]>,
+}
+
+impl<'a> Mux<'a> {
+    /// One over these sockets, none of which blocks.
+    ///
+    /// # Errors
+    /// The system has no epoll, or no room for so many.
+    pub(crate) fn new(how: How, sockets: &'a [UnixStream]) -> io::Result<Self> {
+        let numbers: Vec<i32> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        let count = u32::try_from(numbers.len()).map_err(io::Error::other)?;
+        // SAFETY: there are `count` numbers, which are copied.
+        let state = unsafe { lab_mux_open(how as i32, numbers.as_ptr(), count) };
+        let state = NonNull::new(state).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { state, sockets: PhantomData })
+    }
+
+    /// Answers so many messages of 1,024 bytes with themselves. Yields how many records it has looked at to find those
+    /// that the events were about.
+    ///
+    /// # Errors
+    /// A peer has closed, or 30 s have passed without a message.
+    pub(crate) fn serve(&mut self, messages: u64) -> io::Result<u64> {
+        // SAFETY: the state is alive, and so are the sockets that it knows.
+        let looked = unsafe { lab_mux_serve(self.state.as_ptr(), messages) };
+        u64::try_from(looked).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Drop for Mux<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is alive, and nobody uses it any more.
+        unsafe { lab_mux_close(self.state.as_ptr()) };
+    }
+}
