@@ -541,21 +541,27 @@ impl Core {
         let until_ns = room.extras.get(&token.index).and_then(|extra| extra.until_ns);
         let left_ns = until_ns.unwrap_or(0).saturating_sub(self.now.mono_ns);
         if left_ns == 0 {
-            return self.answer_poll(token, None);
+            return self.poll_overdue(token);
         }
         self.set_deadline(token, left_ns);
+    }
+
+    /// A poll has waited long enough, and ends if there is nothing for it.
+    fn poll_overdue(&mut self, token: Token) {
+        let id = SubscriberId(self.conns[token.index as usize].record);
+        if self.room.as_ref().is_some_and(|room| !room.hub.waits(id)) {
+            // Its channel is still on its way from the first worker, or a slice is about to answer it.
+            return self.set_deadline(token, SERVING_NS);
+        }
+        self.answer_poll(token, None);
     }
 
     /// Time has come for a connection that listens and to which nothing is being sent.
     pub(crate) fn subscriber_overdue(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
-        let (phase, id, form) = (conn.phase, SubscriberId(conn.record), conn.form);
+        let (phase, form) = (conn.phase, conn.form);
         if phase == Phase::Polling {
-            if self.room.as_ref().is_some_and(|room| !room.hub.waits(id)) {
-                // Its channel is still on its way from the first worker, or a slice is about to answer it.
-                return self.set_deadline(token, SERVING_NS);
-            }
-            return self.answer_poll(token, None);
+            return self.poll_overdue(token);
         }
         if phase == Phase::Socket && self.conns[token.index as usize].input.is_some() {
             let heartbeat_ns = self.heartbeat_ns();

@@ -14,6 +14,7 @@ on_every_stand! {
     a_message_reaches_every_kind_of_subscriber,
     a_stream_goes_on_where_it_was_cut,
     what_a_publisher_was_told_of_is_there_for_everybody,
+    what_there_is_is_told_behind_another_answer_too,
     what_is_no_longer_kept_is_told_as_a_gap,
     an_id_of_another_life_is_a_gap,
     several_channels_come_on_one_stream_in_one_order,
@@ -324,6 +325,21 @@ fn what_a_publisher_was_told_of_is_there_for_everybody(on: Stand) {
         }
     }
     drop(listeners);
+}
+
+fn what_there_is_is_told_behind_another_answer_too(stand: Stand) {
+    let rig = self::stand(stand);
+    // Each channel is new to all workers but one, and the answer before is on its way while the channel is asked for.
+    for number in 0..20 {
+        assert_eq!(publish(&rig, &format!("a{number}"), "hi").status, 201);
+        let mut client = rig.client();
+        client.send(format!(
+            "GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n\
+             GET /push/a{number}?wait=0&since=all HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ));
+        assert_eq!(client.answer().text(), "a file\n");
+        assert_eq!(client.answer().text(), "hi");
+    }
 }
 
 fn what_is_no_longer_kept_is_told_as_a_gap(on: Stand) {
