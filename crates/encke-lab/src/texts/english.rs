@@ -45,6 +45,30 @@ pub(super) static WORDS: Words = Words {
             ],
         },
         Text {
+            name: "backlog",
+            title: "Where connecting begins to cost a second",
+            question: "A chat's author let N clients connect at once. Up to 200 it took a millisecond each; from about \
+                       230 on it took seconds. The listen backlog was 128, and the framework hid it. What does a \
+                       backlog decide, and how sharp is the edge?",
+            expectation: "N connections begin at once, while the server is busy with something else; then it accepts \
+                          until it has none left. What is told is how long it takes until the last client is \
+                          connected; beside it, how many attempts the kernel dropped, and how many of those who \
+                          believed themselves connected at the end the server had not accepted.\n\nExpect \
+                          milliseconds as long as the backlog holds the burst. Expect one attempt more than that to \
+                          cost a second: the kernel drops it in silence, and TCP tries again after 1 s (RFC 6298), \
+                          then after 2 s more. The system's net.core.somaxconn cuts whatever a program asks for, in \
+                          silence too; the rows say so.",
+            lesson: "The backlog is not how many can connect: it is how many may come while you look away. Ask for \
+                     4,096, have the system allow it, and look at the counter of drops. Encke asks, warns at the start \
+                     if the system cuts it, and counts.",
+            claims: &[
+                "A burst of 230 takes a second with a backlog of 128.",
+                "With Encke's default the same burst takes at most a fifth of that.",
+                "The edge moves with the backlog: 511 holds 230, and a burst of 600 takes a second.",
+                "Encke's default holds the largest burst: at most a fifth of the time that 128 takes.",
+            ],
+        },
+        Text {
             name: "mux",
             title: "From an event to its connection",
             question: "A report compared poll and epoll with 10,000 connections. With 100 rounds epoll won, with 500 \

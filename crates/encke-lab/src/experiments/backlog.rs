@@ -1,0 +1,226 @@
+//! `backlog` (report 001): how long it takes N clients to connect at once, by the backlog of the listener.
+//!
+//! ```text
+//!  N connects, one behind the other ──► the kernel's queue: `backlog` of them; those behind are dropped in silence
+//!                                             │                                  └── again after 1 s, 3 s, 7 s …
+//!  then accept, until all are connected ◄─────┘
+//! ```
+//! One thread plays both ends, so that it is certain that nothing is accepted before the last connect has begun.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use encke_io::offload::Pool;
+use encke_io::socket::{self, Address, ListenOptions};
+use encke_io::{Event, Fault, Listener, Op, OpKind, PollReactor, Reactor as _, Source, Token, host};
+
+use crate::experiment::{
+    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way, loads_within,
+};
+use crate::results::Results;
+use crate::rounds::Pace;
+use crate::stopwatch;
+
+/// What programs ask for: the first one is what SOMAXCONN was for decades.
+const ROWS: [(u32, Way, &str); 3] = [
+    (128, Way::Old, "backlog 128"),
+    (511, Way::Peer, "backlog 511, as many ask for"),
+    (ENCKE, Way::Encke, "backlog 4096, Encke's default"),
+];
+/// The default of `server.backlog`.
+const ENCKE: u32 = 4096;
+
+/// Clients that connect at once. The report's edge was at about 230.
+const BURSTS: [usize; 5] = [100, 230, 600, 1_000, 3_000];
+/// A round has three cells of a second, and six rounds are the least that says anything: some 20 s.
+const BURSTS_QUICK: [usize; 3] = [100, 230, 600];
+const EDGE: usize = 230;
+const BEYOND: usize = 600;
+
+/// Descriptors for everything but the connections, of which each takes two.
+const DESCRIPTORS_ASIDE: u64 = 128;
+
+/// Three tries of TCP take 3 s, four take 7 s: who is not connected then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first try to connect again comes after 1 s (RFC 6298 §2.1), counted by the kernel in steps of some ms.
+const SECOND_NS: f64 = 0.9e9;
+
+pub(super) struct Backlog {
+    design: Design,
+    bursts: Vec<usize>,
+}
+
+impl Backlog {
+    pub(super) fn new(pace: &Pace) -> Self {
+        let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2;
+        let mut bursts = loads_within(&BURSTS, &BURSTS_QUICK, pace);
+        // A burst that was cut would have another name: it is left out.
+        bursts.retain(|burst| *burst as u64 <= most);
+        let allowed = host::backlog_limit().unwrap_or(u32::MAX);
+        let named = |&(backlog, way, name): &(u32, Way, &str)| {
+            let cut =
+                if backlog > allowed { format!("; the system allows {allowed}") } else { String::new() };
+            Row::new(way, format!("{name}{cut}"))
+        };
+        let design = Design {
+            name: "backlog",
+            unit: "a burst, until the last client is connected",
+            judged: Judged::Wall,
+            rows: ROWS.iter().map(named).collect(),
+            loads: bursts.iter().map(|&burst| Load::amount(burst.to_string(), burst as f64)).collect(),
+            axis: Axis::Amounts("clients that connect at once"),
+        };
+        Self { design, bursts }
+    }
+}
+
+impl Experiment for Backlog {
+    fn design(&self) -> &Design {
+        &self.design
+    }
+
+    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        let mut all = Sample::default();
+        for _ in 0..count {
+            let one =
+                burst(ROWS[cell.row].0, self.bursts[cell.load]).map_err(|error| Absent(error.to_string()))?;
+            all = Sample {
+                wall_ns: all.wall_ns + one.wall_ns,
+                cpu_ns: all.cpu_ns + one.cpu_ns,
+                facts: one.facts,
+            };
+        }
+        Ok(all)
+    }
+
+    fn claims(&self, results: &Results) -> Vec<Claim> {
+        let row =
+            |backlog| ROWS.iter().position(|(known, ..)| *known == backlog).expect("it is in the table");
+        let load = |burst| self.bursts.iter().position(|known| *known == burst);
+        let takes_a_second = |backlog, burst| {
+            let cell = load(burst).map(|load| Cell { row: row(backlog), load });
+            let Some(time) = cell.and_then(|cell| results.wall(cell)) else { return Claim::unclear() };
+            let seen = match time {
+                time if time.low >= SECOND_NS => Seen::Yes,
+                time if time.high < SECOND_NS => Seen::No,
+                _ => Seen::Unclear,
+            };
+            Claim { seen, figure: format!("{burst} at {backlog}: {:.3} s", time.median / 1e9) }
+        };
+        let quicker = |backlog, burst: Option<usize>| match burst {
+            Some(load) => results.at_most(0.2, row(backlog), row(128), load),
+            None => Claim::unclear(),
+        };
+        vec![
+            takes_a_second(128, EDGE),
+            quicker(ENCKE, load(EDGE)),
+            Claim::all([quicker(511, load(EDGE)), takes_a_second(511, BEYOND)]),
+            quicker(ENCKE, self.bursts.len().checked_sub(1)),
+        ]
+    }
+}
+
+/// So many connects at once against such a backlog, on a port of their own.
+fn burst(backlog: u32, clients: usize) -> io::Result<Sample> {
+    let pool = Pool::start(1, 1)?;
+    let mut reactor = PollReactor::new(pool.clone())?;
+    let any = Address::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let listener = Listener::bind(&any, ListenOptions { backlog, shared: false, mode: None })?;
+    let Address::Inet(address) = *listener.address() else {
+        return Err(io::Error::other("a TCP listener has another address"));
+    };
+    let door = reactor.adopt(Source::Listener(listener)).map_err(io_error)?;
+    let mut ends = Vec::with_capacity(clients);
+    for _ in 0..clients {
+        let stream = socket::unconnected(&address, None)?;
+        ends.push(reactor.adopt(Source::Stream(stream)).map_err(io_error)?);
+    }
+    let mut accepted: Vec<Token> = Vec::with_capacity(clients);
+    let mut connected = 0;
+    let mut result = Ok(());
+    let mut sample = stopwatch::time(|| {
+        for &end in &ends {
+            reactor.submit(end, Op::Connect(address));
+        }
+        reactor.submit(door, Op::Accept);
+        result = settle(&mut reactor, clients, &mut connected, &mut accepted);
+    });
+    result?;
+    let dropped = reactor.listen_drops(door).map_or(f64::NAN, f64::from);
+    sample.facts = vec![
+        ("dropped", Fact::Number(dropped)),
+        ("only the client believes", Fact::Number(connected.saturating_sub(accepted.len()) as f64)),
+    ];
+    // With a reset, so that no port waits for segments that come late (RFC 9293, TIME-WAIT).
+    for token in ends.into_iter().chain(accepted) {
+        reactor.submit(token, Op::Abort);
+    }
+    pool.close();
+    Ok(sample)
+}
+
+/// Accepts until so many clients are connected.
+fn settle(
+    reactor: &mut PollReactor,
+    clients: usize,
+    connected: &mut usize,
+    accepted: &mut Vec<Token>,
+) -> io::Result<()> {
+    let until = reactor.now().plus(PATIENCE);
+    while *connected < clients {
+        let now = reactor.wait(Some(until)).map_err(io_error)?;
+        while let Some(event) = reactor.next() {
+            match event {
+                Event::Connected { .. } => *connected += 1,
+                Event::Accepted { token, .. } => accepted.push(token),
+                Event::Failed { op: OpKind::Connect | OpKind::Accept, fault, .. } => {
+                    return Err(io_error(fault));
+                }
+                _ => {}
+            }
+        }
+        if now.mono_ns >= until {
+            return Err(io::Error::other(format!(
+                "{} of {clients} were not connected within {} s",
+                clients - *connected,
+                PATIENCE.as_secs()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn io_error(fault: Fault) -> io::Error {
+    io::Error::other(fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dropped(sample: &Sample) -> f64 {
+        match sample.facts[..] {
+            [("dropped", Fact::Number(dropped)), ..] => dropped,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// The slow twin is seen by the kernel's count, and by a clock that cannot run too fast.
+    #[test]
+    fn a_burst_that_the_backlog_does_not_hold_takes_a_second_and_one_that_it_holds_drops_nobody() {
+        let held = burst(64, 32).expect("loopback works");
+        assert_eq!(dropped(&held), 0.0);
+        let overflown = burst(4, 32).expect("loopback works");
+        assert!(dropped(&overflown) >= 1.0, "{overflown:?}");
+        assert!(overflown.wall_ns as f64 >= SECOND_NS, "{overflown:?}");
+    }
+
+    #[test]
+    fn the_default_is_that_of_the_settings() {
+        let settings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/encke.toml");
+        let text = std::fs::read_to_string(settings).expect("it is part of the source");
+        assert!(text.contains(&format!("backlog = {ENCKE}\n")));
+    }
+}
