@@ -71,29 +71,6 @@ fn times(schedstat: &str) -> Option<ThreadTimes> {
     Some(ThreadTimes { run_ns: numbers.next()?.ok()?, wait_ns: numbers.next()?.ok()? })
 }
 
-/// What a process holds and has used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProcessUse {
-    /// Resident memory (/proc/PID/statm).
-    pub resident_bytes: u64,
-    /// Processor time of its threads, ns (/proc/PID/task/TID/schedstat); that of threads that have ended is lost.
-    pub run_ns: u64,
-}
-
-/// That of a process of this machine, where the system tells.
-pub fn process_use(pid: u32) -> Option<ProcessUse> {
-    let process = std::path::Path::new("/proc").join(pid.to_string());
-    let statm = std::fs::read_to_string(process.join("statm")).ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    let mut run_ns = 0;
-    for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
-        // It may have ended since it was listed.
-        let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else { continue };
-        run_ns += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
-    }
-    Some(ProcessUse { resident_bytes: pages * page_bytes(), run_ns })
-}
-
 /// What a process and its children have had of this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProcessUsage {

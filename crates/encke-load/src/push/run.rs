@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use encke_io::clock::Clock;
-use encke_io::host::{self, ProcessUse, TcpCounters};
+use encke_io::host::{self, ProcessUsage, TcpCounters};
 use encke_io::{Address, Backend};
 use encke_stats::Distribution;
 
@@ -145,16 +145,18 @@ impl Run {
     /// # Errors
     /// It could not be run to its end.
     pub fn outcome(self) -> Result<Outcome, Trouble> {
-        let after = self.script.plan.watch.and_then(host::process_use);
+        let after = self.script.plan.watch.and_then(host::process_usage);
         let whole = self.threads.whole()?;
         let mut outcome = self.script.outcome(whole.parts);
         outcome.threads = whole.shares;
         outcome.tcp = whole.tcp;
-        let Samples { before, held } = *self.script.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.script.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let Samples { before, held } = samples.clone();
+        drop(samples);
         let memory = |before: u64, held: u64| Memory { before_bytes: before, held_bytes: held };
         outcome.own = before.own.zip(held.own).map(|(before, held)| memory(before, held));
         outcome.server = before.server.zip(held.server).zip(after).map(|((before, held), after)| {
-            let used = Duration::from_nanos(after.run_ns.saturating_sub(held.run_ns));
+            let used = Duration::from_nanos(after.cpu_ns.saturating_sub(held.cpu_ns));
             (memory(before.resident_bytes, held.resident_bytes), used)
         });
         Ok(outcome)
@@ -171,21 +173,21 @@ struct Listening {
     samples: Mutex<Samples>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Samples {
     before: Sample,
     held: Sample,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sample {
     own: Option<u64>,
-    server: Option<ProcessUse>,
+    server: Option<ProcessUsage>,
 }
 
 impl Sample {
     fn now(plan: &Plan) -> Self {
-        Self { own: host::resident_bytes(), server: plan.watch.and_then(host::process_use) }
+        Self { own: host::resident_bytes(), server: plan.watch.and_then(host::process_usage) }
     }
 }
 
