@@ -144,6 +144,6 @@ mod tests {
         };
         assert_eq!(chosen(&["ring", "parser", "ring"]), Ok(vec!["parser", "ring"]));
         assert_eq!(chosen(&["all"]), Ok(NAMES.to_vec()));
-        assert!(chosen(&["parsr"]).is_err_and(|said| said.contains("`parsr`; there are parser, ring")));
+        assert!(chosen(&["parsr"]).is_err_and(|said| said.contains("`parsr`; there are accept, backlog")));
     }
 }

@@ -87,7 +87,7 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["man", "sevre"], "there are serve, demo, pub"),
         (&["check"], "which file?"),
         (&["lab"], "<EXPERIMENT>"),
-        (&["lab", "parsr"], "there are parser, ring"),
+        (&["lab", "parsr"], "there are accept, backlog"),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));

@@ -53,12 +53,11 @@ struct Crowd {
 /// The report's number of connections: those of more than the descriptor limit allows are cut to it.
 const CONNECTIONS: usize = 10_000;
 
-const CROWDS: [Crowd; 7] = [
+/// Opening and closing 10,000 takes a third of a second: 9 rows of three such loads, six times, are a minute.
+const CROWDS: [Crowd; 5] = [
     Crowd { connections: 1_000, active: 10 },
-    Crowd { connections: 1_000, active: 100 },
     Crowd { connections: 1_000, active: 1_000 },
     Crowd { connections: CONNECTIONS, active: 10 },
-    Crowd { connections: CONNECTIONS, active: 100 },
     Crowd { connections: CONNECTIONS, active: 1_000 },
     Crowd { connections: CONNECTIONS, active: CONNECTIONS },
 ];
