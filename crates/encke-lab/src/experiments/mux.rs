@@ -382,9 +382,9 @@ mod tests {
 
     #[test]
     fn a_crowd_is_cut_to_what_there_is_room_for_and_its_name_says_so() {
-        let cut = CROWDS[6].within(400);
+        let cut = CROWDS[4].within(400);
         assert_eq!(cut, Crowd { connections: 400, active: 400 });
         assert_eq!(cut.load().name, "all of 400 active");
-        assert_eq!(CROWDS[3].within(400).load().name, "10 of 400 active");
+        assert_eq!(CROWDS[2].within(400).load().name, "10 of 400 active");
     }
 }
