@@ -1,7 +1,7 @@
 //! epoll(7), level-triggered or edge-triggered.
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io;
 use std::time::Duration;
@@ -12,6 +12,10 @@ use crate::reactor::Backend;
 
 /// Events fetched by one call. More wait in the kernel and come with the next, in the order of their arrival.
 const EVENTS: usize = 256;
+
+/// Waits shorter than this are exact, by one call more: epoll_wait(2) rounds up to whole milliseconds, which a schedule of
+/// requests would see and a deadline of seconds does not.
+const EXACT: Duration = Duration::from_millis(20);
 
 /// The kernel's table of interests. `EDGE` decides how readiness is reported.
 pub struct Epoll<const EDGE: bool> {
@@ -70,10 +74,19 @@ impl<const EDGE: bool> Poller for Epoll<EDGE> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, mut report: impl FnMut(Token, Ready)) -> io::Result<()> {
-        let timeout = timeout.map(|limit| Timespec {
+        let spec = |limit: Duration| Timespec {
             tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: limit.subsec_nanos().into(),
-        });
+        };
+        let mut timeout = timeout;
+        if let Some(limit) = timeout.filter(|limit| !limit.is_zero() && *limit < EXACT) {
+            // A table of interests can be polled itself (epoll(7)), and ppoll(2) counts in nanoseconds.
+            match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&spec(limit))) {
+                Err(io::Errno::INTR) | Ok(_) => timeout = Some(Duration::ZERO),
+                Err(errno) => return Err(errno),
+            }
+        }
+        let timeout = timeout.map(spec);
         self.events.clear();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
             Err(io::Errno::INTR) | Ok(_) => {}
