@@ -25,18 +25,18 @@ use crate::tally::{Cause, Errors, Phase, Tally, Totals};
 use crate::tls::{Session, Sessions};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 /// How many requests the longest of these runs has; `make soak` says a million.
 const REQUESTS: &str = "ENCKE_LOAD_REQUESTS";
 /// Steps after which a run that has not ended is stuck.
 const STEPS_MAX: usize = 100_000_000;
 
-fn address() -> SocketAddr {
+pub(crate) fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
 }
 
 /// A world in which everything takes as long as it must, and nothing goes wrong.
-fn calm() -> Conditions {
+pub(crate) fn calm() -> Conditions {
     Conditions {
         latency_ns: 20_000..=20_000,
         piece_bytes: 64 * 1024..=64 * 1024,

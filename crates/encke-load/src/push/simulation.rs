@@ -24,30 +24,12 @@ use crate::dial::Dial;
 use crate::engine::Engine;
 use crate::pace::Pace;
 use crate::plan::{Share, Stop};
+use crate::simulation::{MS, address, calm};
 use crate::{Arrivals, Rate};
 
-const MS: u64 = 1_000_000;
 const TRANSPORTS: [Transport; 4] = [Transport::Sse, Transport::Poll, Transport::Ws, Transport::Ndjson];
 /// Steps after which a run that has not ended is stuck.
 const STEPS_MAX: usize = 20_000_000;
-
-fn address() -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 1], 80))
-}
-
-/// A world in which everything takes as long as it must, and nothing goes wrong.
-fn calm() -> Conditions {
-    Conditions {
-        latency_ns: 20_000..=20_000,
-        piece_bytes: 64 * 1024..=64 * 1024,
-        window_bytes: 64 * 1024..=64 * 1024,
-        byte_ns: 0,
-        turn_ns: 1_000..=1_000,
-        short_sends: 0,
-        delayed_wakes: 0,
-        ..Conditions::default()
-    }
-}
 
 fn dialect(transport: Transport) -> Dialect {
     let resume = match transport {
