@@ -20,6 +20,14 @@ pub fn processor_name() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
+/// The machine's memory in bytes, if this system tells it (/proc/meminfo).
+pub fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
 /// The kernel's cap on listen(2)'s backlog, if this system has one that can be read.
 pub fn backlog_limit() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()

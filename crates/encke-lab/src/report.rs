@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::experiment::Axis;
+use encke_stats::page::{self, escaped};
+
 use crate::machine::Machine;
 use crate::plot;
 use crate::results::{Outcome, Results};
@@ -13,14 +14,10 @@ use crate::texts::{Language, Words};
 /// The page. `date` is told as it is.
 pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, language: Language) -> String {
     let words = language.words();
-    let mut page = String::new();
-    let _infallible = write!(
-        page,
-        "<!doctype html>\n<html lang=\"{}\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-         <body>\n<header>\n<h1>{}</h1>\n<p>{}</p>\n<p class=\"machine\">{} · Encke {} · {} · seed {:#x}</p>\n",
-        words.tag,
-        escaped(words.title),
+    let mut body = String::new();
+    let _infallible = writeln!(
+        body,
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n<p class=\"quiet\">{} · Encke {} · {} · seed {:#x}</p>",
         escaped(words.title),
         escaped(words.preface),
         escaped(date),
@@ -29,19 +26,19 @@ pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, la
         pace.seed,
     );
     if !machine.optimised {
-        let _infallible = writeln!(page, "<p class=\"warning\">{}</p>", escaped(words.not_optimised));
+        let _infallible = writeln!(body, "<p class=\"warning\">{}</p>", escaped(words.not_optimised));
     }
-    page += "<nav>";
+    body += "<nav>";
     for outcome in outcomes {
         let name = outcome.results.design().name;
-        let _infallible = write!(page, "<a href=\"#{name}\">{name}</a> ");
+        let _infallible = write!(body, "<a href=\"#{name}\">{name}</a> ");
     }
-    page += "</nav>\n</header>\n<main>\n";
+    body += "</nav>\n</header>\n<main>\n";
     for outcome in outcomes {
-        section(&mut page, outcome, language, words);
+        section(&mut body, outcome, language, words);
     }
-    page += "</main>\n</body>\n</html>\n";
-    page
+    body += "</main>\n";
+    page::page(words.tag, words.title, &body)
 }
 
 /// One experiment.
@@ -59,13 +56,10 @@ fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Wor
         let _infallible = writeln!(page, "<h3>{head}</h3>\n{}", told(paragraphs));
     }
     let _infallible = writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results)));
-    *page += &match design.axis {
-        Axis::Kinds => plot::bars(results),
-        Axis::Amounts(name) => plot::lines(results, name),
-    };
+    *page += &plot::plots(results);
     cells(page, results);
     let _infallible =
-        writeln!(page, "<p class=\"reading\">{}</p>\n<ul class=\"claims\">", escaped(words.reading));
+        writeln!(page, "<p class=\"quiet\">{}</p>\n<ul class=\"claims\">", escaped(words.reading));
     for (claim, said) in outcome.claims.iter().zip(text.claims) {
         let _infallible = writeln!(
             page,
@@ -112,13 +106,6 @@ fn told(text: &str) -> String {
     text.split("\n\n").fold(String::new(), |page, paragraph| page + "<p>" + &escaped(paragraph) + "</p>\n")
 }
 
-/// Text as it may stand in HTML, in attributes as well.
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-const STYLE: &str = include_str!("report.css");
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,10 +136,5 @@ mod tests {
         }
         assert_eq!(page.matches("<table>").count(), NAMES.len());
         assert_eq!(page.matches('<').count(), page.matches('>').count(), "what is text is escaped");
-    }
-
-    #[test]
-    fn markup_in_a_name_is_text() {
-        assert_eq!(escaped("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
     }
 }

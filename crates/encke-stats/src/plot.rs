@@ -1,8 +1,10 @@
-//! Plots as SVG that stands in a page: curves, bars and heat maps on linear, logarithmic and percentile axes.
+//! Plots as SVG that stands in a page: curves, bars and heat maps on linear, logarithmic and percentile axes; and bars
+//! beside names, where there is no axis.
 //!
 //! ```text
 //!   numbers ─► Axis (scale, ends, ticks) ┐
 //!   numbers ─► Axis                      ┴─► Plot ─ curve, bar, cell … ─► <figure>
+//!   names, numbers ────────────────────────► Ranking ───────────────────► <figure>
 //! ```
 //! Colours are classes that the page's style decides for light and dark ([`crate::page`]). A plot is for the eye: whoever
 //! draws one puts its numbers into a table, too.
@@ -29,6 +31,8 @@ pub struct Axis {
     low: f64,
     high: f64,
     told: fn(f64) -> String,
+    /// Where numbers are told, if not at round ones.
+    ticks: Option<Vec<f64>>,
 }
 
 /// A plot that grows.
@@ -68,12 +72,30 @@ impl Axis {
             Scale::Log => (round_down(least), round_up(most.max(least * 1.01))),
             Scale::Nines => (0.0, most.clamp(0.9, 1.0 - 1e-9)),
         };
-        Self { scale, low, high, told }
+        Self::between(scale, low, high, told)
     }
 
     /// An axis with these ends.
     pub fn between(scale: Scale, low: f64, high: f64, told: fn(f64) -> String) -> Self {
-        Self { scale, low, high, told }
+        Self { scale, low, high, told, ticks: None }
+    }
+
+    /// The same, which tells these numbers in place of round ones; too many for it are thinned out.
+    #[must_use]
+    pub fn telling(mut self, numbers: impl IntoIterator<Item = f64>) -> Self {
+        let mut numbers: Vec<f64> = numbers.into_iter().collect();
+        numbers.sort_by(f64::total_cmp);
+        numbers.dedup();
+        // Two that are told nearer to each other than this cover each other.
+        let apart = 1.0 / (2 * TICKS_MAX) as f64;
+        let mut told: Vec<f64> = Vec::new();
+        for number in numbers {
+            if told.last().is_none_or(|last| self.place(number) - self.place(*last) >= apart) {
+                told.push(number);
+            }
+        }
+        self.ticks = Some(told);
+        self
     }
 
     /// Where a number lies, 0 for the lower end and 1 for the upper one; what lies beyond is at that end.
@@ -87,8 +109,11 @@ impl Axis {
         if high > low { ((along(number) - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round numbers from end to end, at most 7.
+    /// Round numbers from end to end, at most 7, or those that it was told to tell.
     pub fn ticks(&self) -> Vec<f64> {
+        if let Some(ticks) = &self.ticks {
+            return ticks.clone();
+        }
         let within = |number: &f64| *number >= self.low * (1.0 - 1e-9) && *number <= self.high * (1.0 + 1e-9);
         match self.scale {
             Scale::Linear => {
@@ -134,6 +159,27 @@ impl Plot {
     /// The same, broken: for what is an estimate.
     pub fn broken_curve(&mut self, name: &str, points: impl IntoIterator<Item = (f64, f64)>) {
         self.line(name, points, "curve dashed");
+    }
+
+    /// A curve with a dot at each point, and a line from the least to the most that it may be: `[x, y, least, most]`.
+    pub fn curve_within(&mut self, name: &str, points: impl IntoIterator<Item = [f64; 4]>) {
+        let points: Vec<[f64; 4]> =
+            points.into_iter().filter(|point| point.iter().all(|number| number.is_finite())).collect();
+        self.line(name, points.iter().map(|[x, y, ..]| (*x, *y)), "curve");
+        let colour = format!("c{}", (self.keys.len() - 1) % 8);
+        for [x, y, least, most] in points {
+            let (x, told) = (self.across(x), (self.y.told)(y));
+            let _infallible = writeln!(
+                self.marks,
+                "<line class=\"whisker {colour}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
+                 <circle class=\"dot {colour}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{}: {}</title></circle>",
+                self.up(least),
+                self.up(most),
+                self.up(y),
+                escaped(name),
+                escaped(&told)
+            );
+        }
     }
 
     fn line(&mut self, name: &str, points: impl IntoIterator<Item = (f64, f64)>, class: &str) {
@@ -238,6 +284,84 @@ impl Plot {
     }
 }
 
+/// Bars beside names, from zero: the shorter the better. It grows, too.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    caption: String,
+    told: fn(f64) -> String,
+    bars: Vec<Bar>,
+}
+
+/// One bar of a ranking; no number: it could not be had.
+#[derive(Clone, Debug)]
+struct Bar {
+    name: String,
+    colour: &'static str,
+    /// The number, and the least and the most that it may be.
+    within: Option<[f64; 3]>,
+}
+
+impl Ranking {
+    /// An empty one; the caption says what it shows.
+    pub fn new(caption: &str, told: fn(f64) -> String) -> Self {
+        Self { caption: caption.to_owned(), told, bars: Vec::new() }
+    }
+
+    /// The next bar, in a colour that is a class of the page: its number, and the least and the most that it may be.
+    pub fn bar(&mut self, name: &str, colour: &'static str, within: Option<[f64; 3]>) {
+        self.bars.push(Bar { name: name.to_owned(), colour, within });
+    }
+
+    /// The plot; empty if no bar has a length.
+    pub fn figure(&self) -> String {
+        let most = self.bars.iter().filter_map(|bar| Some(bar.within?[0])).fold(0.0, f64::max);
+        if most <= 0.0 {
+            return String::new();
+        }
+        let caption = escaped(&self.caption);
+        let height = BAR_STEP * self.bars.len() as f64 + 4.0;
+        let mut figure = format!(
+            "<figure><svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{caption}\" viewBox=\"0 0 \
+             {BAR_FRAME} {height}\">\n"
+        );
+        let length = |number: f64| (number / most * BAR_LENGTH).min(BAR_LENGTH * 1.08);
+        for (place, bar) in self.bars.iter().enumerate() {
+            let top = BAR_STEP * place as f64 + 2.0;
+            let (middle, line) = (top + BAR_STEP / 2.0, top + BAR_STEP / 2.0 + 4.0);
+            let _infallible = write!(
+                figure,
+                "<text x=\"{:.0}\" y=\"{line:.1}\" text-anchor=\"end\">{}</text>",
+                BAR_LEFT - 6.0,
+                escaped(&bar.name)
+            );
+            let Some([number, least, most]) = bar.within else {
+                let _infallible = writeln!(figure, "<text x=\"{BAR_LEFT}\" y=\"{line:.1}\">–</text>");
+                continue;
+            };
+            let _infallible = writeln!(
+                figure,
+                "<rect class=\"bar {}\" x=\"{BAR_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"2\"/>\
+                 <line class=\"whisker\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{line:.1}\">{}</text>",
+                bar.colour,
+                top + 2.0,
+                length(number).max(0.5),
+                BAR_STEP - 4.0,
+                BAR_LEFT + length(least),
+                BAR_LEFT + length(most),
+                BAR_LEFT + length(most.max(number)) + 6.0,
+                escaped(&(self.told)(number))
+            );
+        }
+        figure + "</svg><figcaption>" + &caption + "</figcaption></figure>\n"
+    }
+}
+
+const BAR_FRAME: f64 = 460.0;
+const BAR_LEFT: f64 = 180.0;
+const BAR_LENGTH: f64 = 190.0;
+const BAR_STEP: f64 = 20.0;
+
 /// The power of ten at or below a number above 0.
 fn power_below(number: f64) -> f64 {
     10_f64.powf(number.max(f64::MIN_POSITIVE).log10().floor())
@@ -304,6 +428,45 @@ mod tests {
         let figure = plot.figure();
         assert!(!figure.contains("NaN") && !figure.contains("inf"), "{figure}");
         assert!(figure.contains("nothing &lt;here&gt;") && figure.contains("<circle"));
+        assert_eq!(figure.matches('<').count(), figure.matches('>').count());
+    }
+
+    #[test]
+    fn an_axis_tells_the_numbers_it_is_given_unless_they_cover_each_other() {
+        let axis = Axis::over(Scale::Log, [1.0, 16.0], plain).telling([4.0, 1.0, 2.0, 3.0, 16.0, 2.0]);
+        assert_eq!(axis.ticks(), [1.0, 2.0, 3.0, 4.0, 16.0]);
+        let crowded = Axis::over(Scale::Linear, [100.0], plain).telling((0..100).map(f64::from));
+        assert!((8..=2 * TICKS_MAX).contains(&crowded.ticks().len()), "{:?}", crowded.ticks());
+    }
+
+    #[test]
+    fn a_curve_shows_between_what_its_points_lie() {
+        let axis = || Axis::between(Scale::Linear, 0.0, 10.0, plain);
+        let mut plot = Plot::new("p", axis(), axis());
+        plot.curve_within("<c>", [[0.0, 5.0, 0.0, 10.0], [10.0, 5.0, 5.0, f64::NAN], [10.0, 0.0, 0.0, 0.0]]);
+        let figure = plot.figure();
+        assert!(figure.contains("points=\"66.0,120.0 546.0,230.0\""), "{figure}");
+        assert!(figure.contains("x1=\"66.0\" x2=\"66.0\" y1=\"230.0\" y2=\"10.0\"/>"), "{figure}");
+        assert!(figure.contains("<title>&lt;c&gt;: 5</title>") && !figure.contains("NaN"), "{figure}");
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_numbers_and_who_has_none_has_a_dash() {
+        let mut ranking = Ranking::new("a & b", plain);
+        assert_eq!(ranking.figure(), "");
+        ranking.bar("whole", "old", Some([4.0, 3.0, 4.0]));
+        ranking.bar("half", "encke", Some([2.0, 2.0, 2.0]));
+        ranking.bar("<none>", "peer", None);
+        let figure = ranking.figure();
+        let drawn = [
+            "width=\"190.0\"",
+            "width=\"95.0\"",
+            "bar encke",
+            "&lt;none&gt;</text><text x=\"180\" y=\"56.0\">–",
+        ];
+        for mark in drawn.into_iter().chain(["a &amp; b</figcaption>"]) {
+            assert!(figure.contains(mark), "{mark} in {figure}");
+        }
         assert_eq!(figure.matches('<').count(), figure.matches('>').count());
     }
 
