@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed, tls
+from encke_bench import counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed, tls, verdicts
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -94,6 +94,8 @@ PLAN: tuple[Measurement, ...] = (
       for kind in load.KINDS),
     Measurement("load-held", "load generators: memory of a connection, and how fast they open", load.held_seconds,
                 load.held, (WRK,), quick=False),
+    Measurement("load-verdict", "load generators: who was the limit, in staged cases", verdicts.seconds_of,
+                verdicts.measure, (), quick=False),
 )
 
 

@@ -146,13 +146,13 @@ class Process:
     def wait_listening(self, port: int) -> None:
         """Returns once something listens on the port, by the kernel's own table: no connection is spent on it."""
         deadline = time.monotonic() + START_SECONDS
-        while not listening(port):
-            if self._child.poll() is not None:
-                raise Trouble(f"{self.name} ended with {self._child.returncode} before it listened{self.last_words()}")
+        while self._child.poll() is None and not listening(port, self.root_pid):
             if time.monotonic() > deadline:
                 raise Trouble(f"{self.name} did not listen on port {port} within {START_SECONDS:.0f} s"
                               f"{self.last_words()}")
             time.sleep(0.01)
+        if self._child.poll() is not None:
+            raise Trouble(f"{self.name} ended with {self._child.returncode} before it listened{self.last_words()}")
 
     def output(self, seconds: float, ends: tuple[int, ...] = (0,)) -> str:
         """Everything the child prints until it ends, which it must do in time and with one of these statuses."""
@@ -256,9 +256,14 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
-def listening(port: int) -> bool:
+def listening(port: int, pid: int | str = "self") -> bool:
+    """Whether something does in that process's network namespace."""
     local = f":{port:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    try:
+        table = Path(f"/proc/{pid}/net/tcp").read_text()
+    except OSError:
+        return False  # it ended just now
+    for line in table.splitlines()[1:]:
         fields = line.split()
         if fields[3] == TCP_LISTEN and fields[1].endswith(local):
             return True

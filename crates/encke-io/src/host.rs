@@ -48,6 +48,40 @@ pub fn memory_limit() -> Option<u64> {
     least
 }
 
+/// How long a CPU quota has kept a process from running so far, in ns: of its cgroup and those above it, summed over
+/// processors (cgroups(7), cpu.stat: `throttled_usec` of version 2, `throttled_time` of version 1). `None` stands for
+/// this process as a pid; the result is `None` where no group with such an account is seen.
+pub fn throttled_ns(pid: Option<u32>) -> Option<u64> {
+    let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let mut sum = None;
+    // A line is number:controllers:path, with no controllers in version 2.
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(own)) = (fields.next(), fields.next()) else { continue };
+        let mount = match controllers {
+            "" => "",
+            _ if controllers.split(',').any(|name| name == "cpu") => controllers,
+            _ => continue,
+        };
+        for group in std::path::Path::new(own).ancestors() {
+            let group = group.strip_prefix("/").unwrap_or(group);
+            let file = std::path::Path::new("/sys/fs/cgroup").join(mount).join(group).join("cpu.stat");
+            let throttled = std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
+            sum = sum.into_iter().chain(throttled).reduce(u64::saturating_add);
+        }
+    }
+    sum
+}
+
+fn throttled(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_usec", us) => us.parse::<u64>().ok()?.checked_mul(1_000),
+        ("throttled_time", ns) => ns.parse().ok(),
+        _ => None,
+    })
+}
+
 /// Resident memory of this process in bytes (/proc/self/statm).
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -431,6 +465,16 @@ mod tests {
         assert_eq!(named(table, "IpExt:", "A"), Some(9));
         assert_eq!(named(table, "IpExt:", "B"), None);
         assert_eq!(named("TcpExt: A\n", "TcpExt:", "A"), None);
+    }
+
+    #[test]
+    fn what_a_quota_has_taken_is_told_by_both_versions_of_cgroups() {
+        assert_eq!(throttled("usage_usec 9\nnr_throttled 2\nthrottled_usec 30\n"), Some(30_000));
+        assert_eq!(throttled("nr_periods 22\nthrottled_time 1578453365\n"), Some(1_578_453_365));
+        for stat in ["", "throttled_usec", "throttled_usec x", "nr_throttled 2\n"] {
+            assert_eq!(throttled(stat), None, "{stat}");
+        }
+        assert_eq!(throttled_ns(Some(u32::MAX)), None, "there is no such process");
     }
 
     #[test]

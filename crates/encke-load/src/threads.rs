@@ -61,6 +61,7 @@ pub(crate) struct Threads<P> {
     expected: usize,
     trouble: Option<Trouble>,
     tcp: Option<TcpCounters>,
+    throttled_ns: Option<u64>,
     clock: Clock,
     began_unix_ns: u64,
 }
@@ -79,6 +80,8 @@ pub(crate) struct Whole<P> {
     pub(crate) parts: Vec<P>,
     pub(crate) shares: Vec<ThreadShare>,
     pub(crate) tcp: Option<TcpCounters>,
+    /// How long a CPU quota kept this process from running meanwhile, ns.
+    pub(crate) throttled_ns: u64,
 }
 
 /// Ends a run from any thread.
@@ -126,7 +129,7 @@ impl<P: Send + 'static> Threads<P> {
         let halt = Halt::new();
         let barrier = Arc::new(Barrier::new(threads));
         let (sender, news) = channel();
-        let tcp = host::tcp_counters();
+        let (tcp, throttled_ns) = (host::tcp_counters(), host::throttled_ns(None));
         let mut clock = Clock::new();
         let began_unix_ns = clock.now().unix_ns;
         for number in 0..threads {
@@ -143,7 +146,7 @@ impl<P: Send + 'static> Threads<P> {
                 .map_err(|error| Trouble::System(format!("a thread cannot be started: {error}")))?;
         }
         let (parts, expected, trouble) = (Vec::new(), threads, None);
-        Ok(Self { halt, news, parts, expected, trouble, tcp, clock, began_unix_ns })
+        Ok(Self { halt, news, parts, expected, trouble, tcp, throttled_ns, clock, began_unix_ns })
     }
 
     /// Waits until all have ended, true, or so long, false.
@@ -191,9 +194,11 @@ impl<P: Send + 'static> Threads<P> {
             listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
             retransmits: after.retransmits.saturating_sub(before.retransmits),
         });
+        let throttled = self.throttled_ns.zip(host::throttled_ns(None));
+        let throttled_ns = throttled.map_or(0, |(before, after)| after.saturating_sub(before));
         let shares = self.parts.iter().filter_map(|ended| ended.share).collect();
         let parts = self.parts.into_iter().map(|ended| ended.part).collect();
-        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp })
+        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp, throttled_ns })
     }
 }
 

@@ -4,23 +4,25 @@
 //! ```text
 //!   this side ran out of ports or descriptors ──► Generator
 //!   its thread was busy all the time ───────────► Generator     no verdict about the server
-//!   others had its processor ───────────────────► Starved
 //!   under half a second ────────────────────────► TooShort
+//!   others had its processor, or a quota was up ► Starved
+//!   nothing was answered ───────────────────────► Server       or the network
 //!   open loop: requests waited for connections ► Behind         the server, or too few connections
 //!   open loop: requests were late all the same ► Generator, Starved
 //!   open loop, else ────────────────────────────► Kept
-//!   others had the watched server's processor ──► ServerStarved
+//!   so it was with the watched server ──────────► ServerStarved
 //!   neither it nor this side was busy ──────────► Connections   more of them may do more
 //!   closed loop, else ──────────────────────────► Server        or, if nobody watched it, the connections
 //! ```
 
-use std::fmt::Write as _;
 use std::time::Duration;
+
+use encke_io::host::TcpCounters;
 
 use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
 use crate::run::Outcome;
-use crate::tally::Cause;
+use crate::tally::{Cause, Error};
 use crate::watch::Watched;
 use crate::words;
 
@@ -42,7 +44,7 @@ pub enum Limit {
     Server,
     /// Closed loop: the number of connections, since neither side was busy.
     Connections,
-    /// Closed loop: whoever else used the server's processor.
+    /// Closed loop: whoever else used the server's processor, or its CPU quota.
     ServerStarved,
     /// Open loop: the rate was kept.
     Kept,
@@ -50,7 +52,7 @@ pub enum Limit {
     Behind,
     /// This generator.
     Generator,
-    /// Whoever else used its processor.
+    /// Whoever else used its processor, or its CPU quota.
     Starved,
     /// Nobody knows: it took less than half a second.
     TooShort,
@@ -99,7 +101,9 @@ impl Verdict {
         let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
         let occupied = outcome.threads.iter().map(|thread| thread.busy + thread.waiting).fold(0.0, f64::max);
         let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
-        let remarks = remarks(outcome, waiting);
+        let throttled = outcome.throttled_ns as f64 / outcome.elapsed.as_nanos().max(1) as f64;
+        let taken = taken(throttled);
+        let remarks = remarks(outcome, waiting, taken);
         let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
         let (limit, text) = if let Some(error) = ours {
             let times = words::plural(error.count, "time");
@@ -112,15 +116,17 @@ impl Verdict {
             (Limit::Generator, format!("The generator was the limit: {}, {times}{help}.", error.cause))
         } else if outcome.elapsed < SHORTEST {
             (Limit::TooShort, "Too short to say who was the limit.".to_owned())
-        } else if occupied >= BUSY && waiting >= WAITING {
+        } else if waiting >= WAITING && (occupied >= BUSY || waiting >= 1.0 - occupied) {
+            // It lost more time to others than it had left.
             let share = words::percent(waiting);
-            let text = format!(
-                "The generator was starved: for {share} of the time it could have run, others had its processor."
-            );
-            (Limit::Starved, text)
+            (Limit::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
             let more = u32::from(plan.threads) + 1;
             (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
+        } else if let Some(error) = silence(outcome) {
+            let text =
+                format!("Nothing was answered: the server or the network was the limit ({}).", error.cause);
+            (Limit::Server, text)
         } else if let Pace::Open(rate, _) = &plan.pace {
             let due = match plan.stop {
                 Stop::After(time) => rate.due_within(time).floor(),
@@ -132,6 +138,12 @@ impl Verdict {
             let queued = outcome.totals.queued as f64 / outcome.totals.begun.max(1) as f64;
             if sent >= SENT && late_ns <= LATE_NS {
                 (Limit::Kept, format!("The schedule was kept (99 of 100 requests within {late}); {used}."))
+            } else if waiting >= WAITING && !is_busy(outcome.server.as_ref()) {
+                let text = format!(
+                    "The schedule was not kept, and the generator was starved: for {} of the time {taken}; {used}.",
+                    words::percent(waiting)
+                );
+                (Limit::Starved, text)
             } else if queued >= QUEUED || sent < SENT {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
@@ -141,31 +153,41 @@ impl Verdict {
                 );
                 (Limit::Behind, text)
             } else {
-                let limit = if waiting >= WAITING { Limit::Starved } else { Limit::Generator };
                 let text = format!(
                     "The generator did not keep the schedule: one request of 100 was sent more than {late} late, though \
-                     connections were free; {used}, and others had its processor for {} of the time.",
+                     connections were free; {used}, and for {} of the time {taken}.",
                     words::percent(waiting)
                 );
-                (limit, text)
+                (Limit::Generator, text)
             }
         } else {
-            closed(outcome.server.as_ref(), busy, waiting, &used)
+            closed(outcome, busy, waiting, &used)
         };
         Self { limit, text, remarks }
     }
 }
 
+/// The most frequent error of a run in which nothing was answered.
+fn silence(outcome: &Outcome) -> Option<&Error> {
+    (outcome.totals.finished == 0).then(|| outcome.errors.iter().max_by_key(|error| error.count))?
+}
+
+/// Whether somebody watched the server and saw a thread of it with no time left.
+fn is_busy(server: Option<&Watched>) -> bool {
+    server.and_then(Watched::busiest).is_some_and(|(ran, _)| ran >= BUSY)
+}
+
 /// In a closed loop in which this side had time left: what the server says of itself, if it was watched.
-fn closed(server: Option<&Watched>, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
+fn closed(outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
+    let server = outcome.server.as_ref();
     let unknown =
         || (Limit::Server, format!("The server was the limit, or the number of connections: {used}."));
     let Some((ran, waited)) = server.and_then(Watched::busiest) else { return unknown() };
     let (share, lost) = (words::percent(ran), words::percent(waited));
     if ran + waited >= BUSY && waited >= WAITING {
+        let taken = taken(server.and_then(|server| server.throttled).unwrap_or(0.0));
         let text = format!(
-            "The server was starved: its busiest thread ran for {share} of the time, and for {lost} others had its \
-             processor; {used}."
+            "The server was starved: its busiest thread ran for {share} of the time, and for {lost} {taken}; {used}."
         );
         (Limit::ServerStarved, text)
     } else if ran >= BUSY {
@@ -174,14 +196,27 @@ fn closed(server: Option<&Watched>, busy: f64, waiting: f64, used: &str) -> (Lim
             format!("The server was the limit: its busiest thread used {share} of a core; {used}."),
         )
     } else if ran < IDLE && busy < IDLE && waited < WAITING && waiting < WAITING {
-        let text = format!(
-            "The number of connections was the limit: the server's busiest thread used {share} of a core, {used}. With \
-             a higher -c it may do more."
-        );
+        let text = match resent(outcome) {
+            Some(segments) => format!(
+                "The network was the limit, or the number of connections: {segments} had to be sent again; the server's \
+                 busiest thread used {share} of a core, {used}."
+            ),
+            None => format!(
+                "The number of connections was the limit: the server's busiest thread used {share} of a core, {used}. \
+                 With a higher -c it may do more."
+            ),
+        };
         (Limit::Connections, text)
     } else {
         unknown()
     }
+}
+
+/// Segments that this machine sent again, if they are too many to be left out of the picture.
+fn resent(outcome: &Outcome) -> Option<String> {
+    let segments = outcome.tcp?.retransmits;
+    let ended = (outcome.totals.finished + outcome.totals.failed).max(1);
+    (segments as f64 / ended as f64 >= RETRANSMITS).then(|| words::plural(segments, "segment"))
 }
 
 /// Why requests of a schedule waited for connections.
@@ -201,28 +236,28 @@ fn slower(server: Option<&Watched>) -> String {
     }
 }
 
-fn remarks(outcome: &Outcome, waiting: f64) -> Vec<String> {
+/// Why a thread that could have run did not, if a quota kept its process from it for this share of the time.
+const fn taken(throttled: f64) -> &'static str {
+    if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
+}
+
+fn remarks(outcome: &Outcome, waiting: f64, taken: &str) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut remark = |text: String| remarks.push(text);
     if waiting >= WAITING {
         let share = words::percent(waiting);
         remark(format!(
-            "For {share} of the time others had the generator's processor: latencies include that."
+            "For {share} of the time the generator could not run, as {taken}: latencies include that."
         ));
     }
-    if let Some(tcp) = outcome.tcp {
-        if tcp.listen_drops > 0 {
-            let mut text = words::plural(tcp.listen_drops, "connection");
-            let _infallible = write!(
-                text,
-                " to listeners of this machine got lost because a queue was full; each came a second later or more."
-            );
-            remark(text);
-        }
-        let ended = (outcome.totals.finished + outcome.totals.failed).max(1);
-        if tcp.retransmits as f64 / ended as f64 >= RETRANSMITS {
-            remark(format!("This machine sent {} again.", words::plural(tcp.retransmits, "segment")));
-        }
+    if let Some(TcpCounters { listen_drops: drops @ 1.., .. }) = outcome.tcp {
+        remark(format!(
+            "{} to listeners of this machine got lost because a queue was full; each came a second later or more.",
+            words::plural(drops, "connection")
+        ));
+    }
+    if let Some(segments) = resent(outcome) {
+        remark(format!("This machine sent {segments} again."));
     }
     if outcome.totals.aborted > 0 {
         let aborted = words::plural(outcome.totals.aborted, "request");
@@ -258,6 +293,7 @@ mod tests {
             elapsed: Duration::from_secs(10),
             threads: vec![ThreadShare { busy, waiting, run_ns: 1 }],
             tcp: None,
+            throttled_ns: 0,
             server: None,
         }
     }
@@ -350,10 +386,35 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_is_told_from_others_who_had_the_processor() {
+        let mut ours = outcome(0.2, 0.78);
+        ours.throttled_ns = 7_800_000_000;
+        let (busiest_thread, starved_thread, throttled) = (Some(0.2), Some(0.79), Some(0.79));
+        let server = Watched { busiest_thread, starved_thread, throttled, ..Watched::default() };
+        let theirs = Outcome { server: Some(server), ..outcome(0.5, 0.0) };
+        for (outcome, limit) in [(ours, Limit::Starved), (theirs, Limit::ServerStarved)] {
+            let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
+            assert!(
+                verdict.limit == limit && verdict.text.contains("its CPU quota was used up"),
+                "{}",
+                verdict.text
+            );
+        }
+    }
+
+    #[test]
     fn what_disturbs_is_remarked() {
         let mut outcome = outcome(0.3, 0.2);
         outcome.tcp = Some(TcpCounters { listen_drops: 3, retransmits: 500 });
         outcome.totals.aborted = 1;
+        let server = Watched { busiest_thread: Some(0.1), starved_thread: Some(0.0), ..Watched::default() };
+        let idle = Outcome { server: Some(server), threads: Vec::new(), ..outcome.clone() };
+        let network = Verdict::of(&plan(Pace::Closed), &idle);
+        assert!(
+            network.limit == Limit::Connections && network.text.contains("The network"),
+            "{}",
+            network.text
+        );
         let verdict = Verdict::of(&plan(Pace::Closed), &outcome);
         assert_eq!(verdict.limit, Limit::Server);
         for said in ["20.0 %", "3 connections", "500 segments", "1 request had no answer"] {

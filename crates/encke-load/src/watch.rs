@@ -20,6 +20,7 @@ pub struct Look {
     at_ns: u64,
     cpu_ns: u64,
     resident_bytes: u64,
+    throttled_ns: u64,
     threads: Vec<host::ThreadUsage>,
 }
 
@@ -50,6 +51,8 @@ pub struct Watched {
     pub busiest_thread: Option<f64>,
     /// The share in which that thread could have run, but others did.
     pub starved_thread: Option<f64>,
+    /// The share of the time in which a CPU quota kept it from running, summed over processors.
+    pub throttled: Option<f64>,
     /// Resident memory before the run; of several processes what they share counts for each.
     pub resident_bytes: u64,
     /// The most of it that was seen.
@@ -79,7 +82,8 @@ impl Look {
     /// At a process of this machine and its children; `None`: there is no such process, or nothing is told of it.
     pub fn at_process(pid: u32, at_ns: u64) -> Option<Self> {
         let host::ProcessUsage { cpu_ns, resident_bytes, threads } = host::process_usage(pid)?;
-        Some(Self { at_ns, cpu_ns, resident_bytes, threads })
+        let throttled_ns = host::throttled_ns(Some(pid)).unwrap_or(0);
+        Some(Self { at_ns, cpu_ns, resident_bytes, throttled_ns, threads })
     }
 
     /// At a page of metrics in the text form of Prometheus, with the names that its clients agree upon; `None`: they are
@@ -92,7 +96,7 @@ impl Look {
         let seconds = value("process_cpu_seconds_total")?;
         let resident = value("process_resident_memory_bytes").unwrap_or(0.0);
         let (cpu_ns, resident_bytes) = ((seconds * 1e9) as u64, resident as u64);
-        Some(Self { at_ns, cpu_ns, resident_bytes, threads: Vec::new() })
+        Some(Self { at_ns, cpu_ns, resident_bytes, ..Self::default() })
     }
 }
 
@@ -128,6 +132,7 @@ impl Watch {
             cores: cpu_ns as f64 / time_ns,
             busiest_thread: busiest.map(|(ran, _)| ran),
             starved_thread: busiest.map(|(_, waited)| waited),
+            throttled: busiest.map(|_| last.throttled_ns.saturating_sub(first.throttled_ns) as f64 / time_ns),
             resident_bytes: first.resident_bytes,
             resident_bytes_max: self.resident_bytes_max,
         }
@@ -149,7 +154,13 @@ mod tests {
             wait_ns: wait_ms * MS,
         };
         let threads = threads.iter().map(thread).collect();
-        Look { at_ns: at_ms * MS, cpu_ns: cpu_ms * MS, resident_bytes, threads }
+        Look {
+            at_ns: at_ms * MS,
+            cpu_ns: cpu_ms * MS,
+            resident_bytes,
+            throttled_ns: at_ms * MS / 10,
+            threads,
+        }
     }
 
     #[test]
@@ -162,6 +173,7 @@ mod tests {
         assert_eq!((watched.seconds, watched.cores), (2.0, 0.75));
         assert_eq!(watched.cpu_per_request_ns, Some(1_500_000));
         assert_eq!((watched.busiest_thread, watched.starved_thread), (Some(0.5), Some(0.05)));
+        assert_eq!(watched.throttled, Some(0.1));
         assert_eq!((watched.resident_bytes, watched.resident_bytes_max), (10, 30));
         assert_eq!(watch.watched(0).cpu_per_request_ns, None);
     }
