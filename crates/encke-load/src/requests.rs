@@ -62,6 +62,9 @@ pub(crate) struct Requests {
     undialed: u32,
     /// Users who dial at present.
     dialing: u32,
+    parting: [Token; PARTING_MAX as usize],
+    /// The seat that is taken next.
+    parting_next: u32,
     wheel: Wheel,
     due: Vec<u32>,
     timeout_ns: u64,
@@ -153,6 +156,10 @@ const DIALS_MAX: u32 = 256;
 const REST_NS: u64 = 10_000_000;
 const REST_DOUBLINGS_MAX: u8 = 7;
 const NOBODY: u32 = u32::MAX;
+/// Connections that are left to their servers to be closed; the one that has waited longest makes room for another.
+const PARTING_MAX: u32 = 64;
+/// Instead of a user, the first of so many seats.
+const PARTING: u32 = NOBODY - PARTING_MAX;
 
 impl Requests {
     pub(crate) fn new(plan: Arc<Plan>, share: Share, tally: Arc<Tally>) -> Self {
@@ -177,6 +184,8 @@ impl Requests {
             stage: Stage::Opening,
             undialed: 0,
             dialing: 0,
+            parting: [Token::NONE; PARTING_MAX as usize],
+            parting_next: 0,
             wheel: Wheel::new(0),
             due: Vec::new(),
             drain_ns: u64::MAX,
@@ -427,6 +436,7 @@ impl Requests {
             }
             self.answered(index, at);
             if self.is_enough(index) {
+                self.see_off(index, out);
                 self.hang_up(index, out);
                 self.revive(index, at, out);
                 return None;
@@ -662,7 +672,35 @@ impl Requests {
 
     fn owner(&self, token: Token) -> Option<u32> {
         let owner = *self.owners.get(token.index as usize)?;
-        (owner != NOBODY && self.users[owner as usize].token == token).then_some(owner)
+        (owner < PARTING && self.users[owner as usize].token == token).then_some(owner)
+    }
+
+    /// Leaves a connection to its server, if that has said that it closes it. Who closes first keeps the pair of
+    /// addresses for a minute (TIME-WAIT, RFC 9293 §3.6.1), and ports are what a generator runs out of.
+    fn see_off(&mut self, index: u32, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        if user.reader.keep_alive() || self.plan.tls.is_some() {
+            return;
+        }
+        let token = std::mem::replace(&mut user.token, Token::NONE);
+        let seat = self.parting_next;
+        self.parting_next = (seat + 1) % PARTING_MAX;
+        self.owners[token.index as usize] = PARTING + seat;
+        let longest = std::mem::replace(&mut self.parting[seat as usize], token);
+        if longest != Token::NONE {
+            self.owners[longest.index as usize] = NOBODY;
+            out.put(longest, Op::Close);
+        }
+    }
+
+    /// A connection that belongs to no user has ended.
+    fn parted(&mut self, token: Token, out: &mut Outbox) {
+        let Some(owner) = self.owners.get_mut(token.index as usize) else { return };
+        let seat = owner.checked_sub(PARTING).and_then(|seat| self.parting.get_mut(seat as usize));
+        if let Some(seat) = seat.filter(|seat| **seat == token) {
+            (*seat, *owner) = (Token::NONE, NOBODY);
+            out.put(token, Op::Close);
+        }
     }
 }
 
@@ -738,11 +776,10 @@ impl Crowd for Requests {
                     self.connected(index, at, out);
                 }
             }
-            Event::PeerClosed { token, .. } => {
-                if let Some(index) = self.owner(token) {
-                    self.ended(index, at, out);
-                }
-            }
+            Event::PeerClosed { token, .. } => match self.owner(token) {
+                Some(index) => self.ended(index, at, out),
+                None => self.parted(token, out),
+            },
             Event::Failed { token, op, fault, sent, segments } => {
                 self.tally.sent_bytes.add(sent);
                 self.load.take_back(segments);
@@ -756,6 +793,8 @@ impl Crowd for Requests {
                         State::Shaking => self.unconnected(index, Phase::Tls, &fault.into(), at, out),
                         _ => self.broken(index, phase, &fault.into(), &[], at, out),
                     }
+                } else {
+                    self.parted(token, out);
                 }
             }
             Event::Closed { segments, .. } => self.load.take_back(segments),
@@ -815,6 +854,12 @@ impl Crowd for Requests {
                 if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
             }
             self.hang_up(index, out);
+        }
+        for token in std::mem::replace(&mut self.parting, [Token::NONE; PARTING_MAX as usize]) {
+            if token != Token::NONE {
+                self.owners[token.index as usize] = NOBODY;
+                out.put(token, Op::Close);
+            }
         }
         self.tickets.stop();
         self.stage = Stage::Over;

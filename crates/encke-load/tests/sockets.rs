@@ -383,6 +383,53 @@ fn connections_come_from_each_source_in_its_turn() {
 }
 
 #[test]
+fn a_connection_that_its_server_will_close_is_left_to_it() {
+    const REQUESTS: u64 = 200;
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || {
+            // It keeps each connection for a while after it has said that it will close it.
+            let mut kept = std::collections::VecDeque::new();
+            let mut closed_first = 0;
+            for _ in 0..REQUESTS {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).expect("a request");
+                    request.push(byte[0]);
+                }
+                // Before this answer the run goes on; after the last one the generator closes everything.
+                if kept.len() > 3 {
+                    let mut oldest: TcpStream = kept.pop_front().expect("there are some");
+                    oldest.set_nonblocking(true).expect("a socket");
+                    closed_first += u64::from(matches!(oldest.read(&mut [0]), Ok(0)));
+                }
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+                    .expect("it reads");
+                kept.push_back(stream);
+            }
+            closed_first
+        });
+        let url: Url = format!("http://{address}/").parse().expect("a URL");
+        let message =
+            Message::new("GET", &url.authority(), "/", &[], None, Style::default()).expect("a request");
+        let mix = Mix::new(vec![(message, 1)]).expect("one message");
+        let plan = Plan {
+            backend,
+            stop: Stop::Count(REQUESTS),
+            connections: 1,
+            ..Plan::new(Address::Inet(address), mix)
+        };
+        let outcome = run(plan);
+        assert_eq!((outcome.totals.finished, outcome.totals.failed), (REQUESTS, 0), "{backend:?}");
+        assert_eq!(server.join().expect("it served"), 0, "{backend:?}: closed by the generator first");
+    }
+}
+
+#[test]
 fn a_unix_socket_is_asked_as_a_port_is() {
     for backend in backends() {
         let path = std::env::temp_dir().join(format!("encke-load-{}-{backend}", std::process::id()));
