@@ -175,6 +175,22 @@ impl Backend {
             Err(Unavailable { backend: None, reason: "no event back end for this system yet".into() })
         }
     }
+
+    /// Chooses for `auto` where a program is the client of many busy connections: io_uring, which saves it most of its
+    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why.
+    ///
+    /// # Errors
+    /// This system has no back end yet.
+    pub fn auto_client() -> Result<(Self, &'static str), Unavailable> {
+        #[cfg(target_os = "linux")]
+        if crate::uring::probe().is_ok() {
+            return Ok((
+                Self::Uring,
+                "least CPU per request of those measured here; see bench/RESULTS-load.md",
+            ));
+        }
+        Self::auto()
+    }
 }
 
 impl fmt::Display for Backend {

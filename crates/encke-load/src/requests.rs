@@ -60,6 +60,8 @@ pub(crate) struct Requests {
     stage: Stage,
     /// Users who have not dialed yet, while connections are opened ahead of the run: those from this one on.
     undialed: u32,
+    /// Users who have not begun since the run has: those from this one on.
+    unbegun: u32,
     /// Users who dial at present.
     dialing: u32,
     parting: [Token; PARTING_MAX as usize],
@@ -156,6 +158,8 @@ const DIALS_MAX: u32 = 256;
 const REST_NS: u64 = 10_000_000;
 const REST_DOUBLINGS_MAX: u8 = 7;
 const NOBODY: u32 = u32::MAX;
+/// Users who begin at a time. All at once, ten thousand operations would lie in memory together.
+const BEGIN_MAX: u32 = 32;
 /// Connections that are left to their servers to be closed; the one that has waited longest makes room for another.
 const PARTING_MAX: u32 = 64;
 /// Instead of a user, the first of so many seats.
@@ -183,6 +187,7 @@ impl Requests {
             idle: VecDeque::new(),
             stage: Stage::Opening,
             undialed: 0,
+            unbegun: 0,
             dialing: 0,
             parting: [Token::NONE; PARTING_MAX as usize],
             parting_next: 0,
@@ -205,6 +210,25 @@ impl Requests {
     }
 
     // ---- beginning requests ----
+
+    /// Whether the run has begun, and some user has not.
+    fn is_beginning(&self) -> bool {
+        self.stage == Stage::Running && (self.unbegun as usize) < self.users.len()
+    }
+
+    fn begin_some(&mut self, at: Moment, out: &mut Outbox) {
+        for index in (self.unbegun..self.users.len() as u32).take(BEGIN_MAX as usize) {
+            self.unbegun = index + 1;
+            let user = &self.users[index as usize];
+            match user.state {
+                // What has happened to it meanwhile has begun it.
+                _ if user.queued || user.count > 0 => {}
+                State::Open => self.refill(index, at, out),
+                State::Away => self.revive(index, at, out),
+                State::Resting | State::Dialing | State::Shaking => {}
+            }
+        }
+    }
 
     /// Has a connected user begin what it may, and sends all that waits in one send.
     fn refill(&mut self, index: u32, at: Moment, out: &mut Outbox) {
@@ -727,13 +751,7 @@ impl Crowd for Requests {
         let drain_ns = u64::try_from(self.plan.drain.as_nanos()).unwrap_or(u64::MAX);
         self.drain_ns =
             self.tickets.until_ns().map_or(u64::MAX, |until_ns| until_ns.saturating_add(drain_ns));
-        for index in 0..self.users.len() as u32 {
-            match self.users[index as usize].state {
-                State::Open => self.refill(index, at, out),
-                State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing | State::Shaking => {}
-            }
-        }
+        self.begin_some(at, out);
     }
 
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
@@ -806,6 +824,9 @@ impl Crowd for Requests {
         if self.stage == Stage::Over {
             return;
         }
+        if self.is_beginning() {
+            self.begin_some(at, out);
+        }
         self.wheel.expire(at.now_ns, &mut self.due);
         while let Some(index) = self.due.pop() {
             self.look(index, at, out);
@@ -827,6 +848,9 @@ impl Crowd for Requests {
     }
 
     fn next_ns(&self) -> Option<u64> {
+        if self.is_beginning() {
+            return Some(0);
+        }
         // What is due while nobody is free waits for somebody, not for a moment.
         let due_ns = if self.idle.is_empty() { None } else { self.tickets.next_ns() };
         let drain_ns = (self.drain_ns < u64::MAX).then_some(self.drain_ns);

@@ -389,7 +389,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     let backend = match traffic.backend {
         Some(OrAuto::Set(backend)) => backend,
         Some(OrAuto::Auto) | None => {
-            Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
+            Backend::auto_client().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
     let base = match &traffic.unix {

@@ -272,6 +272,16 @@ enum Served {
     Scratch(Token, usize),
 }
 
+/// Whether this process can have a [`UringReactor`].
+///
+/// # Errors
+/// As [`UringReactor::with`].
+pub(crate) fn probe() -> Result<(), Unavailable> {
+    let ring = Ring::open()?;
+    let few = Buffers::register(&ring.uring.submitter(), 1, 4_096);
+    few.map(drop).map_err(|error| ring::unavailable(&error, None))
+}
+
 impl UringReactor {
     /// A reactor whose blocking jobs go to `pool`, with the default settings.
     ///

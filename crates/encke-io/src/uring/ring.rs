@@ -10,7 +10,7 @@ use io_uring::{IoUring, cqueue};
 
 use crate::reactor::{Backend, Unavailable};
 
-/// Operations that one system call hands over. More wait in `backlog` for the next: 512 × 64 B = 32 KiB.
+/// Operations that one system call hands over, 512 × 64 B = 32 KiB; more make a call of their own.
 const SUBMISSIONS: u32 = 512;
 /// Completions that lie ready; the kernel keeps further ones until there is room: 4,096 × 16 B = 64 KiB.
 const COMPLETIONS: u32 = 4_096;
@@ -35,7 +35,8 @@ impl Completion {
 
 pub(super) struct Ring {
     pub(super) uring: IoUring,
-    /// Operations for which the submission queue has no room, in order.
+    /// Operations that the kernel has not taken when the queue was full, in order: it wants to be rid of completions
+    /// first.
     backlog: VecDeque<Entry>,
 }
 
@@ -65,15 +66,25 @@ impl Ring {
         Ok(Self { uring, backlog: VecDeque::new() })
     }
 
-    /// Puts an operation into the queue; it begins with the next [`Ring::enter`].
+    /// Puts an operation into the queue; it begins with the next [`Ring::enter`], or when the queue is full. So ten
+    /// thousand operations of one turn take no memory of their own.
     ///
     /// # Safety
     /// What the operation points to must stay where it is until its last completion.
     pub(super) unsafe fn push(&mut self, entry: Entry) {
-        // SAFETY: as above; the caller promises it.
-        if !self.backlog.is_empty() || unsafe { self.uring.submission().push(&entry) }.is_err() {
-            self.backlog.push_back(entry);
+        if self.backlog.is_empty() {
+            // SAFETY: as above; the caller promises it.
+            if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // If the kernel does not take them now, the next enter finds out why.
+            let _taken = self.uring.submit();
+            // SAFETY: as above.
+            if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+                return;
+            }
         }
+        self.backlog.push_back(entry);
     }
 
     /// Hands every queued operation to the kernel and lets it complete what it can; waits for the first
@@ -194,6 +205,22 @@ mod tests {
         assert!(text(libc::EINVAL, None).contains("Linux 5.19"));
         assert!(text(libc::EMFILE, None).contains("ulimit -n"));
         assert!(text(libc::EIO, None).contains("epoll-edge"));
+    }
+
+    #[test]
+    fn what_the_queue_has_no_room_for_begins_at_once() {
+        let mut ring = Ring::open().unwrap_or_else(|refusal| panic!("{refusal}"));
+        for number in 0..3 * u64::from(SUBMISSIONS) {
+            let nothing = io_uring::opcode::Nop::new().build().user_data(number);
+            // SAFETY: it points to nothing.
+            unsafe { ring.push(nothing) };
+            assert!(ring.backlog.is_empty(), "operation {number} waits");
+        }
+        let mut completed = 0;
+        while completed < 3 * u64::from(SUBMISSIONS) {
+            ring.enter(true, None).expect("they complete");
+            completed += ring.uring.completion().count() as u64;
+        }
     }
 
     #[test]
