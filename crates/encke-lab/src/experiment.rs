@@ -2,6 +2,7 @@
 //!
 //! It says nothing of how often, in which order and with which statistics: that is the same for all (`rounds.rs`).
 
+use crate::interval::Interval;
 use crate::results::Results;
 use crate::rounds::Pace;
 
@@ -151,7 +152,40 @@ pub struct Claim {
     /// Whether it was seen.
     pub seen: Seen,
     /// The figures that say so.
-    pub figure: String,
+    pub figure: Figure,
+}
+
+/// Figures that a claim was held against. Which words go with them depends on the language (`texts.rs`).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Figure {
+    /// A cell it needs is absent, or has too few rounds.
+    NotMeasured,
+    /// A cell's time as a share of another's.
+    Ratio {
+        /// What is a share.
+        cell: Cell,
+        /// Of what.
+        other: Cell,
+        /// How large it is.
+        ratio: Interval,
+    },
+    /// What else was found in a cell.
+    Found {
+        /// Where.
+        cell: Cell,
+        /// The number, with its unit.
+        told: String,
+    },
+    /// As the experiment says it, in English.
+    Said(String),
+    /// Those of each part.
+    All(Vec<Self>),
+}
+
+impl From<String> for Figure {
+    fn from(english: String) -> Self {
+        Self::Said(english)
+    }
 }
 
 /// Whether a claim was seen to hold.

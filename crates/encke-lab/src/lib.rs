@@ -31,7 +31,7 @@ pub mod table;
 pub mod texts;
 
 pub use experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
+    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Figure, Judged, Load, Row, Sample, Seen, Way,
 };
 pub use experiments::{NAMES, open};
 pub use interval::Interval;

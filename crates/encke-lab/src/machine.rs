@@ -3,6 +3,8 @@
 use encke_io::{Backend, host};
 use encke_wire::civil::Civil;
 
+use crate::texts::{Language, filled};
+
 /// A description of this machine, for the head of every table.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Machine {
@@ -52,12 +54,17 @@ impl Machine {
     }
 
     /// In a line.
-    pub fn line(&self) -> String {
+    pub fn line(&self, language: Language) -> String {
         let memory = self.memory_bytes.map_or_else(|| "?".into(), |bytes| format!("{} MiB", bytes >> 20));
-        format!(
-            "{} × {}, {memory}, {}, {} descriptors, specimens by {}",
-            self.processors, self.processor, self.system, self.descriptors, self.compiler
-        )
+        let values = [
+            ("processors", self.processors.to_string()),
+            ("processor", self.processor.clone()),
+            ("memory", memory),
+            ("system", self.system.clone()),
+            ("descriptors", self.descriptors.to_string()),
+            ("compiler", self.compiler.clone()),
+        ];
+        filled(language.words().machine, &values)
     }
 }
 

@@ -5,24 +5,25 @@ use encke_stats::plot::{Axis, Plot, Ranking, Scale};
 use crate::experiment::{self, Cell, Way};
 use crate::results::Results;
 use crate::table::duration;
+use crate::texts::Language;
 
 /// All plots of an experiment, as HTML.
-pub(crate) fn plots(results: &Results) -> String {
+pub(crate) fn plots(results: &Results, language: Language) -> String {
     let plots = match results.design().axis {
-        experiment::Axis::Kinds => rankings(results),
-        experiment::Axis::Amounts(name) => curves(results, name),
+        experiment::Axis::Kinds => rankings(results, language),
+        experiment::Axis::Amounts(name) => curves(results, name, language),
     };
     format!("<div class=\"plots\">\n{plots}</div>\n")
 }
 
 /// A ranking of the rows for each load; the whisker is the 95 % interval.
-fn rankings(results: &Results) -> String {
+fn rankings(results: &Results, language: Language) -> String {
     let design = results.design();
     let ranking = |(load, named): (usize, &experiment::Load)| {
-        let mut ranking = Ranking::new(&named.name, duration);
+        let mut ranking = Ranking::new(&language.name(&named.name), duration);
         for (row, of) in design.rows.iter().enumerate() {
             let within = results.judged(Cell { row, load }).map(|time| [time.median, time.low, time.high]);
-            ranking.bar(&of.name, colour(of.way), within);
+            ranking.bar(&language.name(&of.name), colour(of.way), within);
         }
         ranking.figure()
     };
@@ -30,7 +31,7 @@ fn rankings(results: &Results) -> String {
 }
 
 /// A curve for each row, both axes logarithmic.
-fn curves(results: &Results, amount: &str) -> String {
+fn curves(results: &Results, amount: &str, language: Language) -> String {
     let design = results.design();
     let marks: Vec<(usize, [f64; 4])> = results
         .cells()
@@ -46,10 +47,10 @@ fn curves(results: &Results, amount: &str) -> String {
     let amounts = || marks.iter().map(|(_, [amount, ..])| *amount);
     let x = Axis::over(Scale::Log, amounts(), plain).telling(amounts());
     let y = Axis::over(Scale::Log, marks.iter().flat_map(|(_, [_, times @ ..])| *times), duration);
-    let mut plot = Plot::new(amount, x, y);
+    let mut plot = Plot::new(&language.name(amount), x, y);
     for (row, of) in design.rows.iter().enumerate() {
         let own = marks.iter().filter(|(known, _)| *known == row).map(|(_, mark)| *mark);
-        plot.curve_within(&of.name, own);
+        plot.curve_within(&language.name(&of.name), own);
     }
     plot.figure()
 }

@@ -9,7 +9,7 @@ use crate::plot;
 use crate::results::{Outcome, Results};
 use crate::rounds::Pace;
 use crate::table;
-use crate::texts::{Language, Words};
+use crate::texts::{Language, Words, filled};
 
 /// The page. `date` is told as it is.
 pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, language: Language) -> String {
@@ -17,13 +17,13 @@ pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, la
     let mut body = String::new();
     let _infallible = writeln!(
         body,
-        "<header>\n<h1>{}</h1>\n<p>{}</p>\n<p class=\"quiet\">{} · Encke {} · {} · seed {:#x}</p>",
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n<p class=\"quiet\">{} · Encke {} · {} · {}</p>",
         escaped(words.title),
         escaped(words.preface),
         escaped(date),
         escaped(&machine.encke),
-        escaped(&machine.line()),
-        pace.seed,
+        escaped(&machine.line(language)),
+        escaped(&filled(words.seed, &[("seed", format!("{:#x}", pace.seed))])),
     );
     if !machine.optimised {
         let _infallible = writeln!(body, "<p class=\"warning\">{}</p>", escaped(words.not_optimised));
@@ -55,44 +55,43 @@ fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Wor
     for (head, paragraphs) in [(words.question, text.question), (words.expectation, text.expectation)] {
         let _infallible = writeln!(page, "<h3>{head}</h3>\n{}", told(paragraphs));
     }
-    let _infallible = writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results)));
-    *page += &plot::plots(results);
-    cells(page, results);
+    let _infallible =
+        writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results, language)));
+    *page += &plot::plots(results, language);
+    cells(page, results, language);
     let _infallible =
         writeln!(page, "<p class=\"quiet\">{}</p>\n<ul class=\"claims\">", escaped(words.reading));
     for (claim, said) in outcome.claims.iter().zip(text.claims) {
         let _infallible = writeln!(
             page,
             "<li><b>{}</b> {}<br><small>{}</small></li>",
-            table::seen_word(claim.seen, language),
+            language.seen(claim.seen),
             escaped(said),
-            escaped(&claim.figure)
+            escaped(&language.figure(&claim.figure, design))
         );
     }
     let _infallible = writeln!(page, "</ul>\n<h3>{}</h3>\n{}</section>", words.lesson, told(text.lesson));
 }
 
 /// The table of all cells; the interval of the time is told where the mouse rests.
-fn cells(page: &mut String, results: &Results) {
+fn cells(page: &mut String, results: &Results, language: Language) {
     let design = results.design();
     *page += "<div class=\"wide\"><table>\n<tr><th></th>";
     for load in &design.loads {
-        let _infallible = write!(page, "<th>{}</th>", escaped(&load.name));
+        let _infallible = write!(page, "<th>{}</th>", escaped(&language.name(&load.name)));
     }
     *page += "</tr>\n";
     for (index, row) in design.rows.iter().enumerate() {
-        let _infallible = write!(page, "<tr><th>{}</th>", escaped(&row.name));
+        let _infallible = write!(page, "<tr><th>{}</th>", escaped(&language.name(&row.name)));
         for cell in results.cells().filter(|cell| cell.row == index) {
-            let facts = results.facts(cell).iter();
-            let mut aside: Vec<String> =
-                facts.map(|(name, fact)| format!("{name} {}", table::fact_text(fact))).collect();
+            let mut aside = table::facts_of(results, cell, language);
             if let Some(time) = results.judged(cell) {
                 aside.push(format!("± {:.0} %", 100.0 * time.spread()));
             }
             let _infallible = write!(
                 page,
                 "<td title=\"{}\">{}</td>",
-                escaped(&format!("{} {}", results.verdict(cell).text(), aside.join(", "))),
+                escaped(&format!("{} {}", language.verdict(&results.verdict(cell)), aside.join(", "))),
                 escaped(&table::shown(results, cell))
             );
         }

@@ -1,6 +1,6 @@
 //! What an experiment found: numbers by cell and round, and what may be said of them.
 
-use crate::experiment::{Absent, Cell, Claim, Design, Experiment, Fact, Judged, Sample, Seen};
+use crate::experiment::{Absent, Cell, Claim, Design, Experiment, Fact, Figure, Judged, Sample, Seen};
 use crate::interval::Interval;
 
 /// The numbers of an experiment.
@@ -67,7 +67,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// As tables and files have it.
+    /// As files have it: programs read that. People read it in their language.
     pub fn text(&self) -> String {
         match self {
             Self::Baseline => "baseline".into(),
@@ -177,24 +177,13 @@ impl Results {
 
     /// Claims that `cell` takes at most `bound` times what `other` does.
     pub fn cell_at_most(&self, bound: f64, cell: Cell, other: Cell) -> Claim {
-        let design = &self.design;
         let Some(ratio) = self.ratio_of_cells(cell, other) else { return Claim::unclear() };
         let seen = match ratio {
             Interval { high, .. } if high <= bound => Seen::Yes,
             Interval { low, .. } if low > bound => Seen::No,
             _ => Seen::Unclear,
         };
-        let (row, load) = (&design.rows[cell.row].name, &design.loads[cell.load].name);
-        let compared = match (cell.row == other.row, cell.load == other.load) {
-            (false, true) => format!("{row} / {}, {load}", design.rows[other.row].name),
-            (true, _) => format!("{row}, {load} / {}", design.loads[other.load].name),
-            (false, false) => {
-                let (other_row, other_load) = (&design.rows[other.row].name, &design.loads[other.load].name);
-                format!("{row}, {load} / {other_row}, {other_load}")
-            }
-        };
-        let figure = format!("{compared}: {:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high);
-        Claim { seen, figure }
+        Claim { seen, figure: Figure::Ratio { cell, other, ratio } }
     }
 
     fn numbers(&self, cell: Cell) -> &Numbers {
@@ -215,7 +204,7 @@ impl Numbers {
 impl Claim {
     /// That a cell it needs is absent, or has too few rounds.
     pub(crate) fn unclear() -> Self {
-        Self { seen: Seen::Unclear, figure: "not measured".into() }
+        Self { seen: Seen::Unclear, figure: Figure::NotMeasured }
     }
 
     /// All of them together: seen if all are, not seen if one is not.
@@ -228,6 +217,6 @@ impl Claim {
         } else {
             Seen::Yes
         };
-        Self { seen, figure: claims.into_iter().map(|claim| claim.figure).collect::<Vec<_>>().join("; ") }
+        Self { seen, figure: Figure::All(claims.into_iter().map(|claim| claim.figure).collect()) }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::experiment::{Axis, Fact, Judged, Seen};
+use unicode_width::UnicodeWidthStr as _;
+
+use crate::experiment::{Cell, Fact, Judged};
 use crate::interval::Interval;
 use crate::machine::Machine;
 use crate::results::{Outcome, Results, Verdict};
@@ -16,57 +18,57 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
     let design = results.design();
     let mut lines = String::new();
     let title = language.text(design.name).map_or("", |text| text.title);
-    let _infallible = writeln!(lines, "{}: {title}\n{}\n", design.name, told_of(results));
-    let rows: Vec<Vec<String>> = std::iter::once(heads(results))
+    let _infallible = writeln!(lines, "{}: {title}\n{}\n", design.name, told_of(results, language));
+    let rows: Vec<Vec<String>> = std::iter::once(heads(results, language))
         .chain((0..design.rows.len()).map(|row| {
-            let name = design.rows[row].name.clone();
+            let name = language.name(&design.rows[row].name);
             let cells = results.cells().filter(move |cell| cell.row == row);
             std::iter::once(name).chain(cells.map(|cell| shown(results, cell))).collect()
         }))
         .collect();
     lines += &columns(&rows);
     if design.judged == Judged::Facts || results.cells().any(|cell| !results.facts(cell).is_empty()) {
-        lines += &facts(results);
+        lines += &facts(results, language);
     }
     lines.push('\n');
     let claims = language.text(design.name).map_or(&[][..], |text| text.claims);
     for (claim, said) in outcome.claims.iter().zip(claims) {
-        let seen = seen_word(claim.seen, language);
-        let _infallible = writeln!(lines, "{seen:>8}  {said}\n          {}", claim.figure);
+        let seen = language.seen(claim.seen);
+        let space = " ".repeat(SEEN_COLUMNS.saturating_sub(seen.width()));
+        let figure = language.figure(&claim.figure, design);
+        let _infallible = writeln!(lines, "{space}{seen}  {said}\n{:SEEN_COLUMNS$}  {figure}", "");
     }
     let absent = results.cells().filter_map(|cell| match results.verdict(cell) {
-        Verdict::Absent(reason) => Some((design.rows[cell.row].name.clone(), reason)),
+        Verdict::Absent(reason) => Some((language.name(&design.rows[cell.row].name), language.name(&reason))),
         _ => None,
     });
     let mut absent: Vec<(String, String)> = absent.collect();
     absent.dedup();
     for (row, reason) in absent {
-        let _infallible = writeln!(lines, "       –  {row}: {reason}");
+        let _infallible = writeln!(lines, "{:>SEEN_COLUMNS$}  {row}: {reason}", "–");
     }
     let _infallible = writeln!(lines, "\n{}", words.reading);
     lines
 }
 
+/// Every experiment, with what it is about.
+pub fn list(language: Language) -> String {
+    language
+        .words()
+        .experiments
+        .iter()
+        .fold(String::new(), |lines, text| lines + &format!("{:10}{}\n", text.name, text.title))
+}
+
 /// What the numbers are, and how many rounds they come from.
-pub(crate) fn told_of(results: &Results) -> String {
-    let design = results.design();
-    let time = match design.judged {
-        Judged::Cpu => "CPU time",
-        Judged::Wall => "Wall time",
-        Judged::Facts => return "What happens, step by step.".into(),
-    };
-    let axis = match design.axis {
-        Axis::Kinds => String::new(),
-        Axis::Amounts(name) => format!(", by {name}"),
-    };
-    let seconds = results.took_ns() as f64 / 1e9;
-    format!("{time} of {}{axis}; {} rounds in {seconds:.1} s.", design.unit, results.rounds())
+pub(crate) fn told_of(results: &Results, language: Language) -> String {
+    language.held(results.design(), results.rounds(), results.took_ns())
 }
 
 /// The heads of the columns: the first one is that of the rows' names.
-fn heads(results: &Results) -> Vec<String> {
+fn heads(results: &Results, language: Language) -> Vec<String> {
     std::iter::once(String::new())
-        .chain(results.design().loads.iter().map(|load| load.name.clone()))
+        .chain(results.design().loads.iter().map(|load| language.name(&load.name)))
         .collect()
 }
 
@@ -116,18 +118,24 @@ pub(crate) fn duration(ns: f64) -> String {
 }
 
 /// What was found beside times, a line for each cell that has some.
-fn facts(results: &Results) -> String {
+fn facts(results: &Results, language: Language) -> String {
     let design = results.design();
     if design.judged == Judged::Facts {
         return String::new();
     }
     let mut lines = vec![];
     for cell in results.cells().filter(|cell| !results.facts(*cell).is_empty()) {
-        let told = results.facts(cell).iter().map(|(name, fact)| format!("{name} {}", fact_text(fact)));
-        let told = told.collect::<Vec<_>>().join(", ");
-        lines.push(vec![design.rows[cell.row].name.clone(), design.loads[cell.load].name.clone(), told]);
+        let told = facts_of(results, cell, language).join(", ");
+        let [row, load] = [&design.rows[cell.row].name, &design.loads[cell.load].name];
+        lines.push(vec![language.name(row), language.name(load), told]);
     }
     format!("\n{}", columns(&lines))
+}
+
+/// Each with its name.
+pub(crate) fn facts_of(results: &Results, cell: Cell, language: Language) -> Vec<String> {
+    let facts = results.facts(cell).iter();
+    facts.map(|(name, fact)| format!("{} {}", language.name(name), fact_text(fact))).collect()
 }
 
 pub(crate) fn fact_text(fact: &Fact) -> String {
@@ -138,29 +146,22 @@ pub(crate) fn fact_text(fact: &Fact) -> String {
     }
 }
 
-/// Columns as wide as their widest cell: the first is flush left, the others right.
+/// Columns as wide as their widest cell: the first is flush left, the others right. What counts is the width on a
+/// terminal (Unicode's UAX #11): an ideograph takes two places.
 fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
     };
     let mut text = String::new();
     for row in rows {
         for (column, cell) in row.iter().enumerate() {
-            let space = " ".repeat(width(column) - cell.chars().count());
+            let space = " ".repeat(width(column) - cell.width());
             text += &if column == 0 { format!("{cell}{space}") } else { format!("  {space}{cell}") };
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
     text
-}
-
-pub(crate) const fn seen_word(seen: Seen, language: Language) -> &'static str {
-    match seen {
-        Seen::Yes => language.words().yes,
-        Seen::No => language.words().no,
-        Seen::Unclear => language.words().unclear,
-    }
 }
 
 /// All cells as CSV (RFC 4180), with a head line. Times are in ns an operation; empty: there is none.
@@ -227,7 +228,7 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
         let claims = claims
             .iter()
             .zip(said)
-            .map(|(claim, said)| json!({ "claim": said, "seen": claim.seen, "figure": claim.figure }));
+            .map(|(claim, said)| json!({ "claim": said, "seen": claim.seen, "figure": Language::English.figure(&claim.figure, design) }));
         json!({
             "name": design.name,
             "unit": design.unit,
@@ -249,6 +250,9 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
     format!("{all:#}\n")
 }
 
+/// As wide as the widest word that says whether a claim was seen.
+const SEEN_COLUMNS: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +270,8 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["".to_owned(), "a".into()], vec!["µs".into(), "1.0".into()]];
         assert_eq!(columns(&rows), "      a\nµs  1.0\n");
+        let rows = [vec!["延遲".to_owned(), "接続".into()], vec!["µs".into(), "1.0".into()]];
+        assert_eq!(columns(&rows), "延遲  接続\nµs     1.0\n");
     }
 
     #[test]

@@ -1,8 +1,30 @@
-//! Every word that the laboratory says to people, by language: to add one, add a table like `texts/english.rs`.
+//! Every word that the laboratory says to people, by language.
+//!
+//! ```text
+//!  experiments ── speak English: names of rows, loads, facts ──┬──► JSON, CSV: as they are
+//!                                                              └──► table, page: Language::name
+//!  texts/english.rs  japanese.rs  chinese.rs ── one `Words` each ─► table, page: titles, claims, verdicts, lessons
+//! ```
+//! A new word is a field of [`Words`]: a language that lacks it does not compile. What an experiment names is found by its
+//! English words, whose figures are places in braces; that each language knows all of them, and has the same places and
+//! figures, is what the tests below see to.
 
+use std::str::FromStr;
+
+use crate::experiment::{Cell, Design, Figure, Judged, Seen};
+use crate::results::Verdict;
+
+mod chinese;
 mod english;
+mod japanese;
+mod template;
+
+use template::matched;
+
+pub use template::filled;
 
 /// What an experiment says of itself. Paragraphs are apart by an empty line.
+#[derive(Debug)]
 pub struct Text {
     /// Its name on the command line.
     pub name: &'static str,
@@ -18,14 +40,19 @@ pub struct Text {
     pub claims: &'static [&'static str],
 }
 
-/// The words around the experiments.
+/// The words around the experiments. Braces are places for figures.
+#[derive(Debug)]
 pub struct Words {
-    /// The language's tag (RFC 5646), for the page.
+    /// The language's tag (RFC 5646), for the page and the command line.
     pub tag: &'static str,
     /// The page's title.
     pub title: &'static str,
     /// What the page is.
     pub preface: &'static str,
+    /// What it was seen on: `{processors}`, `{processor}`, `{memory}`, `{system}`, `{descriptors}`, `{compiler}`.
+    pub machine: &'static str,
+    /// What repeats the order of the run: `{seed}`.
+    pub seed: &'static str,
     /// How to read its tables.
     pub reading: &'static str,
     /// Heads of sections.
@@ -42,12 +69,37 @@ pub struct Words {
     pub no: &'static str,
     /// Of a claim.
     pub unclear: &'static str,
-    /// Of a table.
+    /// Of a claim, in place of its figures.
+    pub not_measured: &'static str,
+    /// The figures of a claim: `{compared}`, `{ratio}`, `{low}`, `{high}`.
+    pub ratio: &'static str,
+    /// Of a cell: what the others are compared with.
+    pub baseline: &'static str,
+    /// Of a cell.
+    pub differs: &'static str,
+    /// Of a cell.
     pub no_difference: &'static str,
+    /// Of a cell: `{rounds}` are too few.
+    pub too_few: &'static str,
+    /// Of a cell that could not be measured: `{reason}`.
+    pub absent: &'static str,
+    /// What is compared.
+    pub cpu_time: &'static str,
+    /// What is compared.
+    pub wall_time: &'static str,
+    /// What a table holds: `{time}`, `{unit}`, `{rounds}`, `{seconds}`.
+    pub times_of_kinds: &'static str,
+    /// The same by amounts, whose scale is `{axis}`.
+    pub times_of_amounts: &'static str,
+    /// What a table of facts holds.
+    pub facts: &'static str,
     /// Said if the program was not compiled to be quick.
     pub not_optimised: &'static str,
     /// All experiments.
     pub experiments: &'static [Text],
+    /// What experiments name, by their English words: rows, loads, units, scales, facts, and why something is absent.
+    /// The first that fits is taken.
+    pub names: &'static [(&'static str, &'static str)],
 }
 
 /// A language of the laboratory.
@@ -56,13 +108,42 @@ pub enum Language {
     /// English.
     #[default]
     English,
+    /// Japanese.
+    Japanese,
+    /// Chinese as it is written in Taiwan and Hong Kong.
+    TraditionalChinese,
 }
 
 impl Language {
+    /// Every language.
+    pub const ALL: [Self; 3] = [Self::English, Self::Japanese, Self::TraditionalChinese];
+
+    /// The language of a locale, as POSIX has it in the environment: the first of `LC_ALL`, `LC_MESSAGES` and `LANG` that
+    /// says something decides, and what is spoken nowhere here is English.
+    pub fn of_environment(said: impl Fn(&str) -> Option<String>) -> Self {
+        let locale = ["LC_ALL", "LC_MESSAGES", "LANG"]
+            .into_iter()
+            .find_map(|variable| said(variable).filter(|locale| !locale.is_empty()));
+        Self::of_locale(locale.as_deref().unwrap_or_default())
+    }
+
+    /// Of a name such as `ja_JP.UTF-8`. Simplified Chinese is English: its readers know our terms by other words, and some
+    /// of the same words by another meaning (程序 is a program there, and a process here).
+    fn of_locale(locale: &str) -> Self {
+        let name = locale.split(['.', '@']).next().unwrap_or_default();
+        match name.split_once('_').unwrap_or((name, "")) {
+            ("ja", _) => Self::Japanese,
+            ("zh", "TW" | "HK" | "MO" | "Hant") => Self::TraditionalChinese,
+            _ => Self::English,
+        }
+    }
+
     /// Its words.
     pub const fn words(self) -> &'static Words {
         match self {
             Self::English => &english::WORDS,
+            Self::Japanese => &japanese::WORDS,
+            Self::TraditionalChinese => &chinese::WORDS,
         }
     }
 
@@ -70,12 +151,123 @@ impl Language {
     pub fn text(self, name: &str) -> Option<&'static Text> {
         self.words().experiments.iter().find(|text| text.name == name)
     }
+
+    /// What an experiment names in English, in this language. Figures keep their places, and what is named within a name
+    /// is translated, too; what it has no word for stays as it is.
+    pub fn name(self, english: &str) -> String {
+        self.known(english).unwrap_or_else(|| english.to_owned())
+    }
+
+    fn known(self, english: &str) -> Option<String> {
+        self.words().names.iter().find_map(|(template, own)| {
+            let values = matched(template, english)?;
+            let values: Vec<(&str, String)> =
+                values.into_iter().map(|(place, value)| (place, self.name(value))).collect();
+            Some(filled(own, &values))
+        })
+    }
+
+    pub(crate) const fn seen(self, seen: Seen) -> &'static str {
+        match seen {
+            Seen::Yes => self.words().yes,
+            Seen::No => self.words().no,
+            Seen::Unclear => self.words().unclear,
+        }
+    }
+
+    /// What may be said of a cell; programs read [`Verdict::text`].
+    pub(crate) fn verdict(self, verdict: &Verdict) -> String {
+        let words = self.words();
+        match verdict {
+            Verdict::Baseline => words.baseline.into(),
+            Verdict::Differs => words.differs.into(),
+            Verdict::NoDifferenceSeen => words.no_difference.into(),
+            Verdict::Facts => String::new(),
+            Verdict::TooFew(rounds) => filled(words.too_few, &[("rounds", rounds.to_string())]),
+            Verdict::Absent(reason) => filled(words.absent, &[("reason", self.name(reason))]),
+        }
+    }
+
+    /// The figures of a claim about an experiment of this design.
+    pub(crate) fn figure(self, figure: &Figure, design: &Design) -> String {
+        let words = self.words();
+        match figure {
+            Figure::NotMeasured => words.not_measured.into(),
+            Figure::Said(english) => self.name(english),
+            Figure::All(figures) => {
+                figures.iter().map(|figure| self.figure(figure, design)).collect::<Vec<_>>().join("; ")
+            }
+            Figure::Found { cell: Cell { row, load }, told } => {
+                let [row, load] = [&design.rows[*row].name, &design.loads[*load].name];
+                format!("{}, {}: {}", self.name(row), self.name(load), self.name(told))
+            }
+            Figure::Ratio { cell, other, ratio } => {
+                let row = |index: usize| self.name(&design.rows[index].name);
+                let load = |index: usize| self.name(&design.loads[index].name);
+                let compared = match (cell.row == other.row, cell.load == other.load) {
+                    (false, true) => format!("{} / {}, {}", row(cell.row), row(other.row), load(cell.load)),
+                    (true, _) => format!("{}, {} / {}", row(cell.row), load(cell.load), load(other.load)),
+                    (false, false) => format!(
+                        "{}, {} / {}, {}",
+                        row(cell.row),
+                        load(cell.load),
+                        row(other.row),
+                        load(other.load)
+                    ),
+                };
+                let told = |number: f64| format!("{number:.2}");
+                let [middle, low, high] = [ratio.median, ratio.low, ratio.high].map(told);
+                let values = [("compared", compared), ("ratio", middle), ("low", low), ("high", high)];
+                filled(words.ratio, &values)
+            }
+        }
+    }
+
+    /// What a table holds, and how many rounds that lasted so long it comes from.
+    pub(crate) fn held(self, design: &Design, rounds: usize, took_ns: u64) -> String {
+        let words = self.words();
+        let time = match design.judged {
+            Judged::Cpu => words.cpu_time,
+            Judged::Wall => words.wall_time,
+            Judged::Facts => return words.facts.into(),
+        };
+        let mut values = vec![
+            ("time", time.to_owned()),
+            ("unit", self.name(design.unit)),
+            ("rounds", rounds.to_string()),
+            ("seconds", format!("{:.1}", took_ns as f64 / 1e9)),
+        ];
+        match design.axis {
+            crate::Axis::Kinds => filled(words.times_of_kinds, &values),
+            crate::Axis::Amounts(scale) => {
+                values.push(("axis", self.name(scale)));
+                filled(words.times_of_amounts, &values)
+            }
+        }
+    }
+}
+
+impl FromStr for Language {
+    type Err = String;
+
+    /// From its tag.
+    fn from_str(tag: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|language| language.words().tag.eq_ignore_ascii_case(tag)).ok_or_else(
+            || {
+                let tags = Self::ALL.map(|language| language.words().tag).join(", ");
+                format!("the laboratory speaks {tags}")
+            },
+        )
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::template::{Part, parts};
     use super::*;
-    use crate::{NAMES, Outcome, Pace, Stop, open, rounds};
+    use crate::{Interval, NAMES, Outcome, Pace, Stop, open, rounds};
 
     #[test]
     fn every_experiment_has_a_text_and_answers_each_of_its_claims() {
@@ -87,9 +279,179 @@ mod tests {
             assert_eq!(experiment.design().name, name);
             let results = rounds::run(&mut *experiment, &pace, &stop);
             let outcome = Outcome::new(&*experiment, results);
-            let text = Language::English.text(name).expect(name);
-            assert_eq!(outcome.claims.len(), text.claims.len(), "{name}");
+            for language in Language::ALL {
+                let text = language.text(name).expect(name);
+                assert_eq!(outcome.claims.len(), text.claims.len(), "{name}, {language:?}");
+            }
         }
-        assert_eq!(Language::English.words().experiments.len(), NAMES.len());
+    }
+
+    /// What is called the same in every language.
+    const SAME: &[&str] = &[
+        "c = {clients}",
+        "{bytes} B",
+        "{size} KiB",
+        "{size} MiB",
+        "{size} MB",
+        "% 8124",
+        "& 8191",
+        "httparse",
+        "picohttpparser",
+        "Encke",
+        "sendfile",
+        "splice",
+        "MSG_ZEROCOPY",
+        "WebSocket",
+        "VSZ, KB",
+        "RSS, KB",
+        "c, ms",
+        "r, ms",
+    ];
+
+    /// Everything that is named without running for long: both paces, and a measurement of the first and of the last row.
+    fn named() -> BTreeSet<String> {
+        let mut named = BTreeSet::new();
+        for (name, pace) in NAMES.iter().flat_map(|name| [(name, Pace::quick(1)), (name, Pace::full(1))]) {
+            let mut experiment = open(name, &pace).expect("a name of the list");
+            let design = experiment.design().clone();
+            named.extend(design.rows.iter().map(|row| row.name.clone()));
+            named.extend(design.loads.iter().map(|load| load.name.clone()));
+            named.insert(design.unit.to_owned());
+            if let crate::Axis::Amounts(scale) = design.axis {
+                named.insert(scale.to_owned());
+            }
+            for row in [0, design.rows.len() - 1].into_iter().filter(|_| pace.quick) {
+                match experiment.measure(Cell { row, load: 0 }, 1) {
+                    Ok(sample) => named.extend(sample.facts.iter().map(|(name, _)| (*name).to_owned())),
+                    Err(crate::Absent(reason)) => drop(named.insert(reason)),
+                }
+            }
+        }
+        named.retain(|name| name.chars().any(char::is_alphabetic));
+        named
+    }
+
+    #[test]
+    fn what_experiments_name_has_a_word_in_each_language() {
+        let named = named();
+        let own = named.iter().filter(|name| SAME.iter().all(|template| matched(template, name).is_none()));
+        for name in own {
+            for language in [Language::Japanese, Language::TraditionalChinese] {
+                assert!(language.known(name).is_some(), "{language:?} has no word for {name:?}");
+            }
+        }
+    }
+
+    /// The places of a template.
+    fn places(template: &str) -> BTreeSet<&str> {
+        parts(template)
+            .filter_map(|part| match part {
+                Part::Place(name) => Some(name),
+                Part::Literal(_) => None,
+            })
+            .collect()
+    }
+
+    /// Numbers of two digits or more, which no language spells out, sorted.
+    fn figures(text: &str) -> Vec<String> {
+        let number = |char: char| char.is_ascii_digit() || matches!(char, '.' | ',');
+        let mut figures: Vec<String> = text
+            .split(|char: char| !number(char))
+            .map(|token| token.trim_matches(['.', ',']).to_owned())
+            .filter(|token| token.len() > 1)
+            .collect();
+        figures.sort();
+        figures
+    }
+
+    /// Words with places, by what they are.
+    fn templates(words: &Words) -> [&'static str; 7] {
+        let Words { machine, seed, ratio, too_few, absent, times_of_kinds, times_of_amounts, .. } = *words;
+        [machine, seed, ratio, too_few, absent, times_of_kinds, times_of_amounts]
+    }
+
+    #[test]
+    fn places_and_figures_are_the_same_in_each_language() {
+        let english = Language::English;
+        for language in [Language::Japanese, Language::TraditionalChinese] {
+            for (own, theirs) in templates(language.words()).into_iter().zip(templates(english.words())) {
+                assert_eq!(places(own), places(theirs), "{own}");
+            }
+            for (theirs, own) in language.words().names {
+                assert_eq!(places(own), places(theirs), "{own}");
+                assert_eq!(figures(own), figures(theirs), "{own}");
+                let is_told_apart = parts(theirs).any(|part| matches!(part, Part::Literal(_)));
+                assert!(is_told_apart, "{theirs:?} fits everything");
+            }
+            for name in NAMES {
+                let [own, theirs] = [language, english].map(|language| language.text(name).expect(name));
+                let prose = |text: &Text| [text.title, text.question, text.expectation, text.lesson];
+                let own = prose(own).into_iter().chain(own.claims.iter().copied());
+                let theirs = prose(theirs).into_iter().chain(theirs.claims.iter().copied());
+                for (own, theirs) in own.zip(theirs) {
+                    assert_eq!(figures(own), figures(theirs), "{name}, {language:?}: {own}");
+                    let paragraphs = |text: &str| text.split("\n\n").count();
+                    assert_eq!(paragraphs(own), paragraphs(theirs), "{name}, {language:?}: {own}");
+                    assert!(!own.is_ascii(), "{name}, {language:?}: not translated: {own}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_keeps_its_figures_and_translates_what_is_named_within() {
+        let ja = Language::Japanese;
+        assert_eq!(ja.name("10 of 2000 active"), "2000 中 10 がアクティブ");
+        assert_eq!(ja.name("all of 2000 active"), "2000 すべてアクティブ");
+        assert_eq!(ja.name("backlog 128; the system allows 100"), "バックログ 128、システムの上限は 100");
+        assert_eq!(ja.name("httparse"), "httparse");
+        assert_eq!(Language::English.name("10 of 2000 active"), "10 of 2000 active");
+    }
+
+    #[test]
+    fn figures_of_a_claim_name_what_differs() {
+        let pace = Pace::quick(1);
+        let experiment = open("parser", &pace).expect("a name of the list");
+        let ratio = Interval { median: 0.5, low: 0.4, high: 0.625 };
+        let told = |cell: [usize; 2], other: [usize; 2]| {
+            let [cell, other] = [cell, other].map(|[row, load]| Cell { row, load });
+            Language::English.figure(&Figure::Ratio { cell, other, ratio }, experiment.design())
+        };
+        assert_eq!(told([8, 0], [5, 0]), "Encke / httparse, 35 B: 0.50 (0.40 to 0.62)");
+        assert_eq!(told([8, 1], [8, 0]), "Encke, 106 B / 35 B: 0.50 (0.40 to 0.62)");
+        assert_eq!(told([8, 1], [5, 0]), "Encke, 106 B / httparse, 35 B: 0.50 (0.40 to 0.62)");
+    }
+
+    #[test]
+    fn the_first_variable_that_says_something_decides() {
+        let of = |said: &[(&str, &str)]| {
+            Language::of_environment(|variable| {
+                said.iter().find(|(known, _)| *known == variable).map(|(_, locale)| (*locale).to_owned())
+            })
+        };
+        assert_eq!(of(&[]), Language::English);
+        assert_eq!(of(&[("LANG", "ja_JP.UTF-8")]), Language::Japanese);
+        assert_eq!(of(&[("LANG", "ja_JP.UTF-8"), ("LC_ALL", "C")]), Language::English);
+        assert_eq!(
+            of(&[("LANG", "C"), ("LC_MESSAGES", "zh_TW.UTF-8"), ("LC_ALL", "")]),
+            Language::TraditionalChinese
+        );
+        for (locale, language) in [
+            ("ja", Language::Japanese),
+            ("ja_JP.eucJP@x", Language::Japanese),
+            ("zh_HK", Language::TraditionalChinese),
+            ("zh_CN.UTF-8", Language::English),
+            ("zh", Language::English),
+            ("jam_JM", Language::English),
+            ("de_DE.UTF-8", Language::English),
+        ] {
+            assert_eq!(Language::of_locale(locale), language, "{locale}");
+        }
+    }
+
+    #[test]
+    fn a_tag_names_a_language() {
+        assert_eq!("zh-hant".parse(), Ok(Language::TraditionalChinese));
+        assert_eq!("zh".parse::<Language>(), Err("the laboratory speaks en, ja, zh-Hant".into()));
     }
 }

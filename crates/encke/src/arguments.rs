@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use encke_io::Backend;
+use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
 use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
@@ -594,9 +595,15 @@ Examples:
   encke lab all --quick --report lab.html  all in three minutes, as a page with plots
   encke lab ring --json | jq '.experiments[].claims'")]
 pub(crate) struct Lab {
-    /// parser, ring, timers, trigger, zerocopy, or all
-    #[arg(value_name = "EXPERIMENT", required = true)]
+    /// accept, backlog, mux, parser, ring, timers, trigger, zerocopy, or all
+    #[arg(value_name = "EXPERIMENT", required_unless_present = "list")]
     pub(crate) experiments: Vec<String>,
+    /// Say which experiments there are, and what each is about
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// en, ja or zh-Hant, for what people read [default: as LC_ALL, LC_MESSAGES or LANG say]
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<Language>,
     /// Fewer and smaller loads
     #[arg(long)]
     pub(crate) quick: bool,

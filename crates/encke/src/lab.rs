@@ -13,15 +13,21 @@ use std::thread;
 
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
-use encke_lab::texts::Language;
+use encke_lab::texts::{Language, filled};
 use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, open, report, rounds, table};
 
 use crate::arguments::Lab;
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) fn run(arguments: &Lab) -> Done {
+    let language = arguments.lang.unwrap_or_else(|| {
+        Language::of_environment(|variable| std::env::var_os(variable)?.into_string().ok())
+    });
+    if arguments.list {
+        print(&table::list(language))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let names = chosen(&arguments.experiments)?;
-    let language = Language::English;
     if arguments.explain {
         for text in names.iter().filter_map(|name| language.text(name)) {
             print(&format!(
@@ -40,7 +46,8 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
     let is_table = !arguments.json && !arguments.csv;
     if is_table {
-        print(&format!("{date}, Encke {}, {}, seed {seed}\n\n", machine.encke, machine.line()))?;
+        let seed = filled(language.words().seed, &[("seed", seed.to_string())]);
+        print(&format!("{date}, Encke {}, {}, {seed}\n\n", machine.encke, machine.line(language)))?;
     }
     if !machine.optimised {
         note(language.words().not_optimised);

@@ -10,7 +10,14 @@ use running::{Folder, encke, text};
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
-    let output = encke().arg("lab").args(arguments).output().expect("the program starts");
+    run_where("C", arguments)
+}
+
+/// In a locale.
+fn run_where(locale: &str, arguments: &[&str]) -> Output {
+    let program = &mut encke();
+    let output =
+        program.env("LC_ALL", locale).arg("lab").args(arguments).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     output
 }
@@ -64,9 +71,33 @@ fn the_page_has_a_plot_a_table_and_the_claims() {
     assert_eq!(page.matches("<li><b>").count(), 3, "{page}");
 }
 
+/// People read their language, by the locale or as they ask for; programs always read the same.
+#[test]
+fn tables_and_pages_are_in_a_language_and_json_is_not() {
+    let said = text(&run_where("ja_JP.UTF-8", &["trigger", "--quick", "--explain"]).stdout);
+    assert!(said.contains("trigger: レベルトリガーとエッジトリガー"), "{said}");
+    assert!(
+        said.contains("見られた  エッジは一度だけ報告する。") && said.contains("エッジ、読み切る"),
+        "{said}"
+    );
+
+    let folder = Folder::new("lab-language");
+    let file = folder.write("lab.html", "");
+    let arguments = ["trigger", "--quick", "--json", "--lang", "zh-Hant", "--report", &file];
+    let all: Value = serde_json::from_slice(&run(&arguments).stdout).expect("it is JSON");
+    assert_eq!(all["experiments"][0]["cells"][0]["row"], "level, 2 bytes a turn");
+    let page = std::fs::read_to_string(&file).expect("it was written");
+    assert!(page.contains("<html lang=\"zh-Hant\">") && page.contains("水平觸發與邊緣觸發"), "{page}");
+    assert!(page.contains("<th>邊緣，每回合 2 位元組</th>") && !page.contains("edge, 2 bytes"), "{page}");
+
+    let list = text(&run(&["--list", "--lang", "zh-Hant"]).stdout);
+    assert!(list.contains("trigger   水平觸發與邊緣觸發\n"), "{list}");
+}
+
 #[test]
 fn interrupted_it_tells_what_it_has_and_ends_with_130() {
-    let mut child = encke().args(["lab", "all"]).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let arguments = ["lab", "all", "--lang", "en"];
+    let mut child = encke().args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
     // The head is printed before the first experiment begins.
     let head = lines.next().expect("a line").expect("text");

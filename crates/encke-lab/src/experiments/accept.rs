@@ -130,7 +130,7 @@ impl Experiment for Accept {
             };
             Claim {
                 seen,
-                figure: format!("{}: {:.1}/s", results.design().loads[load].name, 1e9 / time.median),
+                figure: format!("{}: {:.1}/s", results.design().loads[load].name, 1e9 / time.median).into(),
             }
         };
         vec![

@@ -107,7 +107,7 @@ impl Experiment for Backlog {
                 time if time.high < SECOND_NS => Seen::No,
                 _ => Seen::Unclear,
             };
-            Claim { seen, figure: format!("{burst} at {backlog}: {:.3} s", time.median / 1e9) }
+            Claim { seen, figure: format!("{burst} at {backlog}: {:.3} s", time.median / 1e9).into() }
         };
         let quicker = |backlog, burst: Option<usize>| match burst {
             Some(load) => results.at_most(0.2, row(backlog), row(128), load),

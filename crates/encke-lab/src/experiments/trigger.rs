@@ -71,7 +71,7 @@ impl Experiment for Trigger {
                 seen if seen == (first, second) => Seen::Yes,
                 _ => Seen::No,
             };
-            Claim { seen, figure: format!("{seen_first} ‖ {seen_second}") }
+            Claim { seen, figure: format!("{seen_first} ‖ {seen_second}").into() }
         };
         vec![
             claim(0, "aa | bb | cc | -", "dd | - | - | -"),

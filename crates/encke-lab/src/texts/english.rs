@@ -7,6 +7,8 @@ pub(super) static WORDS: Words = Words {
     title: "Encke's laboratory",
     preface: "Each experiment lays an old way, a cure and Encke's way side by side, on this machine, in one run. The \
               figures are this machine's own: their ratios and shapes carry over to another one, their size does not.",
+    machine: "{processors} × {processor}, {memory}, {system}, {descriptors} descriptors, specimens by {compiler}",
+    seed: "seed {seed}",
     reading: "A number is a median; behind it stands the ratio to the first row, made within each round. ~ means that \
               no difference was seen: the 95 % interval of that ratio holds 1. – means that the cell could not be \
               measured here.",
@@ -17,7 +19,18 @@ pub(super) static WORDS: Words = Words {
     yes: "seen",
     no: "not seen",
     unclear: "unclear",
+    not_measured: "not measured",
+    ratio: "{compared}: {ratio} ({low} to {high})",
+    baseline: "baseline",
+    differs: "differs",
     no_difference: "no difference seen",
+    too_few: "no verdict: {rounds} rounds",
+    absent: "absent: {reason}",
+    cpu_time: "CPU time",
+    wall_time: "Wall time",
+    times_of_kinds: "{time} of {unit}; {rounds} rounds in {seconds} s.",
+    times_of_amounts: "{time} of {unit}, by {axis}; {rounds} rounds in {seconds} s.",
+    facts: "What happens, step by step.",
     not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
     experiments: &[
         Text {
@@ -202,4 +215,5 @@ pub(super) static WORDS: Words = Words {
             ],
         },
     ],
+    names: &[],
 };

@@ -1,0 +1,91 @@
+//! Texts with places for figures, as in `"{active} of {connections} active"`: filled, and found again in what was said.
+
+/// The template with its places filled. A place that has no value stays as it is, so that it is seen.
+pub fn filled(template: &str, values: &[(&str, String)]) -> String {
+    parts(template).fold(String::new(), |said, part| match part {
+        Part::Literal(text) => said + text,
+        Part::Place(name) => match values.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => said + value,
+            None => format!("{said}{{{name}}}"),
+        },
+    })
+}
+
+/// The values with which the template says this; `None`: it does not. Each place ends where the literal behind it first
+/// stands, the last one at the end.
+pub(super) fn matched<'a, 'b>(template: &'a str, said: &'b str) -> Option<Vec<(&'a str, &'b str)>> {
+    let mut values = Vec::new();
+    let mut rest = said;
+    let mut open = None;
+    for part in parts(template) {
+        match (part, open) {
+            (Part::Place(name), _) => open = Some(name),
+            (Part::Literal(text), None) => rest = rest.strip_prefix(text)?,
+            (Part::Literal(text), Some(name)) => {
+                let (value, behind) = rest.split_once(text)?;
+                values.push((name, value));
+                (rest, open) = (behind, None);
+            }
+        }
+    }
+    match open {
+        Some(name) => values.push((name, rest)),
+        None if rest.is_empty() => {}
+        None => return None,
+    }
+    values.iter().all(|(_, value)| !value.is_empty()).then_some(values)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part<'a> {
+    Literal(&'a str),
+    /// The name between the braces.
+    Place(&'a str),
+}
+
+/// Literals and places, by turns. A brace that is not closed is text.
+pub(super) fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
+    let mut rest = template;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some((name, behind)) = rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            rest = behind;
+            return Some(Part::Place(name));
+        }
+        let end = rest.char_indices().skip(1).find(|(_, char)| *char == '{').map_or(rest.len(), |(at, _)| at);
+        let (text, behind) = rest.split_at(end);
+        rest = behind;
+        Some(Part::Literal(text))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CROWD: &str = "{active} of {connections} active";
+
+    #[test]
+    fn what_is_filled_is_found_again() {
+        let said = filled(CROWD, &[("active", "10".into()), ("connections", "2000".into())]);
+        assert_eq!(said, "10 of 2000 active");
+        assert_eq!(matched(CROWD, &said), Some(vec![("active", "10"), ("connections", "2000")]));
+        assert_eq!(matched("at {time}", "at 5 ms"), Some(vec![("time", "5 ms")]));
+        assert_eq!(matched("poll", "poll"), Some(vec![]));
+    }
+
+    #[test]
+    fn what_a_template_does_not_say_is_not_found_in_it() {
+        for other in ["", "10 of 2000", "10 of 2000 active now", " of  active"] {
+            assert_eq!(matched(CROWD, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_place_without_a_value_is_seen() {
+        assert_eq!(filled("{a} and {b}", &[("a", "1".into())]), "1 and {b}");
+        assert_eq!(filled("é{a}{", &[("a", "1".into())]), "é1{");
+    }
+}
