@@ -46,7 +46,7 @@ class Case:
     moods: tuple[str, ...] | None = None  # of moody.py; None: nginx
     watched: bool = False
     around: "Callable[[Bench, Process, Process], object] | None" = None
-    alone: str = ""  # shell, in a network namespace of their own, before both start
+    world: str = "true"  # a shell command in the network namespace of both, before they start
 
 
 def _hogs(of: str, count: int = 3) -> Callable:
@@ -168,11 +168,11 @@ CASES = (
     Case("a rate, and a generator that is stopped for half a second", ("generator",), "did not keep the schedule",
          ("-c", "512", "-r", "500"), around=_stopped("load")),
     Case("ten local ports", ("generator",), "no local port is left", ("-c", "64", "--source", "127.0.0.1"), SLOW,
-         alone="echo 50000 50009 > /proc/sys/net/ipv4/ip_local_port_range"),
+         world="echo 50000 50009 > /proc/sys/net/ipv4/ip_local_port_range"),
     Case("a slow link that drops", ("connections",), "The network was the limit", ("-c", "16"), ("--body", "30000"), True,
-         alone=LINK),
+         world=LINK),
     Case("a listener with a queue of one", ("server",), "because a queue was full", ("-c", "128", "--no-keepalive"),
-         ("--delay-ms", "1", "--backlog", "1"), alone="true"),
+         ("--delay-ms", "1", "--backlog", "1")),
     Case("descriptors that are taken away", ("generator",), "descriptors", ("-c", "32", "--no-keepalive"), SLOW,
          around=_few_descriptors),
     Case("a tenth of a second", ("too_short",), "Too short", ("-c", "4", "-d", "100ms")),
@@ -221,7 +221,7 @@ def _judged(bench: Bench, case: Case) -> tuple[str, str]:
         argv = [str(bench.programs.encke), "load", "--json", *options, url]
         if case.watched:
             argv[2:2] = ["--watch", str(server.root_pid)]
-        if case.alone:
+        if case.moods is not None:
             argv = ["nsenter", "-t", str(server.root_pid), "-n", *argv]
         told = bench.new_state("verdict") / "stdout"
         with told.open("wb") as out:
@@ -252,10 +252,10 @@ def _serving(bench: Bench, case: Case) -> Iterator[tuple[Process, int]]:
     port = free_port()
     state = bench.new_state("moody")
     argv = [sys.executable, str(Path(__file__).parent / "moody.py"), str(port), *case.moods]
-    if case.alone:
-        if os.geteuid() != 0:
-            raise NotStaged("a network namespace: needs root")
-        argv = ["unshare", "-n", "sh", "-c", f"ip link set lo up && {case.alone} && exec \"$@\"", "sh", *argv]
+    # Of their own: what TCP counts is then theirs alone.
+    if os.geteuid() != 0:
+        raise NotStaged("a network namespace needs root")
+    argv = ["unshare", "-n", "sh", "-c", f"ip link set lo up && {case.world} && exec \"$@\"", "sh", *argv]
     server = Process("moody", argv, bench.cores.server, state / "stderr")
     try:
         server.wait_listening(port)

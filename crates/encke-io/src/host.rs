@@ -48,13 +48,30 @@ pub fn memory_limit() -> Option<u64> {
     least
 }
 
-/// How long a CPU quota has kept a process from running so far, in ns: of its cgroup and those above it, summed over
-/// processors (cgroups(7), cpu.stat: `throttled_usec` of version 2, `throttled_time` of version 1). `None` stands for
-/// this process as a pid; the result is `None` where no group with such an account is seen.
-pub fn throttled_ns(pid: Option<u32>) -> Option<u64> {
+/// What CPU quotas have done to a process so far, in periods of its cgroup and those above it together (cgroups(7),
+/// cpu.stat).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QuotaPeriods {
+    /// Periods, mostly of 100 ms, in which something of the group ran.
+    pub all: u64,
+    /// Those in which the quota was used up, so that nothing ran until the next.
+    pub used_up: u64,
+}
+
+impl QuotaPeriods {
+    /// Which share of the periods since `earlier` were used up.
+    pub fn share_since(self, earlier: Self) -> f64 {
+        let [all, used_up] =
+            [self.all.saturating_sub(earlier.all), self.used_up.saturating_sub(earlier.used_up)];
+        if all == 0 { 0.0 } else { used_up as f64 / all as f64 }
+    }
+}
+
+/// Those of a process, or of this one; zero where no group with such an account is seen.
+pub fn quota_periods(pid: Option<u32>) -> QuotaPeriods {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    let mut sum = None;
+    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    let mut sum = QuotaPeriods::default();
     // A line is number:controllers:path, with no controllers in version 2.
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -67,19 +84,18 @@ pub fn throttled_ns(pid: Option<u32>) -> Option<u64> {
         for group in std::path::Path::new(own).ancestors() {
             let group = group.strip_prefix("/").unwrap_or(group);
             let file = std::path::Path::new("/sys/fs/cgroup").join(mount).join(group).join("cpu.stat");
-            let throttled = std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
-            sum = sum.into_iter().chain(throttled).reduce(u64::saturating_add);
+            let stat = std::fs::read_to_string(file).unwrap_or_default();
+            sum.all = sum.all.saturating_add(field(&stat, "nr_periods").unwrap_or(0));
+            sum.used_up = sum.used_up.saturating_add(field(&stat, "nr_throttled").unwrap_or(0));
         }
     }
     sum
 }
 
-fn throttled(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| match line.split_once(' ')? {
-        ("throttled_usec", us) => us.parse::<u64>().ok()?.checked_mul(1_000),
-        ("throttled_time", ns) => ns.parse().ok(),
-        _ => None,
-    })
+/// A number of a file with a name and a number in each line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    values.next()?.trim().parse().ok()
 }
 
 /// Resident memory of this process in bytes (/proc/self/statm).
@@ -468,13 +484,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_quota_has_taken_is_told_by_both_versions_of_cgroups() {
-        assert_eq!(throttled("usage_usec 9\nnr_throttled 2\nthrottled_usec 30\n"), Some(30_000));
-        assert_eq!(throttled("nr_periods 22\nthrottled_time 1578453365\n"), Some(1_578_453_365));
-        for stat in ["", "throttled_usec", "throttled_usec x", "nr_throttled 2\n"] {
-            assert_eq!(throttled(stat), None, "{stat}");
+    fn what_a_quota_has_taken_is_a_share_of_its_periods() {
+        let stat = "usage_usec 9\nnr_periods 22\nnr_throttled 11\nthrottled_usec 30\n";
+        assert_eq!((field(stat, "nr_periods"), field(stat, "nr_throttled")), (Some(22), Some(11)));
+        for stat in ["", "nr_periods", "nr_periods x", "nr_periodsx 2", "xnr_periods 2"] {
+            assert_eq!(field(stat, "nr_periods"), None, "{stat}");
         }
-        assert_eq!(throttled_ns(Some(u32::MAX)), None, "there is no such process");
+        let [before, after] = [(2, 1), (22, 11)].map(|(all, used_up)| QuotaPeriods { all, used_up });
+        assert_eq!((after.share_since(before), before.share_since(after)), (0.5, 0.0));
+        assert_eq!(quota_periods(Some(u32::MAX)), QuotaPeriods::default(), "there is no such process");
     }
 
     #[test]

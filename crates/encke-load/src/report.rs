@@ -124,7 +124,7 @@ pub(crate) mod tests {
             elapsed: Duration::from_secs(10),
             threads: vec![ThreadShare { busy: 0.25, waiting: 0.0, run_ns: 2_500_000_000 }],
             tcp: None,
-            throttled_ns: 0,
+            throttled: 0.0,
             server: None,
         };
         let urls = vec!["http://h/".to_owned()];

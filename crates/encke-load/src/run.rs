@@ -44,8 +44,8 @@ pub struct Outcome {
     pub threads: Vec<ThreadShare>,
     /// What TCP on this machine counted meanwhile, other programs included.
     pub tcp: Option<TcpCounters>,
-    /// How long a CPU quota kept this program from running meanwhile, ns, summed over processors.
-    pub throttled_ns: u64,
+    /// The share of the periods of its CPU quota, if there is one, that this program has used up meanwhile.
+    pub throttled: f64,
     /// What the server used, if somebody watched it.
     pub server: Option<Watched>,
 }
@@ -128,7 +128,7 @@ impl Run {
             elapsed: Duration::from_nanos(ended.saturating_sub(counted.min(ended))),
             threads: whole.shares,
             tcp: whole.tcp,
-            throttled_ns: whole.throttled_ns,
+            throttled: whole.throttled,
             server: None,
         })
     }

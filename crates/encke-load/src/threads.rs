@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use encke_io::clock::Clock;
-use encke_io::host::{self, TcpCounters, ThreadTimes};
+use encke_io::host::{self, QuotaPeriods, TcpCounters, ThreadTimes};
 use encke_io::offload::Pool;
 use encke_io::{Address, Backend, Reactor, Unavailable, Waker, run_on};
 
@@ -61,7 +61,7 @@ pub(crate) struct Threads<P> {
     expected: usize,
     trouble: Option<Trouble>,
     tcp: Option<TcpCounters>,
-    throttled_ns: Option<u64>,
+    quota: QuotaPeriods,
     clock: Clock,
     began_unix_ns: u64,
 }
@@ -80,8 +80,8 @@ pub(crate) struct Whole<P> {
     pub(crate) parts: Vec<P>,
     pub(crate) shares: Vec<ThreadShare>,
     pub(crate) tcp: Option<TcpCounters>,
-    /// How long a CPU quota kept this process from running meanwhile, ns.
-    pub(crate) throttled_ns: u64,
+    /// The share of the periods of its CPU quota that this process has used up meanwhile.
+    pub(crate) throttled: f64,
 }
 
 /// Ends a run from any thread.
@@ -129,7 +129,7 @@ impl<P: Send + 'static> Threads<P> {
         let halt = Halt::new();
         let barrier = Arc::new(Barrier::new(threads));
         let (sender, news) = channel();
-        let (tcp, throttled_ns) = (host::tcp_counters(), host::throttled_ns(None));
+        let (tcp, quota) = (host::tcp_counters(), host::quota_periods(None));
         let mut clock = Clock::new();
         let began_unix_ns = clock.now().unix_ns;
         for number in 0..threads {
@@ -146,7 +146,7 @@ impl<P: Send + 'static> Threads<P> {
                 .map_err(|error| Trouble::System(format!("a thread cannot be started: {error}")))?;
         }
         let (parts, expected, trouble) = (Vec::new(), threads, None);
-        Ok(Self { halt, news, parts, expected, trouble, tcp, throttled_ns, clock, began_unix_ns })
+        Ok(Self { halt, news, parts, expected, trouble, tcp, quota, clock, began_unix_ns })
     }
 
     /// Waits until all have ended, true, or so long, false.
@@ -194,11 +194,10 @@ impl<P: Send + 'static> Threads<P> {
             listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
             retransmits: after.retransmits.saturating_sub(before.retransmits),
         });
-        let throttled = self.throttled_ns.zip(host::throttled_ns(None));
-        let throttled_ns = throttled.map_or(0, |(before, after)| after.saturating_sub(before));
+        let throttled = host::quota_periods(None).share_since(self.quota);
         let shares = self.parts.iter().filter_map(|ended| ended.share).collect();
         let parts = self.parts.into_iter().map(|ended| ended.part).collect();
-        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp, throttled_ns })
+        Ok(Whole { began_unix_ns: self.began_unix_ns, parts, shares, tcp, throttled })
     }
 }
 

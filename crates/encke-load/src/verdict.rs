@@ -101,8 +101,7 @@ impl Verdict {
         let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
         let occupied = outcome.threads.iter().map(|thread| thread.busy + thread.waiting).fold(0.0, f64::max);
         let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
-        let throttled = outcome.throttled_ns as f64 / outcome.elapsed.as_nanos().max(1) as f64;
-        let taken = taken(throttled);
+        let taken = taken(outcome.throttled);
         let remarks = remarks(outcome, waiting, taken);
         let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
         let (limit, text) = if let Some(error) = ours {
@@ -236,7 +235,7 @@ fn slower(server: Option<&Watched>) -> String {
     }
 }
 
-/// Why a thread that could have run did not, if a quota kept its process from it for this share of the time.
+/// Why a thread that could have run did not, if its process has used up its quota in this share of the periods.
 const fn taken(throttled: f64) -> &'static str {
     if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
 }
@@ -293,7 +292,7 @@ mod tests {
             elapsed: Duration::from_secs(10),
             threads: vec![ThreadShare { busy, waiting, run_ns: 1 }],
             tcp: None,
-            throttled_ns: 0,
+            throttled: 0.0,
             server: None,
         }
     }
@@ -388,7 +387,7 @@ mod tests {
     #[test]
     fn a_quota_is_told_from_others_who_had_the_processor() {
         let mut ours = outcome(0.2, 0.78);
-        ours.throttled_ns = 7_800_000_000;
+        ours.throttled = 0.78;
         let (busiest_thread, starved_thread, throttled) = (Some(0.2), Some(0.79), Some(0.79));
         let server = Watched { busiest_thread, starved_thread, throttled, ..Watched::default() };
         let theirs = Outcome { server: Some(server), ..outcome(0.5, 0.0) };

@@ -20,7 +20,7 @@ pub struct Look {
     at_ns: u64,
     cpu_ns: u64,
     resident_bytes: u64,
-    throttled_ns: u64,
+    quota: host::QuotaPeriods,
     threads: Vec<host::ThreadUsage>,
 }
 
@@ -51,7 +51,7 @@ pub struct Watched {
     pub busiest_thread: Option<f64>,
     /// The share in which that thread could have run, but others did.
     pub starved_thread: Option<f64>,
-    /// The share of the time in which a CPU quota kept it from running, summed over processors.
+    /// The share of the periods of its CPU quota, if there is one, that it has used up.
     pub throttled: Option<f64>,
     /// Resident memory before the run; of several processes what they share counts for each.
     pub resident_bytes: u64,
@@ -82,8 +82,8 @@ impl Look {
     /// At a process of this machine and its children; `None`: there is no such process, or nothing is told of it.
     pub fn at_process(pid: u32, at_ns: u64) -> Option<Self> {
         let host::ProcessUsage { cpu_ns, resident_bytes, threads } = host::process_usage(pid)?;
-        let throttled_ns = host::throttled_ns(Some(pid)).unwrap_or(0);
-        Some(Self { at_ns, cpu_ns, resident_bytes, throttled_ns, threads })
+        let quota = host::quota_periods(Some(pid));
+        Some(Self { at_ns, cpu_ns, resident_bytes, quota, threads })
     }
 
     /// At a page of metrics in the text form of Prometheus, with the names that its clients agree upon; `None`: they are
@@ -132,7 +132,7 @@ impl Watch {
             cores: cpu_ns as f64 / time_ns,
             busiest_thread: busiest.map(|(ran, _)| ran),
             starved_thread: busiest.map(|(_, waited)| waited),
-            throttled: busiest.map(|_| last.throttled_ns.saturating_sub(first.throttled_ns) as f64 / time_ns),
+            throttled: busiest.map(|_| last.quota.share_since(first.quota)),
             resident_bytes: first.resident_bytes,
             resident_bytes_max: self.resident_bytes_max,
         }
@@ -158,7 +158,7 @@ mod tests {
             at_ns: at_ms * MS,
             cpu_ns: cpu_ms * MS,
             resident_bytes,
-            throttled_ns: at_ms * MS / 10,
+            quota: host::QuotaPeriods { all: at_ms, used_up: at_ms / 10 },
             threads,
         }
     }
