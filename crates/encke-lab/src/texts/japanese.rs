@@ -19,7 +19,7 @@ pub(super) static WORDS: Words = Words {
     no: "見られず",
     unclear: "不明",
     not_measured: "測定なし",
-    ratio: "{compared}: {ratio}({low}~{high})",
+    ratio: "{compared}: {ratio}（{low}〜{high}）",
     baseline: "基準",
     differs: "差あり",
     no_difference: "差は見られない",
@@ -27,8 +27,8 @@ pub(super) static WORDS: Words = Words {
     absent: "測定不可: {reason}",
     cpu_time: "CPU 時間",
     wall_time: "実時間",
-    times_of_kinds: "{unit}あたりの{time}。{rounds} ラウンド、{seconds} 秒。",
-    times_of_amounts: "{unit}あたりの{time}、横軸は{axis}。{rounds} ラウンド、{seconds} 秒。",
+    times_of_kinds: "{time}（{unit}）。{rounds} ラウンド、{seconds} 秒。",
+    times_of_amounts: "{time}（{unit}）、横軸は{axis}。{rounds} ラウンド、{seconds} 秒。",
     facts: "何が起きるかを順に示します。",
     not_optimised: "このプログラムは最適化なしでビルドされています。Encke 自身の行の数値に意味はありません。",
     experiments: &[
@@ -262,7 +262,7 @@ pub(super) static WORDS: Words = Words {
         // accept
         (
             "a request, as the server sees it (its inverse is the rate)",
-            "サーバーから見たリクエスト 1 件（逆数がレート）",
+            "サーバーから見たリクエスト 1 件、逆数がレート",
         ),
         ("clients at a time", "同時クライアント数"),
         ("accept, always sleep 10 ms", "accept、常に 10 ms 眠る"),
@@ -294,7 +294,7 @@ pub(super) static WORDS: Words = Words {
         // comet
         (
             "a message, from its publishing to the last one who has it",
-            "メッセージ 1 件（発行から最後の受信者まで）",
+            "メッセージ 1 件、発行から最後の受信者まで",
         ),
         ("clients that listen", "待ち受けるクライアント数"),
         ("{crowd} (the limit here)", "{crowd}（ここでの上限）"),
@@ -315,7 +315,7 @@ pub(super) static WORDS: Words = Words {
         ("the round did not come to its end", "ラウンドが最後まで進みませんでした"),
         ("{count} bytes", "{count} バイト"),
         // fanout
-        ("a delivery: one message to one subscriber", "配信 1 件（メッセージ 1 つを購読者 1 人へ）"),
+        ("a delivery: one message to one subscriber", "配信 1 件、メッセージ 1 つを購読者 1 人へ"),
         ("subscribers", "購読者数"),
         ("send each", "1 本ずつ send"),
         ("8 messages in one writev each", "8 メッセージを 1 回の writev で"),
