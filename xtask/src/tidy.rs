@@ -78,6 +78,14 @@ const EXCEPTIONS: &[Exception] = &[
         place: "tokio",
         why: "two traits of it there, for h2; a runtime here, for an order by ACME on a thread of its own",
     },
+    Exception {
+        rule: "dependency",
+        place: "h2",
+        why: "the server's side of HTTP/2 there, the generator's here: beside each other, with no crate below both that \
+              could have it",
+    },
+    Exception { rule: "dependency", place: "http", why: "as h2: the heads that it speaks in" },
+    Exception { rule: "dependency", place: "bytes", why: "as h2: the data that it speaks in" },
     Exception { rule: "dependency", place: "flate2", why: "gzip for files here, messages in deflate there" },
     Exception { rule: "dependency", place: "sha2", why: "digests of tokens there, of bodies here" },
     Exception {

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::plan::Protocol;
 use crate::report::Saved;
 use crate::report::saved::Held;
 use crate::words;
@@ -109,7 +110,7 @@ impl Findings {
             );
             self.say("p99", Trust::Doubt, text);
         }
-        if run.plan.pipeline > 1 {
+        if run.plan.pipeline > 1 && run.plan.protocol != Protocol::Http2.name() {
             let text = format!(
                 "{} requests at a time on a connection: an answer waits for those before it, and its time with it.",
                 run.plan.pipeline

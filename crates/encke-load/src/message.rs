@@ -13,6 +13,7 @@ use encke_wire::field;
 use encke_wire::http1::{FieldError, put_field, put_field_number};
 use encke_wire::method::Method;
 
+use crate::multiplex::Letter;
 use crate::random::Random;
 use crate::template::Template;
 
@@ -34,6 +35,8 @@ pub struct Message {
     /// All before the length of the body and the end of the head.
     head: Template,
     body: Option<Template>,
+    /// Its method is one of those whose requests have a body.
+    expects_body: bool,
     /// All of it, if it is the same each time.
     fixed: Option<Arc<[u8]>>,
 }
@@ -95,6 +98,7 @@ impl Message {
             method: Method::of(method.as_bytes()),
             head: template(&head),
             body: body.map(template),
+            expects_body: WITH_BODY.contains(&method),
             fixed: None,
         };
         if message.head.is_fixed() && message.body.as_ref().is_none_or(Template::is_fixed) {
@@ -123,9 +127,25 @@ impl Message {
         }
     }
 
+    /// The same as HTTP/2 puts it, for a server that is reached by TLS or in the clear; `None` if it cannot.
+    pub(crate) fn letter(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<Letter> {
+        let mut bytes = Vec::new();
+        self.put(sequence, random, &mut bytes);
+        Letter::of(&bytes, secure)
+    }
+
+    /// Whether HTTP/2 can carry it: a method, a host and a target in its stricter forms.
+    pub fn fits_http2(&self) -> bool {
+        self.letter(false, 0, &mut Random::new(0, 0)).is_some()
+    }
+
     fn write(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
         self.head.put(sequence, random, out);
         let Some(body) = &self.body else {
+            // A method that gives a body its meaning says that there is none (RFC 9110 §8.6).
+            if self.expects_body {
+                put_field_number(out, "Content-Length", 0);
+            }
             out.extend_from_slice(b"\r\n");
             return;
         };
@@ -182,6 +202,16 @@ impl Mix {
         &self.messages[number as usize]
     }
 
+    /// How many messages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether HTTP/2 can carry all of them.
+    pub fn fits_http2(&self) -> bool {
+        self.messages.iter().all(Message::fits_http2)
+    }
+
     /// The only message, if it is always the same.
     pub(crate) fn single(&self) -> Option<&Arc<[u8]>> {
         match &self.messages[..] {
@@ -220,6 +250,7 @@ impl fmt::Display for MessageError {
 impl std::error::Error for MessageError {}
 
 const USER_AGENT: &str = concat!("encke-load/", env!("CARGO_PKG_VERSION"));
+const WITH_BODY: [&str; 3] = ["POST", "PUT", "PATCH"];
 const RESERVED: [&str; 3] = ["Content-Length", "Transfer-Encoding", "Connection"];
 
 #[cfg(test)]
@@ -276,6 +307,16 @@ mod tests {
         assert!(message.fixed().is_none());
         assert!(written(&message, 7).ends_with("Content-Length: 3\r\n\r\nn=7"));
         assert!(written(&message, 1_000).ends_with("Content-Length: 6\r\n\r\nn=1000"));
+    }
+
+    #[test]
+    fn a_method_that_gives_a_body_its_meaning_says_that_there_is_none() {
+        for (method, told) in
+            [("POST", true), ("PUT", true), ("PATCH", true), ("GET", false), ("DELETE", false)]
+        {
+            let message = Message::new(method, "h", "/", &[], None, Style::default()).expect("a request");
+            assert_eq!(written(&message, 0).contains("Content-Length: 0\r\n\r\n"), told, "{method}");
+        }
     }
 
     #[test]

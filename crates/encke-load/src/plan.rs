@@ -41,7 +41,9 @@ pub struct Plan {
     pub connections: u32,
     /// Threads; each has its share of connections, requests and rate.
     pub threads: u16,
-    /// Requests that may be under way on a connection.
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Requests that may be under way on a connection: one behind the other, or each on a stream of its own.
     pub pipeline: u16,
     /// Requests after which a connection is closed and another one opened; with 1 each request has its own.
     pub requests_per_connection: Option<u64>,
@@ -57,6 +59,26 @@ pub struct Plan {
     pub backend: Backend,
     /// Where chance begins: the same seed repeats the same choices and arrivals.
     pub seed: u64,
+}
+
+/// What is spoken with the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Protocol {
+    /// HTTP/1.1, or 1.0 if the messages say so.
+    #[default]
+    Http1,
+    /// HTTP/2, without asking first: by TLS nothing else is offered, in the clear it is known (RFC 9113 §3.3).
+    Http2,
+}
+
+impl Protocol {
+    /// Its name in saved runs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1",
+            Self::Http2 => "http/2",
+        }
+    }
 }
 
 /// When a run ends.
@@ -95,6 +117,7 @@ impl Plan {
             warm_up: WarmUp::None,
             connections: 64,
             threads: 1,
+            protocol: Protocol::Http1,
             pipeline: 1,
             requests_per_connection: None,
             timeout: Duration::from_secs(10),
@@ -132,9 +155,11 @@ impl fmt::Display for Plan {
             Some(1) => "one a request".to_owned(),
             Some(limit) => format!("{} requests each", words::count(limit)),
         };
-        let pipeline = match self.pipeline {
-            1 => String::new(),
-            depth => format!(", {depth} requests at a time on each"),
+        let pipeline = match (self.protocol, self.pipeline) {
+            (Protocol::Http1, 1) => String::new(),
+            (Protocol::Http1, depth) => format!(", {depth} requests at a time on each"),
+            (Protocol::Http2, 1) => ", one stream of HTTP/2 at a time on each".to_owned(),
+            (Protocol::Http2, depth) => format!(", {depth} streams of HTTP/2 at a time on each"),
         };
         let from = match Sources::of(&self.server, &self.sources, self.connections.into()) {
             Sources(none) if none.is_empty() => String::new(),

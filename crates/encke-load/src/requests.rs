@@ -17,7 +17,10 @@
 //!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
 //! ```
 //! What stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`] on the
-//! way out: there a session of TLS, if there is one, opens and seals.
+//! way out: there a session of TLS, if there is one, opens and seals. By HTTP/2 a connection is Greeting before it is
+//! Open, and what is sent leaves the ring for a stream (`streams.rs`): those end in any order.
+
+mod streams;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,12 +33,15 @@ use crate::answer::Reader;
 use crate::check::Comparison;
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::message::Mix;
+use crate::multiplex::Letter;
 use crate::pace::Pace;
-use crate::plan::{Plan, Share};
+use crate::plan::{Plan, Protocol, Share};
 use crate::random::Random;
 use crate::tally::{Cause, Errors, Phase, Tally};
 use crate::tickets::{Ticket, Tickets};
 use crate::tls::Session;
+
+use streams::Carrier;
 
 /// A thread's users and what they are at.
 pub(crate) struct Requests {
@@ -46,6 +52,8 @@ pub(crate) struct Requests {
     users: Vec<User>,
     /// With TLS each user's session; else empty.
     sessions: Vec<Option<Box<dyn Session>>>,
+    /// With HTTP/2 each user's streams; else empty.
+    carriers: Vec<Option<Box<Carrier>>>,
     /// Where bodies must be the expected one, what each user's is so far; else empty.
     comparisons: Vec<Comparison>,
     /// The user of each of the reactor's tokens, by its index.
@@ -139,6 +147,8 @@ enum State {
     Dialing,
     /// It is connected, and TLS is not ready.
     Shaking,
+    /// It has said that it speaks HTTP/2, and waits for the server to say so.
+    Greeting,
     Open,
 }
 
@@ -175,6 +185,11 @@ impl Requests {
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
             load: Load::new(&plan, share),
             sessions: if plan.tls.is_some() { (0..count).map(|_| None).collect() } else { Vec::new() },
+            carriers: if plan.protocol == Protocol::Http2 {
+                (0..count).map(|_| None).collect()
+            } else {
+                Vec::new()
+            },
             comparisons: vec![Comparison::default(); if plan.body.is_some() { count } else { 0 }],
             plan,
             share,
@@ -225,7 +240,7 @@ impl Requests {
                 _ if user.queued || user.count > 0 => {}
                 State::Open => self.refill(index, at, out),
                 State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing | State::Shaking => {}
+                State::Resting | State::Dialing | State::Shaking | State::Greeting => {}
             }
         }
     }
@@ -235,6 +250,9 @@ impl Requests {
         let user = &self.users[index as usize];
         if user.state != State::Open || user.sending || self.stage != Stage::Running {
             return;
+        }
+        if !self.carriers.is_empty() {
+            return self.refill_streams(index, at, out);
         }
         if user.count == user.sent && user.count > self.plan.pipeline / 2 {
             // Requests go in trains of half a pipeline: one by one, each answer would cost a send.
@@ -279,11 +297,8 @@ impl Requests {
     /// A request begins.
     fn depart(&mut self, index: u32, ticket: Ticket, at: Moment) {
         let Ticket { intended_ns, warm } = ticket;
-        let user = &mut self.users[index as usize];
         let message = self.load.choose(&self.plan.mix);
-        let place = ring(self.plan.pipeline, user.first, user.count);
-        let rested = std::mem::take(&mut user.rested);
-        user.count += 1;
+        let rested = std::mem::take(&mut self.users[index as usize].rested);
         self.under_way += 1;
         self.tally.begun.increment();
         if !warm {
@@ -298,8 +313,16 @@ impl Requests {
                 }
             }
         }
-        let flight = Flight { intended_ns, begun_ns: at.now_ns, message, warm };
-        self.flights[index as usize * usize::from(self.plan.pipeline) + place] = flight;
+        self.line_up(index, Flight { intended_ns, begun_ns: at.now_ns, message, warm });
+    }
+
+    /// Puts a flight behind those of a user that wait.
+    fn line_up(&mut self, index: u32, flight: Flight) {
+        let depth = self.plan.pipeline;
+        let user = &mut self.users[index as usize];
+        let place = ring(depth, user.first, user.count);
+        user.count += 1;
+        self.flights[index as usize * usize::from(depth) + place] = flight;
     }
 
     fn dial(&mut self, index: u32, at: Moment, out: &mut Outbox) {
@@ -360,6 +383,7 @@ impl Requests {
         let mut plain = std::mem::take(&mut self.plain);
         let opened = session.open(lease, &mut plain);
         let (established, ended) = (session.is_established(), session.is_ended());
+        let http2 = session.speaks_http2();
         let user = &self.users[index as usize];
         let token = user.token;
         if established && user.state == State::Shaking {
@@ -368,7 +392,13 @@ impl Requests {
                 self.tally.resumed.increment();
             }
             self.tally.handshake.record(at.woken_ns.saturating_sub(user.since_ns));
-            self.opened(index, at, out);
+            if self.carriers.is_empty() {
+                self.opened(index, at, out);
+            } else if http2 {
+                self.greet(index, at, out);
+            } else {
+                self.unconnected(index, Phase::Tls, &Cause::Strange, at, out);
+            }
         }
         if !plain.is_empty() {
             self.understand(index, &plain, at, out);
@@ -380,17 +410,23 @@ impl Requests {
             return;
         }
         match opened {
-            Err(reason) if user.state == State::Shaking => {
-                self.unconnected(index, Phase::Tls, &Cause::Tls(reason), at, out);
+            Err(reason) if matches!(user.state, State::Shaking | State::Greeting) => {
+                self.unconnected(index, user.phase(), &Cause::Tls(reason), at, out);
             }
             Err(reason) => self.broken(index, user.phase(), &Cause::Tls(reason), &[], at, out),
             Ok(()) if ended => self.ended(index, at, out),
-            Ok(()) => self.speak(index, out),
+            Ok(()) => self.speak(index, at, out),
         }
     }
 
-    /// Sends what a user's session has to say by itself, if nothing is on its way.
-    fn speak(&mut self, index: u32, out: &mut Outbox) {
+    /// Sends what a user's protocols have to say by themselves, if nothing is on its way.
+    fn speak(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        if self.users[index as usize].sending {
+            return;
+        }
+        if !self.carriers.is_empty() {
+            self.flush(index, at, out);
+        }
         let user = &mut self.users[index as usize];
         let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) else { return };
         if user.sending {
@@ -407,6 +443,9 @@ impl Requests {
 
     /// Takes what the server has said.
     fn understand(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+        if !self.carriers.is_empty() {
+            return self.hear(index, lease, at, out);
+        }
         let mut kept = std::mem::take(&mut self.users[index as usize].partial);
         if kept.is_empty() {
             let consumed = self.read(index, lease, at, out);
@@ -484,6 +523,12 @@ impl Requests {
         user.answering = false;
         let status = user.reader.status();
         let same = self.is_same(index);
+        self.finish(flight, status, same, at);
+    }
+
+    /// A flight ends with a whole answer, whose body is the expected one or not.
+    fn finish(&mut self, flight: Flight, status: u16, same: bool, at: Moment) {
+        self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
         if flight.warm {
             self.tally.warm_up.increment();
@@ -519,7 +564,6 @@ impl Requests {
         user.first = ring(depth, user.first, 1) as u16;
         user.count -= 1;
         user.sent = user.sent.saturating_sub(1);
-        self.under_way -= 1;
         flight
     }
 
@@ -528,12 +572,15 @@ impl Requests {
         let session = self.sessions.get(index as usize).and_then(Option::as_ref);
         let cut = session.is_some_and(|session| !session.is_ended());
         let user = &mut self.users[index as usize];
-        if user.state == State::Shaking {
-            return self.unconnected(index, Phase::Tls, &Cause::Ended, at, out);
+        if let State::Shaking | State::Greeting = user.state {
+            let phase = user.phase();
+            return self.unconnected(index, phase, &Cause::Ended, at, out);
         }
+        let carries =
+            self.carriers.get(index as usize).and_then(Option::as_deref).is_some_and(Carrier::is_busy);
         if user.sent > 0 && !cut && user.reader.ended() {
             self.answered(index, at);
-        } else if user.sent > 0 {
+        } else if user.sent > 0 || carries {
             let phase = user.phase();
             let seen = std::mem::take(&mut user.partial);
             let cause = if cut { Cause::Cut } else { Cause::Ended };
@@ -555,6 +602,7 @@ impl Requests {
         at: Moment,
         out: &mut Outbox,
     ) {
+        self.lose_streams(index, phase, cause, at);
         for _ in 0..self.users[index as usize].sent {
             self.fail(index, phase, cause, seen, at);
             // Of those behind the oldest nothing had come.
@@ -586,6 +634,12 @@ impl Requests {
 
     fn fail(&mut self, index: u32, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
         let flight = self.land(index);
+        self.lose(flight, phase, cause, seen, at);
+    }
+
+    /// A flight ends without a whole answer.
+    fn lose(&mut self, flight: Flight, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
+        self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
         if flight.warm {
             self.tally.warm_up.increment();
@@ -593,6 +647,12 @@ impl Requests {
             self.tally.failed.increment();
             self.errors.add(phase, cause.clone(), self.since_begin(at), seen);
         }
+    }
+
+    /// A flight is given up, since the run is over.
+    fn abort(&mut self, flight: Flight) {
+        self.under_way -= 1;
+        if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
     }
 
     fn since_begin(&self, at: Moment) -> u64 {
@@ -603,8 +663,11 @@ impl Requests {
     /// that says it will close has not looked at it (RFC 9112 §9.6).
     fn hang_up(&mut self, index: u32, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
-        if matches!(user.state, State::Dialing | State::Shaking) {
+        if matches!(user.state, State::Dialing | State::Shaking | State::Greeting) {
             self.dialing -= 1;
+        }
+        if let Some(carrier) = self.carriers.get_mut(index as usize) {
+            *carrier = None;
         }
         if let Some(compared) = self.comparisons.get_mut(index as usize) {
             *compared = Comparison::default();
@@ -634,11 +697,12 @@ impl Requests {
         self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
         out.put(user.token, Op::Recv);
         match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
-            None => self.opened(index, at, out),
+            None if self.carriers.is_empty() => self.opened(index, at, out),
+            None => self.greet(index, at, out),
             Some(Ok(session)) => {
                 (user.state, user.since_ns) = (State::Shaking, at.now_ns);
                 self.sessions[index as usize] = Some(session);
-                self.speak(index, out);
+                self.speak(index, at, out);
             }
             Some(Err(reason)) => self.unconnected(index, Phase::Tls, &Cause::Tls(reason), at, out),
         }
@@ -670,9 +734,14 @@ impl Requests {
         let user = &mut self.users[index as usize];
         user.timed = false;
         let oldest = index as usize * usize::from(self.plan.pipeline) + usize::from(user.first);
+        if user.state == State::Open && !self.carriers.is_empty() {
+            return self.expire_streams(index, at, out);
+        }
         let deadline_ns = match user.state {
             State::Resting => user.since_ns,
-            State::Dialing | State::Shaking => user.since_ns.saturating_add(self.timeout_ns),
+            State::Dialing | State::Shaking | State::Greeting => {
+                user.since_ns.saturating_add(self.timeout_ns)
+            }
             State::Open if user.sent > 0 => self.flights[oldest].begun_ns.saturating_add(self.timeout_ns),
             State::Away | State::Open => return,
         };
@@ -684,8 +753,10 @@ impl Requests {
                 user.state = State::Away;
                 self.revive(index, at, out);
             }
-            State::Dialing => self.unconnected(index, Phase::Connect, &Cause::Timeout, at, out),
-            State::Shaking => self.unconnected(index, Phase::Tls, &Cause::Timeout, at, out),
+            State::Dialing | State::Shaking | State::Greeting => {
+                let phase = user.phase();
+                self.unconnected(index, phase, &Cause::Timeout, at, out);
+            }
             State::Away | State::Open => {
                 let phase = user.phase();
                 let seen = std::mem::take(&mut user.partial);
@@ -786,7 +857,7 @@ impl Crowd for Requests {
                     if user.count < self.plan.pipeline || user.sent < user.count {
                         self.refill(index, at, out);
                     }
-                    self.speak(index, out);
+                    self.speak(index, at, out);
                 }
             }
             Event::Connected { token } => {
@@ -803,13 +874,14 @@ impl Crowd for Requests {
                 self.load.take_back(segments);
                 if let Some(index) = self.owner(token) {
                     let user = &self.users[index as usize];
-                    let phase = if op == OpKind::Send { Phase::Write } else { user.phase() };
                     match user.state {
-                        State::Dialing => {
-                            self.unconnected(index, Phase::Connect, &fault.into(), at, out);
+                        State::Dialing | State::Shaking | State::Greeting => {
+                            self.unconnected(index, user.phase(), &fault.into(), at, out);
                         }
-                        State::Shaking => self.unconnected(index, Phase::Tls, &fault.into(), at, out),
-                        _ => self.broken(index, phase, &fault.into(), &[], at, out),
+                        _ => {
+                            let phase = if op == OpKind::Send { Phase::Write } else { user.phase() };
+                            self.broken(index, phase, &fault.into(), &[], at, out);
+                        }
                     }
                 } else {
                     self.parted(token, out);
@@ -839,7 +911,7 @@ impl Crowd for Requests {
             match user.state {
                 State::Open => self.refill(index, at, out),
                 State::Away => self.revive(index, at, out),
-                State::Resting | State::Dialing | State::Shaking => {}
+                State::Resting | State::Dialing | State::Shaking | State::Greeting => {}
             }
         }
         if at.now_ns >= self.drain_ns {
@@ -873,9 +945,10 @@ impl Crowd for Requests {
 
     fn close(&mut self, out: &mut Outbox) {
         for index in 0..self.users.len() as u32 {
+            self.abort_streams(index);
             for _ in 0..self.users[index as usize].count {
                 let flight = self.land(index);
-                if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
+                self.abort(flight);
             }
             self.hang_up(index, out);
         }
@@ -911,9 +984,15 @@ impl User {
         }
     }
 
-    /// What its oldest flight is at.
+    /// What its connection is at, or its oldest flight.
     fn phase(&self) -> Phase {
-        if self.sending && !self.answering {
+        if self.state == State::Dialing {
+            Phase::Connect
+        } else if self.state == State::Shaking {
+            Phase::Tls
+        } else if self.state == State::Greeting {
+            Phase::Greeting
+        } else if self.sending && !self.answering {
             Phase::Write
         } else if self.answering {
             Phase::Body
@@ -932,6 +1011,8 @@ fn ring(depth: u16, first: u16, nth: u16) -> usize {
 struct Load {
     /// If all requests are the same: as many of them in a row as can be under way, and the length of one.
     train: Option<(Arc<[u8]>, usize)>,
+    /// With HTTP/2, of messages that are always the same: each as it is put there, once it was.
+    letters: Vec<Option<Letter>>,
     /// Segments of sends that have ended, with the train still in them.
     spare: Vec<Vec<Segment>>,
     buffers: Vec<Vec<u8>>,
@@ -950,12 +1031,12 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 impl Load {
     fn new(plan: &Plan, share: Share) -> Self {
-        let train = plan
-            .mix
-            .single()
-            .map(|message| (message.repeat(usize::from(plan.pipeline)).into(), message.len()));
+        let http1 = plan.protocol == Protocol::Http1;
+        let single = plan.mix.single().filter(|_| http1);
+        let train = single.map(|message| (message.repeat(usize::from(plan.pipeline)).into(), message.len()));
         Self {
             train,
+            letters: vec![None; if http1 { 0 } else { plan.mix.len() }],
             spare: Vec::new(),
             buffers: Vec::new(),
             random: Random::new(plan.seed, share.number as u64),
@@ -1001,6 +1082,23 @@ impl Load {
             }
         });
         segments
+    }
+
+    /// The next request, which is this message, as HTTP/2 puts it. `None` if it cannot be put so, which a plan that was
+    /// checked has not.
+    fn letter(&mut self, plan: &Plan, number: u32) -> Option<Letter> {
+        let message = plan.mix.message(number);
+        let kept = self.letters.get_mut(number as usize)?;
+        if let Some(letter) = kept {
+            return Some(letter.clone());
+        }
+        let letter = message.letter(plan.tls.is_some(), self.sequence, &mut self.random)?;
+        if message.fixed().is_some() {
+            *kept = Some(letter.clone());
+        } else {
+            self.sequence += self.stride;
+        }
+        Some(letter)
     }
 
     /// The same as records of a session.

@@ -153,6 +153,10 @@ impl Session for Toy {
         self.ended
     }
 
+    fn speaks_http2(&self) -> bool {
+        true
+    }
+
     fn is_resumed(&self) -> bool {
         false
     }

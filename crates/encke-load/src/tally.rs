@@ -16,6 +16,7 @@ use encke_io::Fault;
 use encke_stats::{Counter, Distribution, Histogram};
 use encke_wire::http1::Refusal;
 
+use crate::multiplex;
 use crate::push::Wrong;
 
 /// What one thread counts.
@@ -163,6 +164,8 @@ pub enum Phase {
     Connect,
     /// The handshake of TLS.
     Tls,
+    /// Waiting for the server to say that it speaks HTTP/2.
+    Greeting,
     /// Sending the request.
     Write,
     /// Waiting for the answer.
@@ -192,6 +195,12 @@ pub enum Cause {
     Cut,
     /// TLS cannot go on, for this reason.
     Tls(String),
+    /// HTTP/2 was said, and something else was answered.
+    Strange,
+    /// HTTP/2 cannot carry the request.
+    Unfit,
+    /// By HTTP/2 the stream or the connection is over.
+    Http2(multiplex::Cause),
     /// The server has answered by this status.
     Status(u16),
     /// A subscription cannot be understood.
@@ -286,6 +295,7 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Self::Connect => "connect",
             Self::Tls => "TLS",
+            Self::Greeting => "greeting",
             Self::Write => "write",
             Self::FirstByte => "first byte",
             Self::Body => "answer",
@@ -305,6 +315,9 @@ impl fmt::Display for Cause {
             Self::Unasked => f.write_str("bytes came that answer nothing"),
             Self::Cut => f.write_str("the connection was cut: it ended without TLS' farewell"),
             Self::Tls(reason) => f.write_str(reason),
+            Self::Strange => f.write_str("the server does not speak HTTP/2"),
+            Self::Unfit => f.write_str("HTTP/2 cannot carry this request"),
+            Self::Http2(cause) => cause.fmt(f),
             Self::Status(status) => write!(f, "status {status}"),
             Self::NotUnderstood(wrong) => wrong.fmt(f),
             Self::Fault(fault) => fault.fmt(f),

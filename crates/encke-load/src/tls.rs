@@ -48,6 +48,9 @@ pub trait Session {
     /// Whether the server has said that nothing more comes.
     fn is_ended(&self) -> bool;
 
+    /// Whether the server has agreed to speak HTTP/2 (ALPN, RFC 7301).
+    fn speaks_http2(&self) -> bool;
+
     /// Whether the server knew us from a session before.
     fn is_resumed(&self) -> bool;
 }

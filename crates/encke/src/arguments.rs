@@ -279,7 +279,7 @@ pub(crate) struct Load {
     pub(crate) plain: bool,
     /// Search the highest rate at which this holds: 'p99<50ms,errors<0.1%'
     #[arg(long, value_name = "CONDITIONS", hide_short_help = true)]
-    #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline"])]
+    #[arg(conflicts_with_all = ["requests", "rate", "slo", "pipeline", "streams"])]
     pub(crate) find_max: Option<Slo>,
     /// Take the flags of ab or htstress, and print what they print; comes first
     #[arg(long = "as", value_name = "TOOL", hide_short_help = true)]
@@ -344,6 +344,13 @@ pub(crate) struct Traffic {
     )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=PIPELINE_MAX))]
     pub(crate) pipeline: u16,
+    /// Speak HTTP/2: by https nothing else is offered, by http the server is known to speak it
+    #[arg(long, conflicts_with = "http10")]
+    pub(crate) http2: bool,
+    /// With --http2: requests under way at a time on a connection [default: 1]
+    #[arg(long, value_name = "COUNT", hide_short_help = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=PIPELINE_MAX))]
+    pub(crate) streams: Option<u16>,
     /// Speak HTTP/1.0
     #[arg(long, hide_short_help = true)]
     pub(crate) http10: bool,

@@ -39,7 +39,8 @@ use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::tls::Sessions;
 use encke_load::{
-    Expected, Message, Mix, Pace, Plan, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url, words,
+    Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url,
+    words,
 };
 use encke_server::settings::{OrAuto, Period};
 
@@ -381,6 +382,28 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         None => Pace::Closed,
         Some(rate) => Pace::Open(rate.clone(), traffic.arrivals.into()),
     };
+    let (protocol, pipeline) = match (traffic.http2, traffic.streams) {
+        (true, streams) => (Protocol::Http2, streams.unwrap_or(1)),
+        (false, None) => (Protocol::Http1, traffic.pipeline),
+        (false, Some(streams)) => {
+            let text =
+                format!("--streams are of HTTP/2: --http2 --streams {streams}; by HTTP/1 it is --pipeline");
+            return Err(usage(text));
+        }
+    };
+    if protocol == Protocol::Http2 {
+        if traffic.pipeline > 1 {
+            let text = format!("--pipeline is of HTTP/1; by HTTP/2 it is --streams {}", traffic.pipeline);
+            return Err(usage(text));
+        }
+        if !errand.mix.fits_http2() {
+            return Err(usage(
+                "HTTP/2 cannot carry these requests: a method, a host or a path has characters that it \
+                              has not"
+                    .into(),
+            ));
+        }
+    }
     if traffic.pipeline > 1 && pace != Pace::Closed {
         let text = "--pipeline has no meaning with a rate: requests begin when they are due, not when a \
                     connection has room";
@@ -400,12 +423,13 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     let mut plan = Plan {
         connections: traffic.connections.get(),
         threads: traffic.threads,
-        pipeline: traffic.pipeline,
+        protocol,
+        pipeline,
         requests_per_connection,
         timeout: traffic.timeout.duration(),
         drain: traffic.timeout.duration(),
         sources,
-        tls: tls(&first.url, traffic)?,
+        tls: tls(&first.url, traffic, protocol)?,
         body: traffic.expect_body.as_deref().map(expected_body).transpose()?,
         pace,
         backend,
@@ -441,13 +465,13 @@ fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> 
 }
 
 /// What speaks TLS, if the URL asks for it.
-fn tls(url: &Url, traffic: &Traffic) -> Result<Option<Arc<dyn Sessions>>, Failure> {
+fn tls(url: &Url, traffic: &Traffic, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, Failure> {
     if !url.is_secure() {
         return Ok(None);
     }
     let belief = Belief::new(traffic.cacert.clone(), traffic.insecure);
     let name = traffic.sni.as_deref().unwrap_or(url.host()).to_owned();
-    let sealed = Sealed::by(&belief, name, traffic.tls_resume == Switch::On)
+    let sealed = Sealed::by(&belief, name, traffic.tls_resume == Switch::On, protocol)
         .map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     // A name that no certificate can have is wrong before the first connection.
     sealed.begin().map_err(Failure::Usage)?;

@@ -110,6 +110,93 @@ fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
 }
 
 #[test]
+fn by_http2_counts_and_bytes_are_those_of_h2load_and_of_the_servers_log() {
+    let folder = Folder::new("load-http2");
+    folder.write("public/index.html", "hello");
+    folder.write("public/large.txt", &"x".repeat(100_000));
+    let (log, public) = (folder.path("access.log"), folder.path("public"));
+    let listen = "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"";
+    let site = format!("[log]\naccess = \"{log}\"\n[[site]]\nroot = \"{public}\"\n");
+    let file = folder.write("encke.toml", &format!("[server]\n{listen}\n{site}"));
+    for scheme in ["http", "https"] {
+        let mut command = encke();
+        command.env("XDG_STATE_HOME", folder.path("state")).args(["serve", "-c", &file]);
+        let server = Running::start_command(if scheme == "https" {
+            command.arg("--tls-self-signed")
+        } else {
+            &mut command
+        });
+        let authority = folder.path("state/encke/authority/authority.pem");
+        let believed = if scheme == "https" { &["--cacert", &authority][..] } else { &[] };
+        let port = server.site.rsplit(':').next().expect("a port");
+        let (mut answers, mut bodies) = (0, 0);
+        for (path, flags) in [
+            ("/", &["--streams", "8"][..]),
+            ("/large.txt", &["--streams", "3", "-t", "2", "--backend", "uring"]),
+            ("/none", &["--per-conn", "7", "--expect-status", "404"]),
+            ("/", &["-r", "2k", "--streams", "4"]),
+            ("/", &["--no-keepalive"]),
+        ] {
+            let url = format!("{scheme}://127.0.0.1:{port}{path}");
+            let count = &["-n", "100", "-c", "5"][..];
+            let output =
+                Command::new("h2load").args(count).args(["-m", "8", &url]).output().expect("it is installed");
+            let theirs = text(&output.stdout);
+            let data = figure(&theirs, "traffic:", ") data");
+            assert_eq!(figure(&theirs, "requests:", " done"), 100, "{theirs}");
+            let output = load(&[count, flags, believed, &["--http2", "--json", &url]].concat());
+            let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|error| panic!("{url}: {error}: {}", text(&output.stderr)));
+            let case = format!("{url} {flags:?}: {}", json["errors"]);
+            assert_eq!(json["requests"]["finished"], 100, "{case}");
+            assert_eq!(
+                (&json["requests"]["wrong"], &json["plan"]["protocol"]),
+                (&0.into(), &"http/2".into()),
+                "{case}"
+            );
+            assert_eq!(json["bytes"]["bodies"], data, "{case}");
+            (answers, bodies) = (answers + 200, bodies + 2 * data);
+        }
+        server.signal(Signal::Terminate);
+        assert_eq!(server.end().0, Some(0));
+        let log = std::fs::read_to_string(&log).expect("a log");
+        let logged =
+            log.lines().filter_map(|line| line.split('"').nth(2)?.split(' ').nth(2)?.parse::<u64>().ok());
+        let logged: Vec<u64> = logged.collect();
+        assert_eq!((logged.len(), logged.iter().sum::<u64>()), (answers, bodies), "{scheme}");
+        assert!(log.lines().all(|line| line.contains(" HTTP/2.0\" ")), "{scheme}");
+        std::fs::remove_file(folder.path("access.log")).expect("a log");
+    }
+}
+
+#[test]
+fn http2_is_spoken_with_who_speaks_it_and_asked_for_as_it_is() {
+    let (_folder, server) = server("load-http2-asked");
+    let url = format!("http://{}/", server.site);
+    for (flags, said) in [
+        (&["--pipeline", "4", "--http2"][..], "--streams 4"),
+        (&["--streams", "4"], "--http2 --streams 4"),
+        (&["--http2", "--http10"], "--http10"),
+        (&["-m", "32"], "--http2 --streams"),
+        (&["--http2", "-H", "Host: a b"], "cannot carry"),
+    ] {
+        let output = load(&[flags, &["-n", "1", &url]].concat());
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(text(&output.stderr).contains(said), "{flags:?}: {}", text(&output.stderr));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _gone = std::io::Write::write_all(&mut &stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let output = load(&["--http2", "-n", "2", "-c", "1", &format!("http://{address}/")]);
+    let words = text(&[output.stdout, output.stderr].concat());
+    assert!(words.contains("the server does not speak HTTP/2"), "{words}");
+}
+
+#[test]
 fn https_is_asked_as_http_is_and_its_handshakes_are_counted() {
     let folder = Folder::new("load-https");
     folder.write("public/index.html", "hello");

@@ -105,6 +105,9 @@ pub struct SavedPlan {
     pub warm_up: Extent,
     pub connections: u32,
     pub threads: u16,
+    /// `http/1` or `http/2`; nothing in runs that were saved before there was a choice.
+    #[serde(default)]
+    pub protocol: String,
     pub pipeline: u16,
     pub requests_per_connection: Option<u64>,
     pub timeout_s: f64,
@@ -461,6 +464,7 @@ impl SavedPlan {
             warm_up,
             connections: plan.connections,
             threads: plan.threads,
+            protocol: plan.protocol.name().to_owned(),
             pipeline: plan.pipeline,
             requests_per_connection: plan.requests_per_connection,
             timeout_s: plan.timeout.as_secs_f64(),

@@ -34,7 +34,7 @@ pub struct Trust {
     config: Arc<ClientConfig>,
 }
 
-/// A client's side of TLS on one connection, HTTP/1.1 within.
+/// A client's side of TLS on one connection, HTTP/1.1 within unless [`Trust::for_http2`] has said otherwise.
 pub struct ClientSession {
     records: Records<UnbufferedClientConnection>,
 }
@@ -100,6 +100,14 @@ impl Trust {
         Self { config: Arc::new(config) }
     }
 
+    /// The same, and HTTP/2 is spoken within: nothing else is offered (ALPN, RFC 7301).
+    #[must_use]
+    pub fn for_http2(self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { config: Arc::new(config) }
+    }
+
     /// A session with the server of that name or address (IPv6 without brackets); its hello is its first output.
     ///
     /// # Errors
@@ -160,6 +168,11 @@ impl ClientSession {
     /// somebody else.
     pub const fn is_ended(&self) -> bool {
         self.records.is_ended()
+    }
+
+    /// Whether the server has agreed to speak HTTP/2.
+    pub fn speaks_http2(&self) -> bool {
+        self.records.session.alpn_protocol() == Some(b"h2")
     }
 
     /// Whether the server knew us from a session before.

@@ -219,6 +219,12 @@ impl Trust {
     }
 
     /// There is no such value.
+    #[must_use]
+    pub fn for_http2(self) -> Self {
+        match self.0 {}
+    }
+
+    /// There is no such value.
     ///
     /// # Errors
     /// None.
@@ -264,6 +270,11 @@ impl ClientSession {
 
     /// There is no such value.
     pub fn is_ended(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn speaks_http2(&self) -> bool {
         match self.0 {}
     }
 

@@ -19,8 +19,8 @@ const FLAGS: &[(&str, bool, &str, &str)] = &[
     (
         "m",
         true,
-        "the method of hey and oha",
-        "-X METHOD; several requests at a time on a connection are --pipeline N",
+        "the method of hey and oha, or the streams of h2load",
+        "-X METHOD; several requests at a time on a connection are --http2 --streams N, or --pipeline N",
     ),
     ("D", true, "the duration of h2load, or the body of oha", "-d TIME, or --body @FILE"),
     ("T", true, "the content type of ab, hey and oha", "-H 'Content-Type: TYPE'"),

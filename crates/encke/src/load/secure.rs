@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use encke_load::Protocol;
 use encke_load::tls::{Session, Sessions};
 use encke_server::{ClientSession, Trust};
 
@@ -19,9 +20,11 @@ impl Sealed {
     ///
     /// # Errors
     /// There is nobody to believe.
-    pub(super) fn by(belief: &Belief, name: String, resumes: bool) -> io::Result<Self> {
+    pub(super) fn by(belief: &Belief, name: String, resumes: bool, protocol: Protocol) -> io::Result<Self> {
         let trust = belief.trust()?.clone();
-        Ok(Self { trust: if resumes { trust } else { trust.forgetting() }, name })
+        let trust = if resumes { trust } else { trust.forgetting() };
+        let trust = if protocol == Protocol::Http2 { trust.for_http2() } else { trust };
+        Ok(Self { trust, name })
     }
 }
 
@@ -66,6 +69,10 @@ impl Session for Link {
 
     fn is_ended(&self) -> bool {
         self.0.is_ended()
+    }
+
+    fn speaks_http2(&self) -> bool {
+        self.0.speaks_http2()
     }
 
     fn is_resumed(&self) -> bool {

@@ -1,0 +1,623 @@
+//! HTTP/2 (RFC 9113) as a client and without a runtime: bytes in, and bytes and what has become of requests out.
+//!
+//! ```text
+//!   Multiplex::new ─► output: the preface and our SETTINGS
+//!        feed(bytes) ─► is_greeted: the server's SETTINGS have come, and room says how many streams it takes
+//!        send(key, request) ─► a stream ─► output
+//!        feed(bytes) ─► tidings ─┬─► Head, Piece, …    of a stream that goes on
+//!                                ├─► Whole, Failed     of one that is over: its key comes back
+//!                                └─► Returned          the server leaves (GOAWAY) and has not looked at it (§6.8)
+//! ```
+//! The frames and their rules are the `h2` crate's. It is polled with wakers that write down which stream has news, so
+//! that one that has none costs nothing. This file is the only one that knows of the crate.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What the server may send of a body, and of all bodies of a connection, before it is read. It is read as it comes, so
+/// this bounds no memory here; as much as h2load gives, so that a server is never found slow for want of a window.
+const WINDOW_BYTES: u32 = (1 << 30) - 1;
+/// Of fields of an answer: as much as of HTTP/1's.
+const FIELDS_BYTES_MAX: u32 = 64 * 1024;
+/// Output that waits for the socket; more of bodies is taken once this has left.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+
+/// A connection with streams on it. `K` is what its owner knows of a stream.
+pub(crate) struct Multiplex<K> {
+    pipe: Pipe,
+    connection: Connection<Pipe, Bytes>,
+    sender: SendRequest<Bytes>,
+    streams: Vec<Stream<K>>,
+    /// Places in `streams` that are free.
+    free: Vec<u32>,
+    rung: Arc<Rung>,
+    /// Streams that are to be looked at.
+    ripe: Vec<u32>,
+    /// The server takes no more streams.
+    leaving: bool,
+    /// It has ended.
+    over: Option<Cause>,
+}
+
+struct Stream<K> {
+    key: Option<K>,
+    stage: Stage,
+    bell: Waker,
+}
+
+enum Stage {
+    Free,
+    Asked(ResponseFuture),
+    Answering(u16, RecvStream),
+}
+
+/// What has become of a stream.
+pub(crate) enum Told<K> {
+    /// The head of its answer has come.
+    Head(u32),
+    /// A piece of its answer's body has come.
+    Piece(u32, Bytes),
+    /// Its answer is whole; the status.
+    Whole(K, u16),
+    /// It has no answer.
+    Failed(K, Cause),
+    /// The server has not looked at it.
+    Returned(K),
+}
+
+/// Why a stream or a connection is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// The server has reset the stream.
+    Reset(Code),
+    /// The server has ended the connection, by GOAWAY.
+    Leave(Code),
+    /// What the server has sent breaks the protocol.
+    Breach(Code),
+}
+
+/// A code of an error (RFC 9113 §7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code(pub u32);
+
+/// A request as HTTP/2 puts it.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    request: Request<()>,
+    body: Bytes,
+}
+
+impl<K> Multiplex<K> {
+    /// One that has yet to say that it is there.
+    pub(crate) fn new() -> Self {
+        let pipe = Pipe::default();
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            .initial_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_header_list_size(FIELDS_BYTES_MAX)
+            // None, until the server's SETTINGS say how many: what it does not take it would refuse.
+            .initial_max_send_streams(0);
+        let handshake = std::pin::pin!(builder.handshake(pipe.clone()));
+        let Poll::Ready(Ok((sender, connection))) = handshake.poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            unreachable!("its beginning is written into memory, for which nothing is waited")
+        };
+        Self {
+            pipe,
+            connection,
+            sender,
+            streams: Vec::new(),
+            free: Vec::new(),
+            rung: Arc::default(),
+            ripe: Vec::new(),
+            leaving: false,
+            over: None,
+        }
+    }
+
+    /// Bytes arrived; [`Multiplex::tidings`] says what has come of them.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.pipe.0.borrow_mut().input.extend_from_slice(bytes);
+        self.go_on();
+    }
+
+    /// Moves what is to be sent to the end of `out`.
+    pub(crate) fn output(&mut self, out: &mut Vec<u8>) {
+        self.go_on();
+        let output = &mut self.pipe.0.borrow_mut().output;
+        if out.is_empty() {
+            std::mem::swap(out, output);
+        } else {
+            out.append(output);
+        }
+    }
+
+    /// Whether the server has said that it speaks HTTP/2.
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.sender.current_max_send_streams() > 0
+    }
+
+    /// Why it has ended, if it has.
+    pub(crate) fn over(&self) -> Option<Cause> {
+        self.over
+    }
+
+    /// Whether the server takes no more streams.
+    pub(crate) fn is_leaving(&mut self) -> bool {
+        // The crate tells of a GOAWAY to those alone who would begin something.
+        if !self.leaving {
+            let mut context = Context::from_waker(Waker::noop());
+            self.leaving = matches!(self.sender.poll_ready(&mut context), Poll::Ready(Err(_)));
+        }
+        self.leaving || self.over.is_some()
+    }
+
+    /// Streams that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len() - self.free.len()
+    }
+
+    /// Streams that the server would take beside those that are open.
+    pub(crate) fn room(&mut self) -> usize {
+        if self.is_leaving() {
+            return 0;
+        }
+        self.sender.current_max_send_streams().saturating_sub(self.len())
+    }
+
+    /// Begins a stream. It is given back if the server takes none at present.
+    pub(crate) fn send(&mut self, key: K, letter: Letter) -> Result<(), K> {
+        let mut context = Context::from_waker(Waker::noop());
+        if !matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(()))) {
+            return Err(key);
+        }
+        let Letter { request, body } = letter;
+        let Ok((response, mut stream)) = self.sender.send_request(request, body.is_empty()) else {
+            // Its numbers are used up.
+            self.leaving = true;
+            return Err(key);
+        };
+        if !body.is_empty() {
+            // It is refused if the stream is over, which the answer tells.
+            let _over = stream.send_data(body, true);
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            // As many as SETTINGS allow, whose numbers have 32 bits.
+            let place = self.streams.len() as u32;
+            let bell = Waker::from(Arc::new(Bell { place, rung: Arc::clone(&self.rung) }));
+            self.streams.push(Stream { key: None, stage: Stage::Free, bell });
+            place
+        });
+        let stream = &mut self.streams[place as usize];
+        (stream.key, stream.stage) = (Some(key), Stage::Asked(response));
+        // The first look hangs up its bell.
+        self.ripe.push(place);
+        Ok(())
+    }
+
+    /// What its owner knows of a stream of which [`Multiplex::tidings`] has just told.
+    pub(crate) fn key(&mut self, place: u32) -> Option<&mut K> {
+        self.streams.get_mut(place as usize)?.key.as_mut()
+    }
+
+    /// What is known of each stream that is open.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.streams.iter().filter_map(|stream| stream.key.as_ref())
+    }
+
+    /// Resets a stream of which this holds, if there is one.
+    pub(crate) fn cancel(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<K> {
+        let meant = |stream: &Stream<K>| stream.key.as_ref().is_some_and(&is_meant);
+        // A stream that is let go of is reset by the crate.
+        self.streams.iter().position(meant).and_then(|place| self.release(place as u32))
+    }
+
+    /// What has become of streams, one after the other; `None` until bytes arrive, or streams begin.
+    pub(crate) fn tidings(&mut self) -> Option<Told<K>> {
+        loop {
+            let Some(place) = self.ripe.pop() else {
+                std::mem::swap(
+                    &mut self.ripe,
+                    &mut self.rung.0.lock().unwrap_or_else(PoisonError::into_inner),
+                );
+                if self.ripe.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            if let Some(told) = self.look(place) {
+                return Some(told);
+            }
+        }
+    }
+
+    fn look(&mut self, place: u32) -> Option<Told<K>> {
+        let stream = self.streams.get_mut(place as usize)?;
+        let mut context = Context::from_waker(&stream.bell);
+        let end = match &mut stream.stage {
+            Stage::Free => return None,
+            Stage::Asked(response) => match Pin::new(response).poll(&mut context) {
+                Poll::Pending => return None,
+                Poll::Ready(Ok(answer)) => {
+                    stream.stage = Stage::Answering(answer.status().as_u16(), answer.into_body());
+                    self.ripe.push(place);
+                    return Some(Told::Head(place));
+                }
+                Poll::Ready(Err(error)) if error.is_go_away() && error.is_remote() => {
+                    let unseen = error.reason() == Some(Reason::NO_ERROR);
+                    if unseen {
+                        return self.release(place).map(Told::Returned);
+                    }
+                    Err(error)
+                }
+                Poll::Ready(Err(error)) => Err(error),
+            },
+            Stage::Answering(status, body) => match body.poll_data(&mut context) {
+                Poll::Pending => return None,
+                Poll::Ready(Some(Ok(piece))) => {
+                    // It is refused if the stream is over, which the next look tells.
+                    let _over = body.flow_control().release_capacity(piece.len());
+                    self.ripe.push(place);
+                    return Some(Told::Piece(place, piece));
+                }
+                Poll::Ready(Some(Err(error))) => Err(error),
+                Poll::Ready(None) => match body.poll_trailers(&mut context) {
+                    Poll::Pending => return None,
+                    Poll::Ready(ended) => ended.map(|_trailers| *status),
+                },
+            },
+        };
+        let key = self.release(place)?;
+        Some(match end {
+            Ok(status) => Told::Whole(key, status),
+            Err(error) => Told::Failed(key, Cause::of(&error)),
+        })
+    }
+
+    /// Lets go of a stream.
+    fn release(&mut self, place: u32) -> Option<K> {
+        let stream = self.streams.get_mut(place as usize)?;
+        let key = stream.key.take()?;
+        stream.stage = Stage::Free;
+        self.free.push(place);
+        Some(key)
+    }
+
+    /// Goes on as far as bytes, streams and room for output allow.
+    fn go_on(&mut self) {
+        if self.over.is_some() {
+            return;
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(&mut context) {
+            self.over = Some(match ended {
+                Ok(()) => Cause::Leave(Code(Reason::NO_ERROR.into())),
+                Err(error) => Cause::of(&error),
+            });
+        }
+    }
+}
+
+impl Cause {
+    fn of(error: &h2::Error) -> Self {
+        let code = Code(error.reason().unwrap_or(Reason::PROTOCOL_ERROR).into());
+        match error {
+            error if error.is_remote() && error.is_go_away() => Self::Leave(code),
+            error if error.is_remote() => Self::Reset(code),
+            _ => Self::Breach(code),
+        }
+    }
+}
+
+impl Letter {
+    /// The request that stands in bytes of HTTP/1, for a server that is reached by TLS or in the clear. `None` if it
+    /// cannot be one of HTTP/2.
+    pub(crate) fn of(bytes: &[u8], secure: bool) -> Option<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let body = Bytes::copy_from_slice(&bytes[end + 4..]);
+        let mut lines =
+            bytes[..end].split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut words = lines.next()?.split(|byte| *byte == b' ');
+        let (method, target) = (words.next()?, words.next()?);
+        let mut request = Request::new(());
+        *request.method_mut() = Method::from_bytes(method).ok()?;
+        let mut authority = None;
+        for line in lines {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            if name.eq_ignore_ascii_case(b"Host") {
+                authority = Some(Authority::try_from(value).ok()?);
+            } else if !OF_CONNECTIONS.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
+                let name = HeaderName::from_bytes(name).ok()?;
+                request.headers_mut().append(name, HeaderValue::from_bytes(value).ok()?);
+            }
+        }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(if secure { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = Some(authority?);
+        parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
+        *request.uri_mut() = Uri::from_parts(parts).ok()?;
+        Some(Self { request, body })
+    }
+
+    /// Bytes of its body.
+    #[cfg(test)]
+    fn body(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// Fields that are about a connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
+const OF_CONNECTIONS: [&str; 5] =
+    ["Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"];
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reset(code) => write!(f, "the server reset the stream: {code}"),
+            Self::Leave(code) => write!(f, "the server ended the connection by GOAWAY: {code}"),
+            Self::Breach(code) => write!(f, "no valid HTTP/2: {code}"),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match CODES.get(self.0 as usize) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "error {:#x}", self.0),
+        }
+    }
+}
+
+/// Their names, from 0.
+const CODES: [&str; 14] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+];
+
+/// Streams that have news, by their places.
+#[derive(Default)]
+struct Rung(Mutex<Vec<u32>>);
+
+/// Wakes by writing down who is woken.
+struct Bell {
+    place: u32,
+    rung: Arc<Rung>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+    }
+}
+
+/// The two directions of a connection as the crate wants them: memory to read from and to write to. Nothing here waits:
+/// what has not arrived, or has no room, is `Pending`, and the crate is polled again when that has changed.
+#[derive(Clone, Default)]
+struct Pipe(Rc<RefCell<Sides>>);
+
+#[derive(Default)]
+struct Sides {
+    input: Vec<u8>,
+    /// What of `input` was read.
+    read: usize,
+    output: Vec<u8>,
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Sides { input, read, .. } = &mut *self.0.borrow_mut();
+        let rest = &input[*read..];
+        if rest.is_empty() {
+            return Poll::Pending;
+        }
+        let count = rest.len().min(into.remaining());
+        into.put_slice(&rest[..count]);
+        *read += count;
+        if *read == input.len() {
+            // An idle connection keeps no buffer.
+            (*input, *read) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let output = &mut self.0.borrow_mut().output;
+        if output.len() >= OUTPUT_BYTES_MAX {
+            return Poll::Pending;
+        }
+        output.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    }
+
+    const SETTINGS: u8 = 4;
+    const HEADERS: u8 = 1;
+    const DATA: u8 = 0;
+    const RST_STREAM: u8 = 3;
+    const GOAWAY: u8 = 7;
+    const END_STREAM: u8 = 1;
+    const END_HEADERS: u8 = 4;
+    /// `:status: 200` and `:status: 404` of HPACK's table (RFC 7541, appendix A).
+    const STATUS_200: &[u8] = &[0x88];
+    const STATUS_404: &[u8] = &[0x8D];
+
+    /// SETTINGS that allow so many streams.
+    fn greeting(streams: u32) -> Vec<u8> {
+        frame(SETTINGS, 0, 0, &[&[0, 3][..], &streams.to_be_bytes()].concat())
+    }
+
+    /// What has become of each stream, as text: `head, abc, 200`.
+    type Tales = BTreeMap<u32, String>;
+
+    fn listen(wire: &mut Multiplex<u32>, tales: &mut Tales) {
+        while let Some(told) = wire.tidings() {
+            let (key, what) = match told {
+                Told::Head(place) => (*wire.key(place).expect("a stream"), "head, ".to_owned()),
+                Told::Piece(place, piece) => {
+                    (*wire.key(place).expect("a stream"), String::from_utf8_lossy(&piece).into_owned())
+                }
+                Told::Whole(key, status) => (key, format!(", {status}")),
+                Told::Failed(key, cause) => (key, cause.to_string()),
+                Told::Returned(key) => (key, "returned".to_owned()),
+            };
+            tales.entry(key).or_default().push_str(&what);
+        }
+    }
+
+    fn letter() -> Letter {
+        Letter::of(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", false).expect("a letter")
+    }
+
+    /// Three requests, numbered, to a server that allows `streams`, and what comes of its bytes.
+    fn asked(streams: u32, pieces: &[&[u8]]) -> (Tales, Multiplex<u32>) {
+        let (mut wire, mut tales) = (Multiplex::new(), Tales::new());
+        assert!(!wire.is_greeted() && wire.room() == 0);
+        wire.feed(&greeting(streams));
+        assert!(wire.is_greeted() && wire.room() == streams as usize);
+        for key in 1..=3 {
+            assert!(wire.send(key, letter()).is_ok());
+        }
+        listen(&mut wire, &mut tales);
+        wire.output(&mut Vec::new());
+        for piece in pieces {
+            wire.feed(piece);
+            listen(&mut wire, &mut tales);
+        }
+        (tales, wire)
+    }
+
+    fn tales<const N: usize>(tales: [(u32, &str); N]) -> Tales {
+        tales.into_iter().map(|(key, tale)| (key, tale.to_owned())).collect()
+    }
+
+    #[test]
+    fn streams_end_in_any_order_and_each_in_its_own_way() {
+        let answers = [
+            frame(HEADERS, END_HEADERS, 3, STATUS_200),
+            frame(HEADERS, END_HEADERS | END_STREAM, 5, STATUS_404),
+            frame(DATA, 0, 3, b"ab"),
+            frame(RST_STREAM, 0, 1, &7u32.to_be_bytes()),
+            frame(DATA, END_STREAM, 3, b"c"),
+        ]
+        .concat();
+        let reset = "the server reset the stream: REFUSED_STREAM";
+        let expected = tales([(1, reset), (2, "head, abc, 200"), (3, "head, , 404")]);
+        assert_eq!(asked(9, &[&answers]).0, expected);
+        let single: Vec<&[u8]> = answers.chunks(1).collect();
+        assert_eq!(asked(9, &single).0, expected, "byte by byte");
+        for at in 0..=answers.len() {
+            let (first, second) = answers.split_at(at);
+            assert_eq!(asked(9, &[first, second]).0, expected, "split at {at}");
+        }
+    }
+
+    #[test]
+    fn what_a_leaving_server_has_not_looked_at_comes_back() {
+        let goaway = frame(GOAWAY, 0, 0, &[3u32.to_be_bytes(), 0u32.to_be_bytes()].concat());
+        let last = frame(HEADERS, END_HEADERS | END_STREAM, 1, STATUS_200);
+        let (told, mut wire) = asked(9, &[&goaway, &last]);
+        assert_eq!(told, tales([(1, "head, , 200"), (3, "returned")]));
+        assert!(wire.is_leaving() && wire.room() == 0 && wire.len() == 1);
+        assert_eq!(wire.send(4, letter()), Err(4));
+
+        let calm = frame(GOAWAY, 0, 0, &[1u32.to_be_bytes(), 11u32.to_be_bytes()].concat());
+        let refused = "the server ended the connection by GOAWAY: ENHANCE_YOUR_CALM";
+        assert_eq!(asked(9, &[&calm]).0, tales([(2, refused), (3, refused)]));
+    }
+
+    #[test]
+    fn what_is_no_http2_ends_the_connection() {
+        let mut wire = Multiplex::<u32>::new();
+        wire.feed(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        assert!(!wire.is_greeted() && wire.over().is_some());
+
+        let (told, wire) = asked(9, &[&frame(DATA, 0, 2, b"unasked")]);
+        assert_eq!(wire.over(), Some(Cause::Breach(Code(1))));
+        assert_eq!(told.len(), 3, "{told:?}");
+    }
+
+    #[test]
+    fn who_is_let_go_of_is_reset_and_leaves_room() {
+        let (_, mut wire) = asked(3, &[]);
+        assert_eq!((wire.room(), wire.len()), (0, 3));
+        assert_eq!(wire.cancel(|key| *key == 2), Some(2));
+        let mut out = Vec::new();
+        wire.output(&mut out);
+        assert_eq!(out, frame(RST_STREAM, 0, 3, &8u32.to_be_bytes()), "CANCEL");
+        assert_eq!((wire.room(), wire.len(), wire.cancel(|key| *key == 2)), (1, 2, None));
+    }
+
+    #[test]
+    fn a_letter_is_what_the_bytes_of_http1_say() {
+        let bytes = b"POST /a?b=c HTTP/1.1\r\nHost: h:81\r\nX-A: b \r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+        let letter = Letter::of(bytes, true).expect("a letter");
+        assert_eq!(letter.request.uri(), "https://h:81/a?b=c");
+        assert_eq!((letter.request.method().as_str(), letter.body()), ("POST", &b"hi"[..]));
+        let fields = letter.request.headers();
+        assert_eq!(fields.len(), 2);
+        assert!(fields["x-a"] == "b" && fields["content-length"] == "2");
+        for bytes in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "GET /< HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: h\r\n",
+            "",
+        ] {
+            assert!(Letter::of(bytes.as_bytes(), false).is_none(), "{bytes:?}");
+        }
+    }
+}

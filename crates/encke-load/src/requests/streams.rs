@@ -1,0 +1,244 @@
+//! Requests by HTTP/2: a flight is a stream of its user's connection, streams end in any order, and one that fails takes
+//! no other along.
+//!
+//! ```text
+//!   ring: waits ── the server has room ──► Errand, on a stream ──┬─► finished, lost
+//!     ▲                                                          │
+//!     └────────── the server leaves and has not looked at it ────┘
+//! ```
+//! What holds of users, tickets and connections is [`super`]'s; here stands what differs. A user at rest has room for
+//! another stream, so in an open loop it may be at rest and at work at the same time.
+
+use super::{Flight, Requests, State};
+use crate::check::Comparison;
+use crate::crowd::{Moment, Outbox};
+use crate::multiplex::{Multiplex, Told};
+use crate::tally::{Cause, Phase};
+use encke_io::{Op, Segment, Send, Token};
+
+/// A user's connection as HTTP/2 has it.
+pub(super) struct Carrier {
+    wire: Multiplex<Errand>,
+    /// When the server was heard last.
+    heard_ns: u64,
+    /// It has answered something.
+    has_answered: bool,
+}
+
+/// A flight on a stream.
+struct Errand {
+    flight: Flight,
+    /// The head of its answer has come.
+    answering: bool,
+    compared: Comparison,
+}
+
+impl Carrier {
+    /// Whether a flight is on it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.wire.len() > 0
+    }
+}
+
+impl Requests {
+    /// A connection is there, sealed if it shall be: says what is spoken on it.
+    pub(super) fn greet(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let user = &mut self.users[index as usize];
+        (user.state, user.since_ns) = (State::Greeting, at.now_ns);
+        let carrier = Carrier { wire: Multiplex::new(), heard_ns: at.woken_ns, has_answered: false };
+        self.carriers[index as usize] = Some(Box::new(carrier));
+        self.flush(index, at, out);
+    }
+
+    /// Has a user begin what it may, and sends all of it at once.
+    pub(super) fn refill_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let user = &mut self.users[index as usize];
+        let left =
+            self.plan.requests_per_connection.map_or(u64::MAX, |limit| limit.saturating_sub(user.served));
+        if !carrier.is_busy() && (left == 0 || carrier.wire.is_leaving()) {
+            self.hang_up(index, out);
+            return self.revive(index, at, out);
+        }
+        let own = usize::from(self.plan.pipeline).saturating_sub(carrier.wire.len());
+        let room = carrier.wire.room().min(own).min(usize::try_from(left).unwrap_or(usize::MAX));
+        // Who is at rest has waited for what is due.
+        let rested = user.rested || user.queued;
+        while usize::from(self.users[index as usize].count) < room
+            && let Some(ticket) = self.tickets.take(at.now_ns)
+        {
+            self.users[index as usize].rested = rested;
+            self.depart(index, ticket, at);
+        }
+        self.users[index as usize].rested = false;
+        let mut begun = 0;
+        while begun < room && self.users[index as usize].count > 0 {
+            let flight = self.land(index);
+            if !self.launch(index, flight, at) {
+                break;
+            }
+            begun += 1;
+        }
+        self.flush(index, at, out);
+        if begun < room {
+            self.rest_idle(index);
+        }
+    }
+
+    /// Puts a flight on a stream; false if the server takes none at present.
+    fn launch(&mut self, index: u32, flight: Flight, at: Moment) -> bool {
+        let Some(letter) = self.load.letter(&self.plan, flight.message) else {
+            self.lose(flight, Phase::Write, &Cause::Unfit, &[], at);
+            return true;
+        };
+        let Some(carrier) = self.carriers[index as usize].as_deref_mut() else { return false };
+        let errand = Errand { flight, answering: false, compared: Comparison::default() };
+        match carrier.wire.send(errand, letter) {
+            Ok(()) => {
+                self.users[index as usize].served += 1;
+                self.arm(index, flight.begun_ns.max(at.now_ns).saturating_add(self.timeout_ns));
+                true
+            }
+            Err(errand) => {
+                self.line_up(index, errand.flight);
+                false
+            }
+        }
+    }
+
+    /// Sends what streams have to say, if nothing is on its way.
+    pub(super) fn flush(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let user = &mut self.users[index as usize];
+        if user.sending || user.token == Token::NONE {
+            return;
+        }
+        let mut bytes = self.load.buffer();
+        carrier.wire.output(&mut bytes);
+        if bytes.is_empty() {
+            return self.load.keep(bytes);
+        }
+        let mut segments = self.load.spare.pop().unwrap_or_default();
+        segments.push(Segment::Bytes(bytes));
+        if let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) {
+            match self.load.seal(session.as_mut(), segments) {
+                Ok(sealed) => segments = sealed,
+                Err(reason) => {
+                    return self.broken(index, Phase::Write, &Cause::Tls(reason), &[], at, out);
+                }
+            }
+        }
+        user.sending = true;
+        out.put(user.token, Op::Send(Send { segments, more: false }));
+    }
+
+    /// Takes what the server has said.
+    pub(super) fn hear(&mut self, index: u32, bytes: &[u8], at: Moment, out: &mut Outbox) {
+        let Some(mut carrier) = self.carriers[index as usize].take() else { return };
+        carrier.heard_ns = at.woken_ns;
+        carrier.wire.feed(bytes);
+        while let Some(told) = carrier.wire.tidings() {
+            self.note(index, &mut carrier, told, at);
+        }
+        let (over, greeted) = (carrier.wire.over(), carrier.wire.is_greeted());
+        self.carriers[index as usize] = Some(carrier);
+        match (self.users[index as usize].state, over) {
+            (State::Greeting, Some(_)) => {
+                self.unconnected(index, Phase::Greeting, &Cause::Strange, at, out);
+            }
+            (State::Greeting, None) if greeted => self.opened(index, at, out),
+            (_, Some(cause)) => self.broken(index, Phase::FirstByte, &Cause::Http2(cause), &[], at, out),
+            (_, None) => self.refill(index, at, out),
+        }
+        self.speak(index, at, out);
+    }
+
+    /// Something has become of a stream.
+    fn note(&mut self, index: u32, carrier: &mut Carrier, told: Told<Errand>, at: Moment) {
+        match told {
+            Told::Head(place) => {
+                let Some(errand) = carrier.wire.key(place) else { return };
+                errand.answering = true;
+                if !errand.flight.warm {
+                    self.tally.first_byte.record(at.woken_ns.saturating_sub(errand.flight.begun_ns));
+                }
+            }
+            Told::Piece(place, piece) => {
+                self.tally.body_bytes.add(piece.len() as u64);
+                if let Some((expected, errand)) = self.plan.body.as_ref().zip(carrier.wire.key(place)) {
+                    errand.compared.take(expected, &piece);
+                }
+            }
+            Told::Whole(mut errand, status) => {
+                carrier.has_answered = true;
+                let same = self.plan.body.as_ref().is_none_or(|expected| errand.compared.end(expected));
+                self.finish(errand.flight, status, same, at);
+            }
+            // Who takes connections only to leave would be asked for ever.
+            Told::Returned(errand) if carrier.has_answered => self.line_up(index, errand.flight),
+            Told::Returned(errand) => {
+                let cause = crate::multiplex::Cause::Leave(crate::multiplex::Code(0));
+                self.lose(errand.flight, Phase::FirstByte, &Cause::Http2(cause), &[], at);
+            }
+            Told::Failed(errand, cause) => {
+                self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Http2(cause), &[], at);
+            }
+        }
+    }
+
+    /// Gives up streams that have taken too long; on a connection from which nothing has come meanwhile, all of them.
+    pub(super) fn expire_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+        let Some(carrier) = self.carriers[index as usize].as_deref_mut() else { return };
+        let timeout_ns = self.timeout_ns;
+        let is_late = |errand: &Errand| errand.flight.begun_ns.saturating_add(timeout_ns) <= at.now_ns;
+        let silent = carrier.heard_ns.saturating_add(timeout_ns) <= at.now_ns;
+        if silent && carrier.wire.keys().any(is_late) {
+            return self.broken(index, Phase::FirstByte, &Cause::Timeout, &[], at, out);
+        }
+        let mut late = Vec::new();
+        while let Some(errand) = carrier.wire.cancel(is_late) {
+            late.push(errand);
+        }
+        let oldest_ns = carrier.wire.keys().map(|errand| errand.flight.begun_ns).min();
+        for errand in late {
+            self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Timeout, &[], at);
+        }
+        if let Some(oldest_ns) = oldest_ns {
+            self.arm(index, oldest_ns.saturating_add(timeout_ns));
+        }
+        self.refill(index, at, out);
+        self.speak(index, at, out);
+    }
+
+    /// A connection is of no use any more: what was on it has failed.
+    pub(super) fn lose_streams(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment) {
+        for errand in self.take_streams(index) {
+            self.lose(errand.flight, errand.phase(phase), cause, &[], at);
+        }
+    }
+
+    /// The run is over: what is under way is given up.
+    pub(super) fn abort_streams(&mut self, index: u32) {
+        for errand in self.take_streams(index) {
+            self.abort(errand.flight);
+        }
+    }
+
+    fn take_streams(&mut self, index: u32) -> Vec<Errand> {
+        let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Vec::new();
+        };
+        std::iter::from_fn(|| carrier.wire.cancel(|_| true)).collect()
+    }
+}
+
+impl Errand {
+    /// What it is at, if before its answer that is `before`.
+    fn phase(&self, before: Phase) -> Phase {
+        if self.answering { Phase::Body } else { before }
+    }
+}
