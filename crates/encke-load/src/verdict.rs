@@ -102,7 +102,6 @@ impl Verdict {
         let occupied = outcome.threads.iter().map(|thread| thread.busy + thread.waiting).fold(0.0, f64::max);
         let used = format!("the generator's busiest thread used {} of a core", words::percent(busy));
         let taken = taken(outcome.throttled);
-        let remarks = remarks(outcome, waiting, taken);
         let ours = outcome.errors.iter().find(|error| error.cause.is_ours());
         let (limit, text) = if let Some(error) = ours {
             let times = words::plural(error.count, "time");
@@ -162,6 +161,13 @@ impl Verdict {
         } else {
             closed(outcome, busy, waiting, &used)
         };
+        let mut remarks = remarks(outcome);
+        if waiting >= WAITING && limit != Limit::Starved {
+            let share = words::percent(waiting);
+            remarks.push(format!(
+                "For {share} of the time the generator could not run, as {taken}: latencies include that."
+            ));
+        }
         Self { limit, text, remarks }
     }
 }
@@ -240,15 +246,9 @@ const fn taken(throttled: f64) -> &'static str {
     if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
 }
 
-fn remarks(outcome: &Outcome, waiting: f64, taken: &str) -> Vec<String> {
+fn remarks(outcome: &Outcome) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut remark = |text: String| remarks.push(text);
-    if waiting >= WAITING {
-        let share = words::percent(waiting);
-        remark(format!(
-            "For {share} of the time the generator could not run, as {taken}: latencies include that."
-        ));
-    }
     if let Some(TcpCounters { listen_drops: drops @ 1.., .. }) = outcome.tcp {
         remark(format!(
             "{} to listeners of this machine got lost because a queue was full; each came a second later or more.",
