@@ -136,6 +136,8 @@ pub struct ProcessUsage {
     pub cpu_ns: u64,
     /// Resident memory in bytes; what several processes share is counted for each.
     pub resident_bytes: u64,
+    /// Its address space in bytes (VSZ): also what was mapped and never touched.
+    pub mapped_bytes: u64,
     /// Each thread's.
     pub threads: Vec<ThreadUsage>,
 }
@@ -173,8 +175,10 @@ pub fn process_usage(pid: u32) -> Option<ProcessUsage> {
 fn add_process(pid: u32, usage: &mut ProcessUsage, processes: &mut Vec<u32>) -> Option<()> {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
     usage.cpu_ns += cpu_ticks(&read("stat")?)? * (1_000_000_000 / ticks_per_second());
-    let pages: u64 = read("statm")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    usage.resident_bytes += pages * page_bytes();
+    let statm = read("statm")?;
+    let mut pages = statm.split_ascii_whitespace().map(str::parse::<u64>);
+    usage.mapped_bytes += pages.next()?.ok()? * page_bytes();
+    usage.resident_bytes += pages.next()?.ok()? * page_bytes();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         let Some(number) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // A thread may have ended since.

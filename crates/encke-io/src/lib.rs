@@ -17,6 +17,7 @@
 
 pub mod changes;
 pub mod clock;
+pub mod counters;
 pub mod fault;
 pub mod files;
 pub mod host;

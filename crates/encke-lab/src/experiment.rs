@@ -18,6 +18,11 @@ pub trait Experiment {
     /// The machine lacks what the cell needs; the others go on without it.
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent>;
 
+    /// Operations of a cell in a round, at most: less where one begins with much that is not counted.
+    fn count_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// What must be seen, held against what was seen, in the order of the texts ([`crate::texts::Text::claims`]).
     fn claims(&self, results: &Results) -> Vec<Claim>;
 }
@@ -37,10 +42,22 @@ pub struct Design {
     pub loads: Vec<Load>,
     /// What the loads are a scale of.
     pub axis: Axis,
+    /// What is plotted beside the times.
+    pub drawn: Vec<Drawn>,
+}
+
+/// Facts that are plotted over the loads, which are amounts: a curve for each row.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Drawn {
+    /// The name of the fact; it ends with its unit.
+    pub fact: &'static str,
+    /// What a report had of it, in the same unit, by amount: a curve beside the others.
+    pub reported: &'static [(f64, f64)],
 }
 
 /// Which time of a sample is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Judged {
     /// CPU time of the thread under test: others on the machine disturb it less.
     Cpu,
@@ -128,12 +145,25 @@ pub struct Sample {
     pub wall_ns: u64,
     /// CPU time that the thread under test spent on all of them.
     pub cpu_ns: u64,
-    /// What else was found, by name. Those of the last round are kept.
+    /// What the processor counted, or why it cannot be told; `None`: nobody asked.
+    pub counts: Option<Result<Counts, String>>,
+    /// What else was found, by name. Tables tell those of the last round.
     pub facts: Vec<(&'static str, Fact)>,
 }
 
+/// What a processor counted while some work was done, in user space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Cycles of its clock.
+    pub cycles: u64,
+    /// Instructions carried out.
+    pub instructions: u64,
+    /// Branches that it had guessed wrong.
+    pub branch_misses: u64,
+}
+
 /// Something found that is not a time.
-#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(untagged)]
 pub enum Fact {
     /// A number; its unit is in its name.
@@ -189,7 +219,7 @@ impl From<String> for Figure {
 }
 
 /// Whether a claim was seen to hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
     /// The whole interval says so.

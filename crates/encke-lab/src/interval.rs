@@ -9,7 +9,7 @@
 //! ```
 
 /// A median with its 95 % interval.
-#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Interval {
     /// The middle of the values (the mean of both middle ones).
     pub median: f64,

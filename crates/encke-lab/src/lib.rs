@@ -18,12 +18,14 @@ mod experiment;
 mod experiments;
 mod interval;
 mod machine;
+pub mod merged;
 #[cfg(test)]
 mod parsed;
 mod plot;
 pub mod report;
 mod results;
 pub mod rounds;
+mod served;
 #[allow(unsafe_code)]
 mod specimens;
 mod stopwatch;
@@ -31,10 +33,12 @@ pub mod table;
 pub mod texts;
 
 pub use experiment::{
-    Absent, Axis, Cell, Claim, Design, Experiment, Fact, Figure, Judged, Load, Row, Sample, Seen, Way,
+    Absent, Axis, Cell, Claim, Counts, Design, Drawn, Experiment, Fact, Figure, Judged, Load, Row, Sample,
+    Seen, Way,
 };
 pub use experiments::{NAMES, open};
 pub use interval::Interval;
 pub use machine::{Machine, rfc3339};
 pub use results::{Outcome, Results, Verdict};
 pub use rounds::{Pace, Stop};
+pub use served::{UNDER_TEST, under_test};

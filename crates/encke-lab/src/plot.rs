@@ -2,7 +2,7 @@
 
 use encke_stats::plot::{Axis, Plot, Ranking, Scale};
 
-use crate::experiment::{self, Cell, Way};
+use crate::experiment::{self, Cell, Drawn, Way};
 use crate::results::Results;
 use crate::table::duration;
 use crate::texts::Language;
@@ -13,7 +13,8 @@ pub(crate) fn plots(results: &Results, language: Language) -> String {
         experiment::Axis::Kinds => rankings(results, language),
         experiment::Axis::Amounts(name) => curves(results, name, language),
     };
-    format!("<div class=\"plots\">\n{plots}</div>\n")
+    let drawn: String = results.design().drawn.iter().map(|drawn| found(results, drawn, language)).collect();
+    format!("<div class=\"plots\">\n{plots}{drawn}</div>\n")
 }
 
 /// A ranking of the rows for each load; the whisker is the 95 % interval.
@@ -55,6 +56,40 @@ fn curves(results: &Results, amount: &str, language: Language) -> String {
     plot.figure()
 }
 
+/// A curve for each row of what else was found, and a broken one of what a report had of it; both axes logarithmic.
+fn found(results: &Results, drawn: &Drawn, language: Language) -> String {
+    let design = results.design();
+    let marks: Vec<(usize, [f64; 4])> = results
+        .cells()
+        .filter_map(|cell| {
+            let (found, amount) = (results.found(cell, drawn.fact)?, design.loads[cell.load].amount);
+            let mark = [amount, found.median, found.low, found.high];
+            (amount > 0.0 && found.low > 0.0).then_some((cell.row, mark))
+        })
+        .collect();
+    if marks.is_empty() {
+        return String::new();
+    }
+    let reported = || drawn.reported.iter().copied();
+    let amounts =
+        || marks.iter().map(|(_, [amount, ..])| *amount).chain(reported().map(|(amount, _)| amount));
+    let numbers = marks.iter().flat_map(|(_, [_, numbers @ ..])| *numbers);
+    let x = Axis::over(Scale::Log, amounts(), plain).telling(marks.iter().map(|(_, [amount, ..])| *amount));
+    let y = Axis::over(Scale::Log, numbers.chain(reported().map(|(_, number)| number)), plain);
+    let mut plot = Plot::new(&language.name(drawn.fact), x, y);
+    for (row, of) in design.rows.iter().enumerate() {
+        let own: Vec<[f64; 4]> =
+            marks.iter().filter(|(known, _)| *known == row).map(|(_, mark)| *mark).collect();
+        if !own.is_empty() {
+            plot.curve_within(&language.name(&of.name), own);
+        }
+    }
+    if !drawn.reported.is_empty() {
+        plot.broken_curve(&language.name("as the report had it"), reported());
+    }
+    plot.figure()
+}
+
 /// A logarithm needs more than zero: no time is shorter than this.
 const SHORT_NS: f64 = 1e-3;
 
@@ -62,7 +97,7 @@ fn plain(number: f64) -> String {
     match number {
         large if large >= 1e6 => format!("{}M", large / 1e6),
         large if large >= 1e4 => format!("{}k", large / 1e3),
-        small => format!("{small}"),
+        small => format!("{}", (small * 1e6).round() / 1e6),
     }
 }
 

@@ -59,6 +59,7 @@ fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Wor
         writeln!(page, "<h3>{}</h3>\n<p>{}</p>", words.seen, escaped(&table::told_of(results, language)));
     *page += &plot::plots(results, language);
     cells(page, results, language);
+    counts(page, results, words, language);
     let _infallible =
         writeln!(page, "<p class=\"quiet\">{}</p>\n<ul class=\"claims\">", escaped(words.reading));
     for (claim, said) in outcome.claims.iter().zip(text.claims) {
@@ -98,6 +99,32 @@ fn cells(page: &mut String, results: &Results, language: Language) {
         *page += "</tr>\n";
     }
     *page += "</table></div>\n";
+}
+
+/// What the processor counted, or why it did not; nothing where nobody asked.
+fn counts(page: &mut String, results: &Results, words: &Words, language: Language) {
+    let design = results.design();
+    let rows: Vec<Vec<String>> = results
+        .cells()
+        .filter_map(|cell| {
+            let [row, load] = [&design.rows[cell.row].name, &design.loads[cell.load].name];
+            let name = format!("{}, {}", language.name(row), language.name(load));
+            let counts = results.counts(cell)?.map(|count| table::quantity(count.median));
+            Some(std::iter::once(name).chain(counts).collect())
+        })
+        .collect();
+    if !rows.is_empty() {
+        *page += &format!(
+            "<details><summary>{}</summary>\n{}</details>\n",
+            escaped(&words.counted[1..].join(", ")),
+            page::table(&words.counted, rows)
+        );
+    }
+    if let Some(reason) = results.uncounted() {
+        let (counted, reason) = (words.counted[1..].join(", "), language.name(reason));
+        let _infallible =
+            writeln!(page, "<p class=\"quiet\">– {}: {}</p>", escaped(&counted), escaped(&reason));
+    }
 }
 
 /// Paragraphs.

@@ -1,6 +1,8 @@
 //! What an experiment found: numbers by cell and round, and what may be said of them.
 
-use crate::experiment::{Absent, Cell, Claim, Design, Experiment, Fact, Figure, Judged, Sample, Seen};
+use crate::experiment::{
+    Absent, Cell, Claim, Counts, Design, Experiment, Fact, Figure, Judged, Sample, Seen,
+};
 use crate::interval::Interval;
 
 /// The numbers of an experiment.
@@ -34,7 +36,12 @@ pub(crate) struct Numbers {
     /// By round, in ns a unit. A round that was cut short has none for the cells behind the cut.
     wall_ns: Vec<f64>,
     cpu_ns: Vec<f64>,
-    facts: Vec<(&'static str, Fact)>,
+    /// By round, for one unit: cycles, instructions, branch misses.
+    counts: [Vec<f64>; 3],
+    /// Why there are none.
+    uncounted: Option<String>,
+    /// What else was found, by round.
+    facts: Vec<Vec<(&'static str, Fact)>>,
     pub(crate) absent: Option<Absent>,
 }
 
@@ -45,7 +52,16 @@ impl Numbers {
         let each = |total: u64| total as f64 / units;
         self.wall_ns.push(each(sample.wall_ns));
         self.cpu_ns.push(each(sample.cpu_ns));
-        self.facts = sample.facts;
+        match sample.counts {
+            Some(Ok(Counts { cycles, instructions, branch_misses })) => {
+                for (all, one) in self.counts.iter_mut().zip([cycles, instructions, branch_misses]) {
+                    all.push(each(one));
+                }
+            }
+            Some(Err(reason)) => self.uncounted = Some(reason),
+            None => {}
+        }
+        self.facts.push(sample.facts);
     }
 }
 
@@ -116,22 +132,37 @@ impl Results {
         Interval::of(&self.numbers(cell).cpu_ns)
     }
 
+    /// Cycles, instructions and branch misses of a unit, where the processor was asked and told.
+    pub fn counts(&self, cell: Cell) -> Option<[Interval; 3]> {
+        let [cycles, instructions, misses] = &self.numbers(cell).counts;
+        Some([Interval::of(cycles)?, Interval::of(instructions)?, Interval::of(misses)?])
+    }
+
+    /// Why the processor has not told, if it was asked.
+    pub fn uncounted(&self) -> Option<&str> {
+        self.numbers.iter().find_map(|numbers| numbers.uncounted.as_deref())
+    }
+
     /// The time that the verdicts are about.
     pub fn judged(&self, cell: Cell) -> Option<Interval> {
         Interval::of(self.numbers(cell).judged(self.design.judged))
     }
 
-    /// What else was found, by name.
+    /// What else was found in the last round, by name.
     pub fn facts(&self, cell: Cell) -> &[(&'static str, Fact)] {
-        &self.numbers(cell).facts
+        self.numbers(cell).facts.last().map_or(&[], Vec::as_slice)
     }
 
-    /// A number found, by name.
+    /// A number that was found in each round, by name.
+    pub fn found(&self, cell: Cell, name: &str) -> Option<Interval> {
+        let numbers: Vec<f64> =
+            self.numbers(cell).facts.iter().filter_map(|facts| number_of(facts, name)).collect();
+        Interval::of(&numbers)
+    }
+
+    /// A number found in the last round, by name.
     pub fn number(&self, cell: Cell, name: &str) -> Option<f64> {
-        self.facts(cell).iter().find_map(|(known, fact)| match fact {
-            Fact::Number(number) if *known == name => Some(*number),
-            _ => None,
-        })
+        number_of(self.facts(cell), name)
     }
 
     /// A row's time as a share of another's, under one load: each round by itself, then the median of all.
@@ -186,9 +217,27 @@ impl Results {
         Claim { seen, figure: Figure::Ratio { cell, other, ratio } }
     }
 
+    /// Claims that a number found in a cell is at most `bound`, of which the figure is told by `told`.
+    pub fn found_at_most(&self, bound: f64, cell: Cell, name: &str, told: fn(f64) -> String) -> Claim {
+        let Some(found) = self.found(cell, name) else { return Claim::unclear() };
+        let seen = match found {
+            Interval { high, .. } if high <= bound => Seen::Yes,
+            Interval { low, .. } if low > bound => Seen::No,
+            _ => Seen::Unclear,
+        };
+        Claim { seen, figure: Figure::Found { cell, told: told(found.median) } }
+    }
+
     fn numbers(&self, cell: Cell) -> &Numbers {
         &self.numbers[cell.row * self.design.loads.len() + cell.load]
     }
+}
+
+fn number_of(facts: &[(&'static str, Fact)], name: &str) -> Option<f64> {
+    facts.iter().find_map(|(known, fact)| match fact {
+        Fact::Number(number) if *known == name => Some(*number),
+        _ => None,
+    })
 }
 
 impl Numbers {

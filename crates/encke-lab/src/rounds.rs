@@ -8,6 +8,7 @@
 //! What disturbs a machine for a while then falls on all rows alike: a ratio of two rows is made within one round,
 //! never between one minute and the next.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +19,7 @@ use crate::experiment::{Absent, Cell, Experiment};
 use crate::interval::VALUES_MIN;
 use crate::results::{Numbers, Results};
 
-/// How long and how often.
+/// How long, how often, and by what.
 #[derive(Clone, Debug)]
 pub struct Pace {
     /// Fewer and smaller loads: all experiments in three minutes.
@@ -31,17 +32,34 @@ pub struct Pace {
     pub experiment_ns: u64,
     /// Decides the order of cells, and whatever else an experiment leaves to chance.
     pub seed: u64,
+    /// The program that serves behind [`crate::UNDER_TEST`]; none: this process does, whose memory and time then are not
+    /// the server's own.
+    pub program: Option<PathBuf>,
 }
 
 impl Pace {
     /// Everything, within 20 minutes.
     pub const fn full(seed: u64) -> Self {
-        Self { quick: false, rounds: 25, batch_ns: 4_000_000, experiment_ns: 100_000_000_000, seed }
+        Self {
+            quick: false,
+            rounds: 25,
+            batch_ns: 4_000_000,
+            experiment_ns: 100_000_000_000,
+            seed,
+            program: None,
+        }
     }
 
     /// Less, within 3 minutes: ten experiments of 15 s at most, and what they begin with.
     pub const fn quick(seed: u64) -> Self {
-        Self { quick: true, rounds: 15, batch_ns: 1_000_000, experiment_ns: 15_000_000_000, seed }
+        Self {
+            quick: true,
+            rounds: 15,
+            batch_ns: 1_000_000,
+            experiment_ns: 15_000_000_000,
+            seed,
+            program: None,
+        }
     }
 }
 
@@ -118,17 +136,18 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
 /// Runs a cell with growing counts until it lasts about a batch: warm, and the count that does. Each count is tried
 /// twice and the quicker one believed: what is first touched, or driven off its processor, lasts by itself.
 fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64, Absent> {
+    let count_max = experiment.count_max().min(COUNT_MAX);
     let mut count: u64 = 1;
     loop {
         let mut wall_ns = experiment.measure(cell, count)?.wall_ns;
         if wall_ns < LONG_NS {
             wall_ns = wall_ns.min(experiment.measure(cell, count)?.wall_ns);
         }
-        if wall_ns >= pace.batch_ns / 2 || count >= COUNT_MAX {
+        if wall_ns >= pace.batch_ns / 2 || count >= count_max {
             return Ok(count);
         }
         let grown = count.saturating_mul(pace.batch_ns / wall_ns.max(1));
-        count = grown.clamp(count * 2, count * GROWTH_MAX);
+        count = grown.clamp(count * 2, count * GROWTH_MAX).min(count_max);
     }
 }
 
@@ -189,6 +208,7 @@ mod tests {
                 rows: ["old", "half", "same", "absent"].map(|name| Row::new(Way::Old, name)).to_vec(),
                 loads: vec![Load::kind("all")],
                 axis: Axis::Kinds,
+                drawn: Vec::new(),
             };
             Self { design, asked: Vec::new(), stop_at: None }
         }
@@ -212,7 +232,7 @@ mod tests {
             Ok(Sample {
                 wall_ns: count * weather * share,
                 cpu_ns: count * weather * share,
-                facts: Vec::new(),
+                ..Sample::default()
             })
         }
 

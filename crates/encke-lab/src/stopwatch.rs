@@ -1,13 +1,69 @@
-//! Times some work on both clocks.
+//! Times some work on both clocks, and counts what the processor does for it where it lets programs look.
+
+use std::cell::RefCell;
 
 use encke_io::clock::{Clock, thread_cpu_ns};
+use encke_io::counters::{Counters, Event};
 
-use crate::experiment::Sample;
+use crate::experiment::{Counts, Sample};
 
 /// What `work` took on this thread.
 pub(crate) fn time(work: impl FnOnce()) -> Sample {
     let mut clock = Clock::new();
     let (wall_ns, cpu_ns) = (clock.now().mono_ns, thread_cpu_ns());
     work();
-    Sample { wall_ns: clock.now().mono_ns - wall_ns, cpu_ns: thread_cpu_ns() - cpu_ns, facts: Vec::new() }
+    Sample { wall_ns: clock.now().mono_ns - wall_ns, cpu_ns: thread_cpu_ns() - cpu_ns, ..Sample::default() }
+}
+
+/// The same, with what the processor counted in user space: for work that is not the kernel's.
+pub(crate) fn count(work: impl FnOnce()) -> Sample {
+    let before = counted();
+    let sample = time(work);
+    let counts = before.and_then(|before| Ok(counted()?.since(before)));
+    Sample { counts: Some(counts), ..sample }
+}
+
+/// What this thread's counters say, or why there are none.
+fn counted() -> Result<Counts, String> {
+    thread_local! {
+        static COUNTERS: RefCell<Result<Counters, String>> = RefCell::new(
+            Counters::of_this_thread(&[Event::Cycles, Event::Instructions, Event::BranchMisses])
+                .map_err(|error| error.to_string()),
+        );
+    }
+    COUNTERS.with_borrow_mut(|counters| {
+        let numbers = counters.as_mut().map_err(|reason| reason.clone())?.read();
+        match numbers.map_err(|error| error.to_string())?[..] {
+            [cycles, instructions, branch_misses] => Ok(Counts { cycles, instructions, branch_misses }),
+            _ => Err("the kernel has counted something else".into()),
+        }
+    })
+}
+
+impl Counts {
+    const fn since(self, before: Self) -> Self {
+        Self {
+            cycles: self.cycles - before.cycles,
+            instructions: self.instructions - before.instructions,
+            branch_misses: self.branch_misses - before.branch_misses,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_there_or_it_is_said_why_not() {
+        let sample = count(|| {
+            for number in 0..1_000_000_u64 {
+                std::hint::black_box(number);
+            }
+        });
+        match sample.counts.expect("it was asked for") {
+            Ok(counts) => assert!(counts.instructions > 1_000_000, "{counts:?}"),
+            Err(reason) => assert!(!reason.is_empty()),
+        }
+    }
 }

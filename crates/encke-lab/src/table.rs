@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::experiment::{Cell, Fact, Judged};
 use crate::interval::Interval;
 use crate::machine::Machine;
+use crate::merged::SCHEMA;
 use crate::results::{Outcome, Results, Verdict};
 use crate::rounds::Pace;
 use crate::texts::Language;
@@ -30,6 +31,7 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
     if design.judged == Judged::Facts || results.cells().any(|cell| !results.facts(cell).is_empty()) {
         lines += &facts(results, language);
     }
+    lines += &counts(results, language);
     lines.push('\n');
     let claims = language.text(design.name).map_or(&[][..], |text| text.claims);
     for (claim, said) in outcome.claims.iter().zip(claims) {
@@ -46,6 +48,10 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
     absent.dedup();
     for (row, reason) in absent {
         let _infallible = writeln!(lines, "{:>SEEN_COLUMNS$}  {row}: {reason}", "–");
+    }
+    if let Some(reason) = results.uncounted() {
+        let (counted, reason) = (words.counted[1..].join(", "), language.name(reason));
+        let _infallible = writeln!(lines, "{:>SEEN_COLUMNS$}  {counted}: {reason}", "–");
     }
     let _infallible = writeln!(lines, "\n{}", words.reading);
     lines
@@ -94,7 +100,7 @@ pub(crate) fn shown(results: &Results, cell: crate::Cell) -> String {
     format!("{}{beside}", duration(time.median))
 }
 
-fn times(ratio: Interval) -> String {
+pub(crate) fn times(ratio: Interval) -> String {
     match ratio.median {
         small if small < 0.095 => format!("×{small:.3}"),
         large if large >= 100.0 => format!("×{large:.0}"),
@@ -138,6 +144,28 @@ pub(crate) fn facts_of(results: &Results, cell: Cell, language: Language) -> Vec
     facts.map(|(name, fact)| format!("{} {}", language.name(name), fact_text(fact))).collect()
 }
 
+/// What the processor counted, a line for each cell; nothing where nobody asked.
+fn counts(results: &Results, language: Language) -> String {
+    let design = results.design();
+    let mut lines = vec![language.words().counted.map(str::to_owned).to_vec()];
+    for cell in results.cells() {
+        let Some(counts) = results.counts(cell) else { continue };
+        let [row, load] = [&design.rows[cell.row].name, &design.loads[cell.load].name];
+        let name = format!("{}, {}", language.name(row), language.name(load));
+        lines.push(std::iter::once(name).chain(counts.map(|count| quantity(count.median))).collect());
+    }
+    if lines.len() == 1 { String::new() } else { format!("\n{}", columns(&lines)) }
+}
+
+/// A count with three digits or more.
+pub(crate) fn quantity(count: f64) -> String {
+    match count {
+        small if small < 10.0 => format!("{small:.2}"),
+        medium if medium < 100.0 => format!("{medium:.1}"),
+        large => format!("{large:.0}"),
+    }
+}
+
 pub(crate) fn fact_text(fact: &Fact) -> String {
     match fact {
         Fact::Number(number) if number.fract() == 0.0 || number.abs() >= 100.0 => format!("{number:.0}"),
@@ -148,7 +176,7 @@ pub(crate) fn fact_text(fact: &Fact) -> String {
 
 /// Columns as wide as their widest cell: the first is flush left, the others right. What counts is the width on a
 /// terminal (Unicode's UAX #11): an ideograph takes two places.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
     };
@@ -168,7 +196,7 @@ fn columns(rows: &[Vec<String>]) -> String {
 pub fn csv(outcomes: &[Outcome]) -> String {
     let mut lines = String::from(
         "experiment,row,load,amount,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,cpu_high_ns,ratio,ratio_low,\
-         ratio_high,verdict,facts\r\n",
+         ratio_high,verdict,facts,cycles,instructions,branch_misses\r\n",
     );
     for results in outcomes.iter().map(|outcome| &outcome.results) {
         let design = results.design();
@@ -189,6 +217,10 @@ pub fn csv(outcomes: &[Outcome]) -> String {
             }
             fields.push(results.verdict(cell).text());
             fields.push(facts.collect::<Vec<_>>().join("; "));
+            fields.extend(match results.counts(cell) {
+                Some(counts) => counts.map(|count| count.median.to_string()),
+                None => [const { String::new() }; 3],
+            });
             lines += &fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",");
             lines += "\r\n";
         }
@@ -196,7 +228,7 @@ pub fn csv(outcomes: &[Outcome]) -> String {
     lines
 }
 
-fn quoted(field: &str) -> String {
+pub(crate) fn quoted(field: &str) -> String {
     if field.contains(['"', ',', '\r', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
@@ -213,6 +245,8 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
         let said = Language::English.text(design.name).map_or(&[][..], |text| text.claims);
         let cells = results.cells().map(|cell| {
             let facts = results.facts(cell).iter().map(|(name, fact)| ((*name).to_owned(), json!(fact)));
+            let counts = results.counts(cell);
+            let counted = |place: usize| interval(counts.map(|counts| counts[place]));
             json!({
                 "row": design.rows[cell.row].name,
                 "way": design.rows[cell.row].way,
@@ -222,6 +256,9 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
                 "cpu_ns": interval(results.cpu(cell)),
                 "ratio": interval(results.ratio(cell.row, 0, cell.load)),
                 "verdict": results.verdict(cell).text(),
+                "cycles": counted(0),
+                "instructions": counted(1),
+                "branch_misses": counted(2),
                 "facts": facts.collect::<serde_json::Map<_, _>>(),
             })
         });
@@ -232,15 +269,17 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
         json!({
             "name": design.name,
             "unit": design.unit,
+            "judged": design.judged,
             "rounds": results.rounds(),
             "took_ns": results.took_ns(),
+            "uncounted": results.uncounted(),
             "cells": cells.collect::<Vec<_>>(),
             "claims": claims.collect::<Vec<_>>(),
         })
     });
     let experiments: Vec<Value> = experiments.collect();
     let all = json!({
-        "schema": 1,
+        "schema": SCHEMA,
         "date": date,
         "seed": pace.seed.to_string(),
         "quick": pace.quick,

@@ -93,6 +93,8 @@ pub struct Words {
     pub times_of_amounts: &'static str,
     /// What a table of facts holds.
     pub facts: &'static str,
+    /// Heads of what the processor counted: the first is of the cells' names.
+    pub counted: [&'static str; 4],
     /// Said if the program was not compiled to be quick.
     pub not_optimised: &'static str,
     /// All experiments.

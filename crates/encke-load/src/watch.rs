@@ -81,7 +81,7 @@ impl Watched {
 impl Look {
     /// At a process of this machine and its children; `None`: there is no such process, or nothing is told of it.
     pub fn at_process(pid: u32, at_ns: u64) -> Option<Self> {
-        let host::ProcessUsage { cpu_ns, resident_bytes, threads } = host::process_usage(pid)?;
+        let host::ProcessUsage { cpu_ns, resident_bytes, threads, .. } = host::process_usage(pid)?;
         let quota = host::quota_periods(Some(pid));
         Some(Self { at_ns, cpu_ns, resident_bytes, quota, threads })
     }

@@ -596,15 +596,26 @@ pub(crate) struct Token {
 
 /// Repeat experiments on this machine: what makes servers fast, and why.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    after_help = "\
 Examples:
   encke lab parser                         how much a switch, a goto and vectors matter
   encke lab all --quick --report lab.html  all in three minutes, as a page with plots
-  encke lab ring --json | jq '.experiments[].claims'")]
+  encke lab ring --json | jq '.experiments[].claims'
+  encke lab merge *.json --report class.html  what many machines have saved with --json, side by side"
+)]
 pub(crate) struct Lab {
-    /// accept, backlog, mux, parser, ring, timers, trigger, zerocopy, or all
-    #[arg(value_name = "EXPERIMENT", required_unless_present = "list")]
+    #[command(subcommand)]
+    pub(crate) command: Option<LabCommand>,
+    /// accept, backlog, comet, fanout, mux, parser, ring, timers, trigger, zerocopy, or all
+    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "under_test"])]
     pub(crate) experiments: Vec<String>,
+    /// Serve, for an experiment that has started this: connections in place of experiments
+    #[arg(long, hide = true)]
+    pub(crate) under_test: bool,
     /// Say which experiments there are, and what each is about
     #[arg(long)]
     pub(crate) list: bool,
@@ -629,6 +640,34 @@ pub(crate) struct Lab {
     /// Decides the order of cells [default: by chance]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
+}
+
+/// What else is done with results of the laboratory.
+#[derive(Subcommand, Debug)]
+pub(crate) enum LabCommand {
+    Merge(LabMerge),
+}
+
+/// Lay out what several machines have saved with --json: one table of a class.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  encke lab all --json > \"$(hostname).json\"    on each machine
+  encke lab merge *.json
+  encke lab merge *.json --csv > class.csv")]
+pub(crate) struct LabMerge {
+    /// Files that `encke lab --json` has written
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// All cells of all machines, as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// en, ja or zh-Hant, for what people read [default: as LC_ALL, LC_MESSAGES or LANG say]
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<Language>,
+    /// Write a page with the tables; it needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// Look a settings file over, without serving anything.

@@ -7,22 +7,29 @@
 //!                                      A second ^C ends at once.
 //! ```
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
 use encke_io::clock::Clock;
 use encke_io::host::{self, Signal, Signals};
+use encke_lab::merged::{self, Saved};
 use encke_lab::texts::{Language, filled};
-use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, open, report, rounds, table};
+use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, UNDER_TEST, open, report, rounds, table, under_test};
 
-use crate::arguments::Lab;
+use crate::arguments::{Lab, LabCommand, LabMerge};
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
 pub(crate) fn run(arguments: &Lab) -> Done {
-    let language = arguments.lang.unwrap_or_else(|| {
-        Language::of_environment(|variable| std::env::var_os(variable)?.into_string().ok())
-    });
+    if let Some(LabCommand::Merge(arguments)) = &arguments.command {
+        return merge(arguments);
+    }
+    if arguments.under_test {
+        return serve_under_test(&arguments.experiments);
+    }
+    let language = spoken(arguments.lang);
     if arguments.list {
         print(&table::list(language))?;
         return Ok(ExitCode::SUCCESS);
@@ -42,6 +49,9 @@ pub(crate) fn run(arguments: &Lab) -> Done {
         None => entropy().map_err(|error| Failure::CouldNotRun(format!("no random seed: {error}")))?,
     };
     let pace = if arguments.quick { Pace::quick(seed) } else { Pace::full(seed) };
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::CouldNotRun(format!("this program does not find itself: {error}")))?;
+    let pace = Pace { program: Some(program), ..pace };
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
     let is_table = !arguments.json && !arguments.csv;
@@ -71,11 +81,53 @@ pub(crate) fn run(arguments: &Lab) -> Done {
         print(&table::csv(&outcomes))?;
     }
     if let Some(path) = &arguments.report {
-        let page = report::page(&outcomes, &machine, &pace, &date, language);
-        std::fs::write(path, page)
-            .map_err(|error| Failure::CouldNotRun(format!("cannot write {}: {error}", path.display())))?;
+        write(path, &report::page(&outcomes, &machine, &pace, &date, language))?;
     }
     Ok(if stop.asked() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The language that was asked for, or that of the environment.
+fn spoken(asked: Option<Language>) -> Language {
+    asked.unwrap_or_else(|| {
+        Language::of_environment(|variable| std::env::var_os(variable)?.into_string().ok())
+    })
+}
+
+/// What several machines have saved, side by side.
+fn merge(arguments: &LabMerge) -> Done {
+    let all: Vec<Saved> = arguments.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let language = spoken(arguments.lang);
+    if let Some(path) = &arguments.report {
+        write(path, &merged::page(&all, language))?;
+    }
+    print(&if arguments.csv { merged::csv(&all) } else { merged::text(&all, language) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of a file of results: all experiments are some 200 KB.
+const BYTES_MAX: u64 = 64 << 20;
+
+fn read(path: &Path) -> Result<Saved, Failure> {
+    let said = |reason: String| Failure::CouldNotRun(format!("{}: {reason}", path.display()));
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| said(error.to_string()))?;
+    file.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
+    let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Saved::read(&name, &text).map_err(|error| said(error.to_string()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::CouldNotRun(format!("cannot write {}: {error}", path.display())))
+}
+
+/// What an experiment starts this program as: a server that takes so many connections, or as many as it can.
+fn serve_under_test(words: &[String]) -> Done {
+    let connections = words.first().map(|word| word.parse()).transpose();
+    let connections = connections.map_err(|error| Failure::Usage(format!("{UNDER_TEST}: {error}")))?;
+    under_test(connections)
+        .map_err(|error| Failure::CouldNotRun(format!("the server under test: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The experiments that were named, each once, in the order of the list.

@@ -94,6 +94,19 @@ fn tables_and_pages_are_in_a_language_and_json_is_not() {
     assert!(list.contains("trigger   水平觸發與邊緣觸發\n"), "{list}");
 }
 
+/// So nothing is left behind, however the laboratory ends.
+#[test]
+fn the_server_under_test_ends_with_its_input() {
+    let mut child = encke();
+    child.args(["lab", "--under-test", "50"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+    let address = lines.next().expect("a line").expect("text");
+    std::net::TcpStream::connect(&address).expect(&address);
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
 #[test]
 fn interrupted_it_tells_what_it_has_and_ends_with_130() {
     let arguments = ["lab", "all", "--lang", "en"];

@@ -71,6 +71,7 @@ impl Backlog {
             rows: ROWS.iter().map(named).collect(),
             loads: bursts.iter().map(|&burst| Load::amount(burst.to_string(), burst as f64)).collect(),
             axis: Axis::Amounts("clients that connect at once"),
+            drawn: Vec::new(),
         };
         Self { design, bursts }
     }
@@ -90,6 +91,7 @@ impl Experiment for Backlog {
                 wall_ns: all.wall_ns + one.wall_ns,
                 cpu_ns: all.cpu_ns + one.cpu_ns,
                 facts: one.facts,
+                ..Sample::default()
             };
         }
         Ok(all)

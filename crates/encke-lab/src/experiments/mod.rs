@@ -5,6 +5,9 @@ use crate::rounds::Pace;
 
 mod accept;
 mod backlog;
+mod comet;
+mod ears;
+mod fanout;
 mod mux;
 mod parser;
 mod requests;
@@ -14,13 +17,16 @@ mod trigger;
 mod zerocopy;
 
 /// Every experiment, in the order in which `all` runs them.
-pub const NAMES: [&str; 8] = ["accept", "backlog", "mux", "parser", "ring", "timers", "trigger", "zerocopy"];
+pub const NAMES: [&str; 10] =
+    ["accept", "backlog", "comet", "fanout", "mux", "parser", "ring", "timers", "trigger", "zerocopy"];
 
 /// Makes an experiment ready; `None` if no experiment is called so.
 pub fn open(name: &str, pace: &Pace) -> Option<Box<dyn Experiment>> {
     Some(match name {
         "accept" => Box::new(accept::Accept::new(pace)),
         "backlog" => Box::new(backlog::Backlog::new(pace)),
+        "comet" => Box::new(comet::Comet::new(pace)),
+        "fanout" => Box::new(fanout::Fanout::new(pace)),
         "mux" => Box::new(mux::Multiplexers::new(pace)),
         "parser" => Box::new(parser::Parser::new(pace)),
         "ring" => Box::new(ring::RingReads::new(pace)),

@@ -102,6 +102,7 @@ impl Multiplexers {
             rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
             loads: crowds.iter().map(Crowd::load).collect(),
             axis: Axis::Kinds,
+            drawn: Vec::new(),
         };
         Self { design, crowds, random: Random::new(pace.seed) }
     }

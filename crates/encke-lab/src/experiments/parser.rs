@@ -66,6 +66,7 @@ impl Parser {
                 rows,
                 loads,
                 axis: Axis::Kinds,
+                drawn: Vec::new(),
             },
             requests,
             rings,
@@ -89,7 +90,7 @@ impl Experiment for Parser {
                 let is_mask =
                     matches!(how, Bytewise::SwitchMask | Bytewise::GotoMask | Bytewise::ThreadedMask);
                 let (ring, place) = &self.rings[cell.load][usize::from(is_mask)];
-                stopwatch::time(|| {
+                stopwatch::count(|| {
                     for _ in 0..count {
                         let bytes = how.parse(black_box(ring), place.clone(), &mut self.c_head);
                         assert_eq!(bytes, Some(whole), "{how:?}");
@@ -97,7 +98,7 @@ impl Experiment for Parser {
                     }
                 })
             }
-            Rival::Httparse => stopwatch::time(|| {
+            Rival::Httparse => stopwatch::count(|| {
                 for _ in 0..count {
                     // It wants the array made anew for each request.
                     let mut fields = [httparse::EMPTY_HEADER; 32];
@@ -111,14 +112,14 @@ impl Experiment for Parser {
                 let Some(pico) = &mut self.pico else {
                     return Err(Absent("it needs an x86-64 processor with SSE4.2".into()));
                 };
-                stopwatch::time(|| {
+                stopwatch::count(|| {
                     for _ in 0..count {
                         assert_eq!(pico.parse(black_box(request)), Some(whole));
                         black_box(&*pico);
                     }
                 })
             }
-            Rival::EnckeScalar => stopwatch::time(|| {
+            Rival::EnckeScalar => stopwatch::count(|| {
                 for _ in 0..count {
                     self.head.reset();
                     let progress = self.head.feed_scalar(black_box(request), &HeadLimits::default());
@@ -126,7 +127,7 @@ impl Experiment for Parser {
                     black_box(&self.head);
                 }
             }),
-            Rival::Encke => stopwatch::time(|| {
+            Rival::Encke => stopwatch::count(|| {
                 for _ in 0..count {
                     self.head.reset();
                     let progress = self.head.feed(black_box(request), &HeadLimits::default());

@@ -40,6 +40,7 @@ impl RingReads {
                 rows: WAYS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
                 loads: vec![load("reading alone"), load("in the parser")],
                 axis: Axis::Kinds,
+                drawn: Vec::new(),
             },
             rings: WAYS.iter().map(|&(how, ..)| Ring::holding(requests::BROWSER, 0, how)).collect(),
             head: Box::new(CHead::new()),
@@ -56,7 +57,7 @@ impl Experiment for RingReads {
         let how = WAYS[cell.row].0;
         let (ring, place) = &self.rings[cell.row];
         // An operation is a request, a unit is a byte of it.
-        Ok(stopwatch::time(|| {
+        Ok(stopwatch::count(|| {
             for _ in 0..count {
                 if cell.load == ALONE {
                     black_box(how.read(black_box(ring), place.clone()));

@@ -56,6 +56,7 @@ impl Timers {
             rows: ROWS.iter().map(|&(way, name)| Row::new(way, name)).collect(),
             loads: loads.collect(),
             axis: Axis::Amounts("connections with a deadline of 10 s, 100,000 requests a second"),
+            drawn: Vec::new(),
         };
         let sets = (0..ROWS.len() * amounts.len()).map(|_| None).collect();
         Self { design, amounts, sets }
@@ -106,7 +107,7 @@ impl Experiment for Timers {
         let amount = self.amounts[cell.load];
         let set = self.sets[cell.row * self.amounts.len() + cell.load]
             .get_or_insert_with(|| Set::new(cell.row, amount));
-        let mut sample = stopwatch::time(|| set.requests(amount, count));
+        let mut sample = stopwatch::count(|| set.requests(amount, count));
         sample
             .facts
             .push(("bytes a timer", Fact::Number((set.kept.bytes() as f64 / f64::from(amount)).round())));

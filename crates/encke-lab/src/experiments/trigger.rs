@@ -34,6 +34,7 @@ impl Trigger {
             rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
             loads: vec![Load::kind(FIRST), Load::kind(SECOND)],
             axis: Axis::Kinds,
+            drawn: Vec::new(),
         };
         Self { design }
     }

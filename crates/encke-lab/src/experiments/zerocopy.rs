@@ -106,6 +106,7 @@ impl Zerocopy {
             rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
             loads: sizes.iter().map(|&(bytes, name)| load(bytes as f64, name)).collect(),
             axis: Axis::Amounts("size of the file"),
+            drawn: Vec::new(),
         };
         let sizes: Vec<u64> = sizes.iter().map(|(bytes, _)| *bytes).collect();
         let bench = Bench::new(sizes.iter().copied().max().unwrap_or(0))

@@ -30,6 +30,7 @@ pub(super) static WORDS: Words = Words {
     times_of_kinds: "{time}（{unit}）；{rounds} 輪，{seconds} 秒。",
     times_of_amounts: "{time}（{unit}），依{axis}排列；{rounds} 輪，{seconds} 秒。",
     facts: "逐步列出發生了什麼。",
+    counted: ["每一次", "時脈週期", "指令", "分支預測失誤"],
     not_optimised: "這個程式編譯時未開啟最佳化：Encke 各列的數值沒有意義。",
     experiments: &[
         Text {
@@ -51,6 +52,7 @@ pub(super) static WORDS: Words = Words {
                 "只在沒人來時睡眠：四個用戶端合計至少是一個用戶端的 2.5 倍。",
                 "c = 1 時，poll 所需時間至多為五分之一。",
                 "在每一個 c，epoll 上的 Encke reactor 都比每條連線一個執行緒的 poll 更省時間。",
+                "在每一個 c，epoll 上的 Encke reactor 至多花其三分之一的時間。",
             ],
         },
         Text {
@@ -232,6 +234,7 @@ pub(super) static WORDS: Words = Words {
         ("accept, always sleep 10 ms", "accept，總是睡 10 ms"),
         ("sleep 10 ms when nobody came", "沒人來時睡 10 ms"),
         ("poll, a thread a connection", "poll，每連線一個執行緒"),
+        ("Encke's reactor on epoll", "Encke reactor，epoll"),
         ("Encke's reactor on poll", "Encke reactor，poll"),
         ("… on epoll, level", "… epoll 水平"),
         ("… on epoll, edge", "… epoll 邊緣"),
@@ -241,6 +244,16 @@ pub(super) static WORDS: Words = Words {
         ("switches a request", "切換/請求"),
         ("CPU µs a request", "CPU µs/請求"),
         ("its thread broke off", "它的執行緒中途結束"),
+        // what the processor counts
+        (
+            "this machine shows its programs no such counters, as is usual for virtual ones",
+            "這台機器不讓程式看到這類計數器，虛擬機器通常如此",
+        ),
+        (
+            "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them",
+            "這裡不允許程式計數；kernel.perf_event_paranoid = 2 或更低即可",
+        ),
+        ("the kernel was built without perf_event_open", "核心編譯時未包含 perf_event_open"),
         // backlog
         ("a burst, until the last client is connected", "一波連線，至最後一個用戶端連上為止"),
         ("clients that connect at once", "同時連線的用戶端數"),

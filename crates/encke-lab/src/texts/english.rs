@@ -31,6 +31,7 @@ pub(super) static WORDS: Words = Words {
     times_of_kinds: "{time} of {unit}; {rounds} rounds in {seconds} s.",
     times_of_amounts: "{time} of {unit}, by {axis}; {rounds} rounds in {seconds} s.",
     facts: "What happens, step by step.",
+    counted: ["for one", "cycles", "instructions", "branch misses"],
     not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
     experiments: &[
         Text {
@@ -55,6 +56,7 @@ pub(super) static WORDS: Words = Words {
                 "Sleeping when nobody came: four clients together get at least 2.5 times what one gets.",
                 "At c = 1 poll takes at most a fifth of the time.",
                 "Encke's reactor, on epoll, takes less time than poll with a thread a connection, at every c.",
+                "Encke's reactor, on epoll, takes at most a third of that time, at every c.",
             ],
         },
         Text {
@@ -79,6 +81,69 @@ pub(super) static WORDS: Words = Words {
                 "With Encke's default the same burst takes at most a fifth of that.",
                 "The edge moves with the backlog: 511 holds 230, and a burst of 600 takes a second.",
                 "Encke's default holds the largest burst: at most a fifth of the time that 128 takes.",
+            ],
+        },
+        Text {
+            name: "comet",
+            title: "How many a chat can hold",
+            question: "A chat server had its clients wait in long polls. With 50 of them a message was with all in 28 ms, \
+                       with 1,000 in 4.65 s, with 2,000 in 9.48 s: a crowd of 500 was the most that felt like a chat. Its \
+                       memory grew by 10 KB a client, and from 1,000 clients to 2,000 hardly at all, which its author \
+                       did not explain. What do N clients cost when they connect, when one message is said, and while \
+                       they wait?",
+            expectation: "A server is started as a process of its own. N clients, those of `encke load` on one thread of \
+                          this process, connect all at once; c is how long that takes until the last one is answered. \
+                          Then one message of 64 bytes is published: r is the time from the first client that has it to \
+                          the last one, as the report measured it; beside it stands how long the first one waited. The \
+                          server's address space (VSZ) and resident memory (RSS) are read while all wait. Then all leave. \
+                          The next round has a server of its own again, so that its memory is that of these N. Broken \
+                          curves are the report's, on its author's machine, with clients in Perl.\n\nExpect c and r to \
+                          grow with N and no faster, without the step at 230 that a backlog of 128 makes, and r to be a \
+                          hundredth of the report's or less. Expect memory to grow with every connection. It is flat \
+                          where no connection is added: the last row allows 1,000, and turns the others away.",
+            lesson: "A connection that waits need not hold more than a few hundred bytes of the server's own, and a message \
+                     that is encoded once costs each of them one send. So a chat's limit is no longer 500. A curve of \
+                     memory that turns flat says that something else has ended. In the report, 1,000 connections more \
+                     took 396 KB, which at its own 10 KB each is enough for some 38: few more than the 1,024 \
+                     descriptors that a process had by default. The same framework, tried again with 1,024 \
+                     descriptors, held 1,015 of 2,000 clients, and its memory was as flat; with more descriptors it was \
+                     straight. The others waited in the backlog, which had just been raised to 4,096: connected, as far \
+                     as they knew.",
+            claims: &[
+                "With 2,000 clients r is at most a hundredth of the report's 9.48 s, by every transport.",
+                "With 2,000 clients c is at most a fifth of the report's 2.62 s, by every transport.",
+                "With 500 clients nobody waits for a second try: c stays below a second.",
+                "With 2,000 clients a connection takes at most 2 KB of the server's resident memory.",
+                "Memory is flat from 1,000 to 2,000 where only 1,000 are let in, and only there.",
+            ],
+        },
+        Text {
+            name: "fanout",
+            title: "What it costs to tell everybody",
+            question: "To bring a message to N subscribers takes N sends. What is the least that the kernel asks for that, \
+                       what do other ways to ask for it save, and what does a server add with its channels, histories \
+                       and frames?",
+            expectation: "N connections over loopback are read by a thread that does nothing else. A message of 64 bytes, \
+                          with the 2 bytes that make it a frame, is sent to each of them: by send, one after the other; \
+                          by writev of eight messages at once; by Encke's reactor, with nothing above it, on epoll and on \
+                          io_uring, where one system call submits them all; and by Encke as a process of its own, which \
+                          is given the message by a request and sends it to N WebSockets. The next message waits until \
+                          all have this one. What is told is CPU time of who sends: of the thread, or of all of Encke's \
+                          threads, the request included.\n\nExpect send to be most of the cost everywhere: TCP's own \
+                          work, on loopback the receiver's half as well. Nothing gives one message to many TCP connections \
+                          in one call: sendmmsg is for datagrams of one socket. io_uring saves the way into the \
+                          kernel, not what is done there. So what can be saved is sends: who has several messages for a \
+                          subscriber sends them together.",
+            lesson: "The floor is the kernel's: a send each. A server is good if it stays near it, and it goes below it \
+                     by sending less often: eight messages in one send cost little more than one. Encke encodes a \
+                     message once for all, holds a position for each subscriber and not a queue, and sends in one call \
+                     whatever has come since the last one.",
+            claims: &[
+                "Eight messages in one writev take at most half of what eight sends take, at every N.",
+                "Encke's reactor on epoll takes at most 1.25 times as long as send alone, at the largest N.",
+                "One submit to io_uring for all takes at most as long as send alone, at the largest N.",
+                "Encke as a whole takes at most 1.5 times as long as send alone, at the largest N.",
+                "Eight messages published together take Encke at most half of what they take one by one, at the largest N.",
             ],
         },
         Text {

@@ -30,6 +30,7 @@ pub(super) static WORDS: Words = Words {
     times_of_kinds: "{time}（{unit}）。{rounds} ラウンド、{seconds} 秒。",
     times_of_amounts: "{time}（{unit}）、横軸は{axis}。{rounds} ラウンド、{seconds} 秒。",
     facts: "何が起きるかを順に示します。",
+    counted: ["1 回あたり", "サイクル", "命令", "分岐予測ミス"],
     not_optimised: "このプログラムは最適化なしでビルドされています。Encke 自身の行の数値に意味はありません。",
     experiments: &[
         Text {
@@ -54,6 +55,7 @@ pub(super) static WORDS: Words = Words {
                 "誰も来ないときだけ眠る場合、クライアント 4 つの合計は 1 つのときの 2.5 倍以上になる。",
                 "c = 1 では、poll の時間は 5 分の 1 以下である。",
                 "epoll 上の Encke のリアクターは、どの c でも、接続ごとにスレッドを使う poll より短い時間で済む。",
+                "epoll 上の Encke のリアクターの時間は、どの c でも、その 3 分の 1 以下である。",
             ],
         },
         Text {
@@ -268,6 +270,7 @@ pub(super) static WORDS: Words = Words {
         ("accept, always sleep 10 ms", "accept、常に 10 ms 眠る"),
         ("sleep 10 ms when nobody came", "誰も来ないとき 10 ms 眠る"),
         ("poll, a thread a connection", "poll、接続ごとにスレッド"),
+        ("Encke's reactor on epoll", "Encke のリアクター、epoll"),
         ("Encke's reactor on poll", "Encke のリアクター、poll"),
         ("… on epoll, level", "… epoll レベル"),
         ("… on epoll, edge", "… epoll エッジ"),
@@ -277,6 +280,19 @@ pub(super) static WORDS: Words = Words {
         ("switches a request", "切り替え/リクエスト"),
         ("CPU µs a request", "CPU µs/リクエスト"),
         ("its thread broke off", "スレッドが途中で終了しました"),
+        // what the processor counts
+        (
+            "this machine shows its programs no such counters, as is usual for virtual ones",
+            "このマシンはその種のカウンターをプログラムに見せません。仮想マシンではよくあることです",
+        ),
+        (
+            "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them",
+            "ここではプログラムに計数が許されていません。kernel.perf_event_paranoid = 2 以下で許されます",
+        ),
+        (
+            "the kernel was built without perf_event_open",
+            "カーネルが perf_event_open なしでビルドされています",
+        ),
         // backlog
         ("a burst, until the last client is connected", "最後のクライアントが接続できるまでのバースト 1 回"),
         ("clients that connect at once", "一斉に接続するクライアント数"),

@@ -258,6 +258,7 @@ mod tests {
             tcp: None,
             own: Some(Memory { before_bytes: 1_000_000, held_bytes: 1_300_000 }),
             server: None,
+            server_mapped: None,
         }
     }
 

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub own: Option<Memory>,
     /// The same at the server, if it was watched, and the processor time that it used while messages were published.
     pub server: Option<(Memory, Duration)>,
+    /// The address space of the server, if it was watched: what `ps` calls VSZ.
+    pub server_mapped: Option<Memory>,
 }
 
 /// Who has received what was said.
@@ -92,7 +94,7 @@ pub struct Storm {
     pub caught_up: Option<Duration>,
 }
 
-/// Resident memory before the first connection, and when all subscribers were there.
+/// Memory before the first connection, and when all subscribers were there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each is what its name says")]
 pub struct Memory {
@@ -155,7 +157,10 @@ impl Run {
         drop(samples);
         let memory = |before: u64, held: u64| Memory { before_bytes: before, held_bytes: held };
         outcome.own = before.own.zip(held.own).map(|(before, held)| memory(before, held));
-        outcome.server = before.server.zip(held.server).zip(after).map(|((before, held), after)| {
+        let server = before.server.zip(held.server);
+        outcome.server_mapped =
+            server.as_ref().map(|(before, held)| memory(before.mapped_bytes, held.mapped_bytes));
+        outcome.server = server.zip(after).map(|((before, held), after)| {
             let used = Duration::from_nanos(after.cpu_ns.saturating_sub(held.cpu_ns));
             (memory(before.resident_bytes, held.resident_bytes), used)
         });
@@ -306,6 +311,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
         tcp: None,
         own: None,
         server: None,
+        server_mapped: None,
     }
 }
 

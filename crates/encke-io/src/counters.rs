@@ -1,0 +1,195 @@
+//! What a processor counts while a thread runs (perf_event_open(2)): cycles, instructions, and whatever else was asked for.
+//!
+//! ```text
+//!  Counters::of_this_thread ─► a descriptor for each event, of which the first leads: all are read at one moment
+//!            read ─► numbers since then, of this thread in user space
+//! ```
+//! Many machines do not let programs look: virtual ones have no such counters, others keep them for the administrator. Why
+//! is told by [`Counters::of_this_thread`].
+
+use std::io;
+
+/// Something that is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Cycles of the processor's clock.
+    Cycles,
+    /// Instructions that were carried out to their end.
+    Instructions,
+    /// Branches that went elsewhere than the processor had guessed.
+    BranchMisses,
+    /// Pages that were touched before they were there. The kernel counts it: it is to be had where the others are not.
+    PageFaults,
+}
+
+/// Counters of one thread, from the moment at which they were made.
+#[derive(Debug)]
+pub struct Counters {
+    #[cfg(target_os = "linux")]
+    descriptors: Vec<std::fs::File>,
+}
+
+#[cfg(target_os = "linux")]
+impl Counters {
+    /// Counts these events, of the calling thread and in user space alone: that is what a program may ask for about itself
+    /// without privileges.
+    ///
+    /// # Errors
+    /// The machine or its administrator does not let programs count: in words for people.
+    pub fn of_this_thread(events: &[Event]) -> io::Result<Self> {
+        let mut descriptors: Vec<std::fs::File> = Vec::with_capacity(events.len());
+        for &event in events {
+            let opened = open(event, descriptors.first()).map_err(|error| reason(&error));
+            descriptors.push(opened?);
+        }
+        Ok(Self { descriptors })
+    }
+
+    /// All numbers so far, in the order in which they were asked for. Where the processor had more to count than it can at
+    /// a time, they are scaled up to the whole time.
+    ///
+    /// # Errors
+    /// The kernel has not counted at all.
+    pub fn read(&mut self) -> io::Result<Vec<u64>> {
+        use std::io::Read as _;
+        // nr, time_enabled, time_running, and a value for each event.
+        let mut bytes = vec![0; 8 * (3 + self.descriptors.len())];
+        let Some(leader) = self.descriptors.first_mut() else { return Ok(Vec::new()) };
+        leader.read_exact(&mut bytes)?;
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("chunks of 8 have 8 bytes")));
+        let [_count, enabled_ns, running_ns] = [(); 3].map(|()| words.next().unwrap_or(0));
+        if running_ns == 0 && enabled_ns > 0 {
+            return Err(io::Error::other("the counters were never free"));
+        }
+        let scaled = |value: u64| match running_ns {
+            running_ns if running_ns < enabled_ns => {
+                (u128::from(value) * u128::from(enabled_ns) / u128::from(running_ns)) as u64
+            }
+            _ => value,
+        };
+        Ok(words.map(scaled).collect())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Counters {
+    /// Other systems have other ways, which are not used.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_this_thread(_: &[Event]) -> io::Result<Self> {
+        Err(crate::host::unsupported())
+    }
+
+    /// There are none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn read(&mut self) -> io::Result<Vec<u64>> {
+        Err(crate::host::unsupported())
+    }
+}
+
+/// The first 64 bytes of struct perf_event_attr: its first published version, which every kernel knows.
+#[cfg(target_os = "linux")]
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    bytes: u32,
+    event: u64,
+    period: u64,
+    sample: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    breakpoint: u32,
+    address: u64,
+}
+
+#[cfg(target_os = "linux")]
+fn open(event: Event, leader: Option<&std::fs::File>) -> io::Result<std::fs::File> {
+    use std::os::fd::FromRawFd as _;
+    const HARDWARE: u32 = 0;
+    const SOFTWARE: u32 = 1;
+    // TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING, GROUP.
+    const READ_FORMAT: u64 = 1 | 2 | 8;
+    // exclude_kernel, exclude_hv.
+    const USER_ALONE: u64 = 1 << 5 | 1 << 6;
+    const CLOSE_ON_EXEC: u64 = 8;
+    let (kind, number) = match event {
+        Event::Cycles => (HARDWARE, 0),
+        Event::Instructions => (HARDWARE, 1),
+        Event::BranchMisses => (HARDWARE, 5),
+        Event::PageFaults => (SOFTWARE, 2),
+    };
+    let attributes = Attributes {
+        kind,
+        bytes: size_of::<Attributes>() as u32,
+        event: number,
+        read_format: READ_FORMAT,
+        flags: USER_ALONE,
+        ..Attributes::default()
+    };
+    let group = leader.map_or(-1, std::os::fd::AsRawFd::as_raw_fd);
+    // SAFETY: the attributes are as long as they say, and are read alone; this thread (0) on any processor (-1).
+    let opened = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, 0, -1, group, CLOSE_ON_EXEC)
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
+    Ok(unsafe { std::fs::File::from_raw_fd(opened as i32) })
+}
+
+/// What an error of perf_event_open(2) means to people.
+#[cfg(target_os = "linux")]
+fn reason(error: &io::Error) -> io::Error {
+    let text = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
+            "this machine shows its programs no such counters, as is usual for virtual ones"
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "programs may not count here; kernel.perf_event_paranoid = 2 or less lets them"
+        }
+        Some(libc::ENOSYS) => "the kernel was built without perf_event_open",
+        _ => return io::Error::new(error.kind(), format!("perf_event_open: {error}")),
+    };
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Where the kernel lets us count at all, what it counts by itself shows that the numbers are those of this thread.
+    #[test]
+    fn what_this_thread_does_is_counted_or_it_is_said_why_not() {
+        const PAGES: usize = 64;
+        match Counters::of_this_thread(&[Event::PageFaults, Event::PageFaults]) {
+            Ok(mut counters) => {
+                let before = counters.read().expect("it counts");
+                let fresh = vec![1_u8; PAGES * 65_536];
+                let after = counters.read().expect("it counts");
+                assert_eq!(after.len(), 2);
+                assert!(after[0] >= before[0] + PAGES as u64, "{before:?} {after:?}");
+                drop(fresh);
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn hardware_that_is_not_shown_is_named_in_words() {
+        let told = |number| reason(&io::Error::from_raw_os_error(number)).to_string();
+        assert!(told(libc::ENOENT).contains("virtual"));
+        assert!(told(libc::EACCES).contains("kernel.perf_event_paranoid"));
+        assert!(told(libc::EMFILE).starts_with("perf_event_open: "));
+        if let Err(error) = Counters::of_this_thread(&[Event::Cycles, Event::Instructions]) {
+            assert!(error.to_string().len() > 20, "{error}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! `comet` (report 001): N clients connect at once, one message is said, all have it, all leave.
+//!
+//! ```text
+//!  a server of its own for each round: its memory is that of these N
+//!    ├─ connect: all at once, until the last one is answered ──────────── c
+//!    ├─ memory:  the process before the first one, and now ────────────── VSZ, RSS
+//!    └─ one message ──► the first has it ──────────────► the last has it
+//!             └── first ──────┘└─────────── r ─────────────┘
+//! ```
+//! The clients are those of `encke load`, on one thread: part of every time is theirs.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use encke_io::host;
+use encke_load::push::{Dialect, Memory, Plan, Preset, Run, Transport};
+
+use crate::aside::Aside;
+use crate::experiment::{
+    Absent, Axis, Cell, Claim, Design, Drawn, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
+    loads_within,
+};
+use crate::results::Results;
+use crate::rounds::Pace;
+use crate::served::Served;
+
+/// How the clients listen, and how many connections the server takes.
+struct Chat {
+    transport: Transport,
+    connections: Option<NonZeroU32>,
+    way: Way,
+    name: &'static str,
+}
+
+const ROWS: [Chat; 4] = [
+    Chat { transport: Transport::Poll, connections: None, way: Way::Old, name: "long poll" },
+    Chat { transport: Transport::Sse, connections: None, way: Way::Encke, name: "event stream" },
+    Chat { transport: Transport::Ws, connections: None, way: Way::Encke, name: "WebSocket" },
+    Chat {
+        transport: Transport::Sse,
+        connections: NonZeroU32::new(FLAT as u32),
+        way: Way::Old,
+        name: "event stream, 1,000 connections allowed",
+    },
+];
+const STREAM: usize = 1;
+const CAPPED: usize = 3;
+/// Where the report's curve of memory becomes flat.
+const FLAT: usize = 1_000;
+
+/// The report had those up to 2,000.
+const CROWDS: [usize; 11] = [10, 50, 100, 200, 300, 500, FLAT, LARGE, 5_000, 10_000, 18_000];
+const CROWDS_QUICK: [usize; 5] = [10, 100, 500, FLAT, LARGE];
+const LARGE: usize = 2_000;
+
+/// Descriptors for everything but the connections.
+const DESCRIPTORS_ASIDE: u64 = 256;
+
+/// Who is not there by then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where it is meant that not all are let in.
+const PATIENCE_CAPPED: Duration = Duration::from_millis(600);
+
+const C: &str = "c, ms";
+const R: &str = "r, ms";
+const FIRST: &str = "publish to first, ms";
+const VSZ: &str = "VSZ, KB";
+const RSS: &str = "RSS, KB";
+const EACH: &str = "RSS a connection, bytes";
+const HELD: &str = "held";
+
+/// The report's figures; it had its listener's backlog raised from 500 on.
+const REPORTED_C_MS: &[(f64, f64)] = &[
+    (10.0, 8.6),
+    (50.0, 46.0),
+    (100.0, 92.4),
+    (200.0, 199.0),
+    (300.0, 3_310.0),
+    (500.0, 599.0),
+    (1_000.0, 1_350.0),
+    (2_000.0, 2_620.0),
+];
+const REPORTED_R_MS: &[(f64, f64)] = &[
+    (10.0, 0.83),
+    (50.0, 28.3),
+    (100.0, 73.0),
+    (200.0, 234.0),
+    (300.0, 528.0),
+    (500.0, 1_180.0),
+    (1_000.0, 4_650.0),
+    (2_000.0, 9_480.0),
+];
+const REPORTED_VSZ_KB: &[(f64, f64)] =
+    &[(50.0, 14_232.0), (500.0, 18_980.0), (1_000.0, 24_260.0), (2_000.0, 24_656.0)];
+
+pub(super) struct Comet {
+    design: Design,
+    crowds: Vec<usize>,
+    aside: Aside,
+    program: Option<PathBuf>,
+}
+
+impl Comet {
+    pub(super) fn new(pace: &Pace) -> Self {
+        let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE).max(1);
+        let crowds = within(loads_within(&CROWDS, &CROWDS_QUICK, pace), most);
+        let named = |&crowd: &usize| {
+            let cut = if CROWDS.contains(&crowd) { "" } else { " (the limit here)" };
+            Load::amount(format!("{crowd}{cut}"), crowd as f64)
+        };
+        let drawn = |fact, reported| Drawn { fact, reported };
+        let design = Design {
+            name: "comet",
+            unit: "a message, from its publishing to the last one who has it",
+            judged: Judged::Wall,
+            rows: ROWS.iter().map(|row| Row::new(row.way, row.name)).collect(),
+            loads: crowds.iter().map(named).collect(),
+            axis: Axis::Amounts("clients that listen"),
+            drawn: vec![
+                drawn(C, REPORTED_C_MS),
+                drawn(R, REPORTED_R_MS),
+                drawn(VSZ, REPORTED_VSZ_KB),
+                drawn(RSS, &[]),
+                drawn(EACH, &[]),
+            ],
+        };
+        Self { design, crowds, aside: Aside::start("comet"), program: pace.program.clone() }
+    }
+}
+
+/// Those crowds that there are descriptors for; in place of the others the largest one that there are.
+fn within(mut crowds: Vec<usize>, most: u64) -> Vec<usize> {
+    let all = crowds.len();
+    crowds.retain(|crowd| *crowd as u64 <= most);
+    let largest = usize::try_from(most).unwrap_or(usize::MAX);
+    // One that is hardly larger than the next shows nothing more.
+    if crowds.len() < all && crowds.last().is_none_or(|last| largest > last + last / 4) {
+        crowds.push(largest);
+    }
+    crowds
+}
+
+impl Experiment for Comet {
+    fn design(&self) -> &Design {
+        &self.design
+    }
+
+    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        let (row, crowd) = (&ROWS[cell.row], self.crowds[cell.load]);
+        if row.connections.is_some() && (crowd < FLAT || self.program.is_none()) {
+            return Err(Absent("it is there to show memory from 1,000 on".into()));
+        }
+        if row.connections.is_some() && crowd > LARGE {
+            return Err(Absent("2,000 show it".into()));
+        }
+        let mut all = Sample::default();
+        for _ in 0..count {
+            let program = self.program.clone();
+            let one = self
+                .aside
+                .run(move || cycle(row, crowd, program))
+                .ok_or_else(|| Absent("its thread broke off".into()))?
+                .map_err(|error| Absent(error.to_string()))?;
+            all = Sample {
+                wall_ns: all.wall_ns + one.wall_ns,
+                cpu_ns: all.cpu_ns + one.cpu_ns,
+                facts: one.facts,
+                ..Sample::default()
+            };
+        }
+        Ok(all)
+    }
+
+    /// A server is started for each.
+    fn count_max(&self) -> u64 {
+        1
+    }
+
+    fn claims(&self, results: &Results) -> Vec<Claim> {
+        let load = |crowd| self.crowds.iter().position(|known| *known == crowd);
+        let every = |crowd, bound, fact| match load(crowd) {
+            Some(load) => Claim::all((0..CAPPED).map(|row| {
+                results.found_at_most(bound, Cell { row, load }, fact, |ms| format!("{ms:.1} ms"))
+            })),
+            None => Claim::unclear(),
+        };
+        let small = load(LARGE).map_or_else(Claim::unclear, |load| {
+            Claim::all((0..CAPPED).map(|row| {
+                results.found_at_most(2_048.0, Cell { row, load }, EACH, |bytes| format!("{bytes:.0} bytes"))
+            }))
+        });
+        vec![
+            every(LARGE, 9_480.0 / 100.0, R),
+            every(LARGE, 2_620.0 / 5.0, C),
+            every(500, 1_000.0, C),
+            small,
+            self.flat(results),
+        ]
+    }
+}
+
+impl Comet {
+    /// Where 1,000 connections are allowed, 2,000 clients take what 1,000 take; where more are, they take more.
+    fn flat(&self, results: &Results) -> Claim {
+        let load = |crowd| self.crowds.iter().position(|known| *known == crowd);
+        let (Some(fewer), Some(more)) = (load(FLAT), load(LARGE)) else { return Claim::unclear() };
+        let taken = |row, load| results.found(Cell { row, load }, TAKEN);
+        let (Some(before), Some(after), Some(free_before), Some(free_after)) =
+            (taken(CAPPED, fewer), taken(CAPPED, more), taken(STREAM, fewer), taken(STREAM, more))
+        else {
+            return Claim::unclear();
+        };
+        // Half of what is free to grow is far from both.
+        let is_flat = after.median - before.median < (free_after.median - free_before.median) / 2.0;
+        let figure = format!(
+            "RSS beyond an empty server's at 1,000 and 2,000: {:.0} and {:.0} KB; with 1,000 allowed {:.0} and {:.0} KB",
+            free_before.median, free_after.median, before.median, after.median
+        );
+        Claim { seen: if is_flat { Seen::Yes } else { Seen::No }, figure: figure.into() }
+    }
+}
+
+/// What the server takes beyond what it took when it was empty.
+const TAKEN: &str = "RSS of all connections, KB";
+
+/// One round of the report, against a server of its own.
+fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> io::Result<Sample> {
+    let served = Served::start(program.as_deref(), chat.connections)?;
+    let address = served.address();
+    let dialect = Dialect::of(Preset::Encke, chat.transport, false)
+        .ok_or_else(|| io::Error::other("Encke has no such transport"))?;
+    let capped = chat.connections.is_some();
+    let plan = Plan {
+        channels: vec!["comet".into()],
+        subscribers: u32::try_from(crowd).map_err(io::Error::other)?,
+        cycles: Some(1),
+        timeout: if capped { PATIENCE_CAPPED } else { PATIENCE },
+        watch: served.process(),
+        ..Plan::new(address, address.to_string(), dialect, chat.transport, 1)
+    };
+    let trouble = |trouble: encke_load::Trouble| io::Error::other(trouble.to_string());
+    let mut run = Run::start(plan).map_err(trouble)?;
+    while !run.wait(PATIENCE) {}
+    let outcome = run.outcome().map_err(trouble)?;
+    let Some(round) = outcome.rounds.first() else {
+        return Err(io::Error::other("the round did not come to its end"));
+    };
+    let (held, received) = (round.held, round.received);
+    if !capped && (held as usize != crowd || received != held) {
+        return Err(io::Error::other(format!(
+            "of {crowd}, {held} were there and {received} had the message"
+        )));
+    }
+    let ms = |ns: u64| Fact::Number(ns as f64 / 1e6);
+    let mut facts = vec![(C, ms(round.connect_ns)), (FIRST, ms(round.first_ns)), (R, ms(round.spread_ns))];
+    let kilobytes = |bytes: u64| Fact::Number(bytes as f64 / 1024.0);
+    if let (Some((resident, _)), Some(mapped)) = (outcome.server, outcome.server_mapped) {
+        let Memory { before_bytes, held_bytes } = resident;
+        facts.push((VSZ, kilobytes(mapped.held_bytes)));
+        facts.push((RSS, kilobytes(held_bytes)));
+        facts.push((TAKEN, kilobytes(held_bytes.saturating_sub(before_bytes))));
+        facts.push((EACH, Fact::Number(resident.each(held).round())));
+    }
+    if capped {
+        // Who was not let in has not waited for anything that could be timed.
+        facts.retain(|(name, _)| ![C, R, FIRST].contains(name));
+        facts.push((HELD, Fact::Number(held.into())));
+    }
+    Ok(Sample { wall_ns: round.first_ns + round.spread_ns, facts, ..Sample::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_every_transport_everybody_has_what_was_said() {
+        for chat in &ROWS[..CAPPED] {
+            let sample = cycle(chat, 20, None).expect("loopback works");
+            assert!(sample.wall_ns > 0, "{}", chat.name);
+            let told: Vec<&str> = sample.facts.iter().map(|(name, _)| *name).collect();
+            assert_eq!(told, [C, FIRST, R], "memory is told of a server that has a process of its own");
+        }
+    }
+
+    #[test]
+    fn what_there_are_no_descriptors_for_is_cut_and_said() {
+        assert_eq!(within(vec![10, 500, 18_000], 20_000), [10, 500, 18_000]);
+        assert_eq!(within(vec![10, 500, 18_000], 768), [10, 500, 768]);
+        assert_eq!(within(vec![10, 500, 18_000], 600), [10, 500], "a fifth more shows nothing more");
+    }
+}

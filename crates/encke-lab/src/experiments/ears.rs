@@ -1,0 +1,143 @@
+//! Connections whose bytes are counted, on a thread of its own: whoever sends to them learns when all has come.
+//!
+//! ```text
+//!  sender:  expect(bytes) ─ sends ─ wait ◄──────────── told ─┐
+//!  ears:    wait for events ─ count ─ as many as expected? ──┘   … until the sender has gone
+//! ```
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use encke_io::offload::Pool;
+use encke_io::socket::Stream;
+use encke_io::{Backend, Event, Op, Reactor, Run, Source, Token, Unavailable, Waker, run_on};
+
+/// Listens until it is dropped.
+pub(super) struct Ears {
+    shared: Arc<Shared>,
+    told: Receiver<()>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What sender and ears both know.
+#[derive(Default)]
+struct Shared {
+    /// All bytes that shall have come by the time that somebody is told.
+    due: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Ears {
+    /// Listens to these connections.
+    ///
+    /// # Errors
+    /// There is no thread, or no reactor.
+    pub(super) fn open(streams: Vec<TcpStream>) -> io::Result<Self> {
+        let (backend, _reason) = Backend::auto()?;
+        let shared = Arc::<Shared>::default();
+        let (tell, told) = mpsc::channel();
+        let (opened, open) = mpsc::channel();
+        let listening = Listening { streams, shared: Arc::clone(&shared), tell, opened };
+        let thread = thread::Builder::new().name("ears".into()).spawn(move || {
+            let Ok(pool) = Pool::start(1, 1) else { return };
+            run_on(backend, pool.clone(), listening);
+            pool.close();
+        })?;
+        let waker = open.recv().unwrap_or_else(|_| Err(io::Error::other("the ears broke off")))?;
+        Ok(Self { shared, told, waker, thread: Some(thread) })
+    }
+
+    /// So many bytes more are about to be sent.
+    pub(super) fn expect(&self, bytes: usize) {
+        self.shared.due.fetch_add(bytes as u64, Ordering::SeqCst);
+    }
+
+    /// Waits until all that was expected has come.
+    ///
+    /// # Errors
+    /// It has not come after so long.
+    pub(super) fn wait(&self, at_most: Duration) -> io::Result<()> {
+        self.told.recv_timeout(at_most).map_err(|_| io::Error::other("not everybody has heard all of it"))
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _is_over = thread.join();
+        }
+    }
+}
+
+struct Listening {
+    streams: Vec<TcpStream>,
+    shared: Arc<Shared>,
+    tell: Sender<()>,
+    opened: Sender<io::Result<Waker>>,
+}
+
+impl Run for Listening {
+    fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
+        let Self { streams, shared, tell, opened } = self;
+        let ready = reactor.map_err(io::Error::from).and_then(|mut reactor| {
+            let tokens = adopt(&mut reactor, streams)?;
+            Ok((reactor, tokens))
+        });
+        let (reactor, tokens) = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                let _nobody_waits = opened.send(Err(error));
+                return;
+            }
+        };
+        let _nobody_waits = opened.send(Ok(reactor.waker()));
+        listen(reactor, &tokens, &shared, &tell);
+    }
+}
+
+fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> io::Result<Vec<Token>> {
+    let mut tokens = Vec::with_capacity(streams.len());
+    for stream in streams {
+        let stream = Stream::connected(stream.into())?;
+        let token =
+            reactor.adopt(Source::Stream(stream)).map_err(|fault| io::Error::other(fault.to_string()))?;
+        reactor.submit(token, Op::Recv);
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
+/// Counts until it is over. What breaks here is seen by who waits: it is not told.
+fn listen<R: Reactor>(mut reactor: R, tokens: &[Token], shared: &Shared, tell: &Sender<()>) {
+    let (mut heard, mut told) = (0, 0);
+    while !shared.over.load(Ordering::SeqCst) {
+        if reactor.wait(None).is_err() {
+            return;
+        }
+        while let Some(event) = reactor.next() {
+            if let Event::Received { lease, .. } = event {
+                heard += lease.len() as u64;
+            }
+        }
+        // What is due grows before the first byte of it is sent, so it is never less than what was heard.
+        if heard > told && heard == shared.due.load(Ordering::SeqCst) {
+            told = heard;
+            let _nobody_waits = tell.send(());
+        }
+    }
+    // With a reset, so that no port waits for segments that come late (RFC 9293, TIME-WAIT).
+    for &token in tokens {
+        reactor.submit(token, Op::Abort);
+    }
+    // Submissions go out with the next look.
+    let now_ns = reactor.now().mono_ns;
+    let _is_over = reactor.wait(Some(now_ns));
+}

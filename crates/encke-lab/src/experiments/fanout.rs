@@ -1,0 +1,373 @@
+//! `fanout`: what it costs to bring a message to N who listen, and how near Encke comes to what the kernel asks for alone.
+//!
+//! ```text
+//!  the floor: N sockets and nothing else       send(2) each │ writev(2) of 8 messages each │ one io_uring submit for all
+//!  a reactor: the same sends, with tokens      epoll │ io_uring
+//!  Encke:     POST ─► channel ─► hub ─► N WebSockets        a message a request │ 8 messages a request
+//!        │
+//!        └─► [`Ears`]: N connections, whose bytes are counted on a thread of its own
+//! ```
+//! Every row brings the same bytes over loopback TCP to the same ears. What counts is CPU time of who sends: the thread
+//! under test, or all threads of Encke's process.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::clock::Clock;
+use encke_io::offload::Pool;
+use encke_io::socket::Stream;
+use encke_io::{Backend, Event, Op, Reactor, Run, Segment, Send, Source, Token, Unavailable, host, run_on};
+
+use super::ears::Ears;
+use crate::aside::Aside;
+use crate::experiment::{
+    Absent, Axis, Cell, Claim, Design, Experiment, Judged, Load, Row, Sample, Way, loads_within,
+};
+use crate::results::Results;
+use crate::rounds::Pace;
+use crate::served::Served;
+use crate::stopwatch;
+
+/// How a message comes to everybody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mouth {
+    /// A system call for each subscriber.
+    Send,
+    /// A system call for each subscriber and eight messages.
+    Gathered,
+    /// Encke's reactor, and nothing above it.
+    Reactor(Backend),
+    /// The whole of Encke, to which so many messages are published at a time.
+    Encke(usize),
+}
+
+const ROWS: [(Mouth, Way, &str); 6] = [
+    (Mouth::Send, Way::Old, "send each"),
+    (Mouth::Gathered, Way::Cure, "8 messages in one writev each"),
+    (Mouth::Reactor(Backend::EpollEdge), Way::Encke, "Encke's reactor on epoll"),
+    (Mouth::Reactor(Backend::Uring), Way::Encke, "… on io_uring, one submit for all"),
+    (Mouth::Encke(1), Way::Encke, "Encke, a message a request"),
+    (Mouth::Encke(MESSAGES), Way::Encke, "Encke, 8 messages a request"),
+];
+
+const CROWDS: [usize; 4] = [10, 100, 1_000, 5_000];
+const CROWDS_QUICK: [usize; 3] = [10, 100, 1_000];
+
+/// Messages of an operation.
+const MESSAGES: usize = 8;
+/// As long as a short line of a chat. On a WebSocket two bytes stand before it.
+const PAYLOAD: &[u8; 64] = b"The tail of a comet points away from the sun, wherever it flies.";
+const FRAME_BYTES: usize = 2 + PAYLOAD.len();
+
+/// Descriptors for everything but the connections, of which each takes two here.
+const DESCRIPTORS_ASIDE: u64 = 256;
+/// Who waits so long has met a fault of the laboratory.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Fanout {
+    design: Design,
+    crowds: Vec<usize>,
+    aside: Aside,
+    program: Option<PathBuf>,
+    served: Option<Arc<Served>>,
+}
+
+impl Fanout {
+    pub(super) fn new(pace: &Pace) -> Self {
+        let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2;
+        let mut crowds = loads_within(&CROWDS, &CROWDS_QUICK, pace);
+        crowds.retain(|crowd| *crowd as u64 <= most.max(CROWDS[0] as u64));
+        let load = |&crowd: &usize| Load {
+            units: (crowd * MESSAGES) as f64,
+            ..Load::amount(crowd.to_string(), crowd as f64)
+        };
+        let design = Design {
+            name: "fanout",
+            unit: "a delivery: one message to one subscriber",
+            judged: Judged::Cpu,
+            rows: ROWS.iter().map(|&(_, way, name)| Row::new(way, name)).collect(),
+            loads: crowds.iter().map(load).collect(),
+            axis: Axis::Amounts("subscribers"),
+            drawn: Vec::new(),
+        };
+        let program = pace.program.clone();
+        Self { design, crowds, aside: Aside::start("fanout"), program, served: None }
+    }
+
+    /// The server under test: one for all rounds, started when it is first needed.
+    fn served(&mut self) -> io::Result<Arc<Served>> {
+        if let Some(served) = &self.served {
+            return Ok(Arc::clone(served));
+        }
+        let program = self.program.clone();
+        let started = self.aside.run(move || Served::start(program.as_deref(), None));
+        let served = Arc::new(started.ok_or_else(|| io::Error::other("its thread broke off"))??);
+        self.served = Some(Arc::clone(&served));
+        Ok(served)
+    }
+}
+
+impl Experiment for Fanout {
+    fn design(&self) -> &Design {
+        &self.design
+    }
+
+    fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
+        let (mouth, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
+        let absent = |error: io::Error| Absent(error.to_string());
+        let served = match mouth {
+            Mouth::Encke(_) => Some(self.served().map_err(absent)?),
+            _ => None,
+        };
+        // The ears must not be pinned to where the mouth is.
+        let ready = self.aside.run(move || Ready::new(crowd, served.as_deref().map(Served::address)));
+        let ready = ready.unwrap_or_else(|| Err(io::Error::other("its thread broke off"))).map_err(absent)?;
+        match (mouth, &self.served) {
+            (Mouth::Send, _) => ready.write(count, 1),
+            (Mouth::Gathered, _) => ready.write(count, MESSAGES),
+            (Mouth::Reactor(backend), _) => ready.react(backend, count),
+            (Mouth::Encke(together), Some(served)) => ready.publish(served, count, together),
+            (Mouth::Encke(_), None) => Err(io::Error::other("there is no server")),
+        }
+        .map_err(absent)
+    }
+
+    fn claims(&self, results: &Results) -> Vec<Claim> {
+        let row = |mouth| ROWS.iter().position(|(known, ..)| *known == mouth).expect("every mouth has a row");
+        let most = self.crowds.len() - 1;
+        let crowds = || 0..self.crowds.len();
+        let send = row(Mouth::Send);
+        vec![
+            Claim::all(crowds().map(|load| results.at_most(0.5, row(Mouth::Gathered), send, load))),
+            results.at_most(1.25, row(Mouth::Reactor(Backend::EpollEdge)), send, most),
+            results.at_most(1.0, row(Mouth::Reactor(Backend::Uring)), send, most),
+            results.at_most(1.5, row(Mouth::Encke(1)), send, most),
+            results.at_most(0.5, row(Mouth::Encke(MESSAGES)), row(Mouth::Encke(1)), most),
+        ]
+    }
+}
+
+/// Everybody is connected.
+struct Ready {
+    ears: Ears,
+    /// The other ends: of who sends here, or none, if Encke has them.
+    ends: Vec<TcpStream>,
+    crowd: usize,
+}
+
+impl Ready {
+    /// So many ears: to WebSockets of a server at an address, or to ends of their own.
+    fn new(crowd: usize, server: Option<SocketAddr>) -> io::Result<Self> {
+        let (mut streams, mut ends) = (Vec::with_capacity(crowd), Vec::new());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let own = listener.local_addr()?;
+        for _ in 0..crowd {
+            let stream = TcpStream::connect(server.unwrap_or(own))?;
+            match server {
+                Some(server) => shake_hands(&stream, server)?,
+                None => {
+                    let (end, _) = listener.accept()?;
+                    end.set_nodelay(true)?;
+                    ends.push(end);
+                }
+            }
+            streams.push(stream);
+        }
+        Ok(Self { ears: Ears::open(streams)?, ends, crowd })
+    }
+
+    /// `count` times eight messages, `together` of them in each system call.
+    fn write(self, count: u64, together: usize) -> io::Result<Sample> {
+        let frame = [b'x'; FRAME_BYTES];
+        let gathered = [IoSlice::new(&frame); MESSAGES];
+        let mut result = Ok(());
+        let sample = stopwatch::time(|| {
+            result = (0..count as usize * MESSAGES / together).try_for_each(|_| {
+                self.ears.expect(self.crowd * together * FRAME_BYTES);
+                for mut end in &self.ends {
+                    // A socket's buffer holds many times that, and it is empty.
+                    if end.write_vectored(&gathered[..together])? != together * FRAME_BYTES {
+                        return Err(io::Error::other("a message did not go out whole"));
+                    }
+                }
+                self.ears.wait(PATIENCE)
+            });
+        });
+        result.map(|()| sample)
+    }
+
+    /// The same, a message at a time, by a reactor.
+    fn react(self, backend: Backend, count: u64) -> io::Result<Sample> {
+        let mut result = Ok(Sample::default());
+        let pool = Pool::start(1, 1)?;
+        run_on(backend, pool.clone(), Reacting { ready: self, count, result: &mut result });
+        pool.close();
+        result
+    }
+
+    /// The same by Encke, to which `together` messages are published in a request.
+    fn publish(self, served: &Served, count: u64, together: usize) -> io::Result<Sample> {
+        let mut publisher = TcpStream::connect(served.address())?;
+        publisher.set_nodelay(true)?;
+        publisher.set_read_timeout(Some(PATIENCE))?;
+        let request = publishing(served.address(), together);
+        let mut round = || {
+            self.ears.expect(self.crowd * together * FRAME_BYTES);
+            publisher.write_all(&request)?;
+            published(&mut publisher)?;
+            self.ears.wait(PATIENCE)
+        };
+        // The channel comes to be with its first message.
+        round()?;
+        let mut clock = Clock::new();
+        let (before_ns, begun_ns) = (served.cpu_ns(), clock.now().mono_ns);
+        (0..count as usize * MESSAGES / together).try_for_each(|_| round())?;
+        let wall_ns = clock.now().mono_ns - begun_ns;
+        let used = served.cpu_ns().zip(before_ns).map(|(after_ns, before_ns)| after_ns - before_ns);
+        let cpu_ns = used.ok_or_else(|| io::Error::other("the server is no process of its own"))?;
+        Ok(Sample { wall_ns, cpu_ns, ..Sample::default() })
+    }
+}
+
+/// Messages by a reactor: all sends of one are given to it, then it is waited for.
+struct Reacting<'a> {
+    ready: Ready,
+    count: u64,
+    result: &'a mut io::Result<Sample>,
+}
+
+impl Run for Reacting<'_> {
+    fn run<R: Reactor>(self, reactor: Result<R, Unavailable>) {
+        let Self { ready, count, result } = self;
+        *result = reactor.map_err(io::Error::from).and_then(|reactor| sent(reactor, ready, count));
+    }
+}
+
+fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> io::Result<Sample> {
+    let fault = |fault: encke_io::Fault| io::Error::other(fault.to_string());
+    let mut tokens: Vec<Token> = Vec::with_capacity(ready.crowd);
+    for end in ready.ends {
+        let stream = Stream::connected(end.into())?;
+        tokens.push(reactor.adopt(Source::Stream(stream)).map_err(fault)?);
+    }
+    let frame: Arc<[u8]> = [b'x'; FRAME_BYTES].as_slice().into();
+    let mut result = Ok(());
+    let sample = stopwatch::time(|| {
+        result = (0..count as usize * MESSAGES).try_for_each(|_| {
+            ready.ears.expect(ready.crowd * FRAME_BYTES);
+            for &token in &tokens {
+                let segments = vec![Segment::Shared(Arc::clone(&frame), 0)];
+                reactor.submit(token, Op::Send(Send { segments, more: false }));
+            }
+            let mut left = tokens.len();
+            while left > 0 {
+                reactor.wait(None).map_err(fault)?;
+                while let Some(event) = reactor.next() {
+                    match event {
+                        Event::Sent { .. } => left -= 1,
+                        Event::Failed { fault: reason, .. } => return Err(fault(reason)),
+                        _ => {}
+                    }
+                }
+            }
+            ready.ears.wait(PATIENCE)
+        });
+    });
+    result.map(|()| sample)
+}
+
+/// Becomes a subscriber: payloads come as frames, and nothing before them.
+fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = format!(
+        "GET /push/{CHANNEL} HTTP/1.1\r\nHost: {server}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let head = head(&mut stream)?;
+    match head.starts_with(b"HTTP/1.1 101 ") {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("no WebSocket: {}", first_line(&head)))),
+    }
+}
+
+const CHANNEL: &str = "fanout";
+
+/// A request that publishes so many messages.
+fn publishing(server: SocketAddr, together: usize) -> Vec<u8> {
+    let payload = String::from_utf8_lossy(PAYLOAD);
+    let (path, kind, body) = if together == 1 {
+        (CHANNEL, "text/plain", payload.into_owned())
+    } else {
+        let line = format!("{{\"channel\":\"{CHANNEL}\",\"data\":\"{payload}\"}}\n");
+        ("", "application/x-ndjson", line.repeat(together))
+    };
+    let bytes = body.len();
+    format!(
+        "POST /push/{path} HTTP/1.1\r\nHost: {server}\r\nContent-Type: {kind}\r\nContent-Length: {bytes}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Reads the answer to it.
+fn published(stream: &mut TcpStream) -> io::Result<()> {
+    let head = head(stream)?;
+    let line = first_line(&head);
+    if !line.starts_with("HTTP/1.1 201 ") {
+        return Err(io::Error::other(format!("not published: {line}")));
+    }
+    let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let length: usize = length.ok_or_else(|| io::Error::other("an answer without a length"))?;
+    stream.read_exact(&mut vec![0; length])
+}
+
+/// Reads up to the empty line and not beyond: what follows may be of another kind. A byte at a time is slow, and nobody
+/// is timed but the server.
+fn head(stream: &mut impl io::Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    Ok(head)
+}
+
+const HEAD_MAX: usize = 4_096;
+
+fn first_line(head: &[u8]) -> String {
+    String::from_utf8_lossy(head).lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_sends_everybody_hears_all_of_it() {
+        let ready = || Ready::new(7, None).expect("loopback works");
+        ready().write(2, 1).expect("one at a time");
+        ready().write(2, MESSAGES).expect("eight at a time");
+        for backend in [Backend::EpollEdge, Backend::Uring] {
+            ready().react(backend, 2).expect("this system has both");
+        }
+    }
+
+    /// The server is no process of its own here, so there is no time of its own; what is sent is the same.
+    #[test]
+    fn encke_brings_each_payload_in_a_frame_of_two_bytes_more() {
+        let served = Served::start(None, None).expect("loopback works");
+        for together in [1, MESSAGES] {
+            let ready = Ready::new(7, Some(served.address())).expect("it takes them");
+            let told = ready.publish(&served, 1, together).map_err(|error| error.to_string());
+            assert!(
+                told.is_err_and(|error| error.contains("no process of its own")),
+                "all was heard before that"
+            );
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What many machines found, side by side: one table of a class.
+//!
+//! ```text
+//!  lab.json of each ─► [`Saved::read`] ─┐
+//!  lab.json of each ─► [`Saved::read`] ─┴─► [`text`]  [`csv`]  [`page`]: a table for each experiment, a line for each load
+//!                                                                       and machine, a column for each row
+//! ```
+//! It judges nothing anew: what differs and what was seen, each machine has said by itself. Times of different machines are
+//! not compared, only shown: the ratios are what carries over.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use encke_stats::page::{self, escaped};
+use serde::Deserialize;
+
+use crate::experiment::{Fact, Seen};
+use crate::interval::Interval;
+use crate::table::{columns, duration, fact_text, quoted, times};
+use crate::texts::Language;
+
+/// What `encke lab --json` has written on one machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Saved {
+    /// What it is called here: the name of its file.
+    #[serde(skip)]
+    name: String,
+    schema: u32,
+    date: String,
+    machine: Where,
+    experiments: Vec<Experiment>,
+}
+
+/// As much of a machine as is told here.
+#[derive(Clone, Debug, Deserialize)]
+struct Where {
+    processor: String,
+    processors: usize,
+    system: String,
+    encke: String,
+    optimised: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Experiment {
+    name: String,
+    /// Results from before it was written down are by CPU time, as most are.
+    #[serde(default)]
+    judged: Judged,
+    cells: Vec<Cell>,
+    claims: Vec<Claim>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Judged {
+    #[default]
+    Cpu,
+    Wall,
+    Facts,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Cell {
+    row: String,
+    load: String,
+    wall_ns: Option<Interval>,
+    cpu_ns: Option<Interval>,
+    ratio: Option<Interval>,
+    verdict: String,
+    facts: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Claim {
+    claim: String,
+    seen: Seen,
+}
+
+/// Why a file is no result of the laboratory.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// It is not what `encke lab --json` writes.
+    Json(serde_json::Error),
+    /// It is of another time.
+    Schema(u32),
+}
+
+/// What `encke lab --json` writes at present.
+pub(crate) const SCHEMA: u32 = 1;
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(error) => write!(f, "it is not what `encke lab --json` writes: {error}"),
+            Self::Schema(schema) => write!(f, "it has schema {schema}; this program reads schema {SCHEMA}"),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl Saved {
+    /// Reads what `encke lab --json` has written; `name` is what the machine is called in the tables.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn read(name: &str, text: &str) -> Result<Self, Unreadable> {
+        let saved: Self = serde_json::from_str(text).map_err(Unreadable::Json)?;
+        if saved.schema != SCHEMA {
+            return Err(Unreadable::Schema(saved.schema));
+        }
+        Ok(Self { name: name.to_owned(), ..saved })
+    }
+
+    fn line(&self) -> String {
+        let Where { processor, processors, system, encke, optimised } = &self.machine;
+        let debug = if *optimised { "" } else { ", built without optimisation" };
+        format!("{processors} × {processor}, {system}, Encke {encke}{debug}, {}", self.date)
+    }
+}
+
+impl Cell {
+    fn judged(&self, judged: Judged) -> Option<Interval> {
+        match judged {
+            Judged::Cpu => self.cpu_ns,
+            Judged::Wall => self.wall_ns,
+            Judged::Facts => None,
+        }
+    }
+
+    /// As the tables of one machine have it.
+    fn shown(&self, judged: Judged) -> String {
+        if judged == Judged::Facts && !self.verdict.starts_with("absent") {
+            let facts = self.facts.values().filter_map(|fact| Fact::deserialize(fact).ok());
+            return facts.map(|fact| fact_text(&fact)).collect::<Vec<_>>().join(" ");
+        }
+        let Some(time) = self.judged(judged) else { return "–".into() };
+        let beside = match (self.verdict.as_str(), self.ratio) {
+            ("differs", Some(ratio)) => format!(" {}", times(ratio)),
+            ("no difference seen", _) => " ~".into(),
+            _ => String::new(),
+        };
+        format!("{}{beside}", duration(time.median))
+    }
+}
+
+/// The results of a class for one experiment, laid out.
+struct Sheet {
+    name: String,
+    heads: Vec<String>,
+    lines: Vec<Vec<String>>,
+    /// The claims' words, and for each machine whether it has seen them.
+    claims: Vec<String>,
+    seen: Vec<Vec<String>>,
+}
+
+/// A sheet for each experiment that any machine has, in the order in which they come.
+fn sheets(all: &[Saved], language: Language) -> Vec<Sheet> {
+    let mut names: Vec<&str> = Vec::new();
+    for experiment in all.iter().flat_map(|saved| &saved.experiments) {
+        remember(&mut names, &experiment.name);
+    }
+    names.into_iter().map(|name| sheet(name, all, language)).collect()
+}
+
+fn sheet(name: &str, all: &[Saved], language: Language) -> Sheet {
+    let found: Vec<(&Saved, &Experiment)> = all
+        .iter()
+        .filter_map(|saved| Some((saved, saved.experiments.iter().find(|one| one.name == name)?)))
+        .collect();
+    let (mut rows, mut loads, mut claims): (Vec<&str>, Vec<&str>, Vec<&str>) = Default::default();
+    for (_, experiment) in &found {
+        for cell in &experiment.cells {
+            remember(&mut rows, &cell.row);
+            remember(&mut loads, &cell.load);
+        }
+        for claim in &experiment.claims {
+            remember(&mut claims, &claim.claim);
+        }
+    }
+    let line = |load: &str, (saved, experiment): &(&Saved, &Experiment)| {
+        let shown = |row: &&str| {
+            let cell = experiment.cells.iter().find(|cell| cell.row == *row && cell.load == load);
+            cell.map_or_else(|| "–".into(), |cell| cell.shown(experiment.judged))
+        };
+        [language.name(load), saved.name.clone()].into_iter().chain(rows.iter().map(shown)).collect()
+    };
+    let seen = |(saved, experiment): &(&Saved, &Experiment)| {
+        let word = |claim: &&str| {
+            let found = experiment.claims.iter().find(|one| one.claim == *claim);
+            found.map_or("–", |found| language.seen(found.seen)).to_owned()
+        };
+        std::iter::once(saved.name.clone()).chain(claims.iter().map(word)).collect()
+    };
+    Sheet {
+        name: name.to_owned(),
+        heads: ["", ""].into_iter().chain(rows.iter().copied()).map(|row| language.name(row)).collect(),
+        lines: loads.iter().flat_map(|load| found.iter().map(|one| line(load, one))).collect(),
+        seen: found.iter().map(seen).collect(),
+        claims: claims.into_iter().map(|claim| translated(name, claim, language)).collect(),
+    }
+}
+
+/// A claim of an experiment, which is saved in English; one that this program does not know stays as it is.
+fn translated(name: &str, claim: &str, language: Language) -> String {
+    let place =
+        Language::English.text(name).and_then(|text| text.claims.iter().position(|own| *own == claim));
+    let own = place.and_then(|place| language.text(name)?.claims.get(place).copied());
+    own.unwrap_or(claim).to_owned()
+}
+
+/// The heads of a table of claims: their numbers.
+fn numbers(claims: &[String]) -> Vec<String> {
+    std::iter::once(String::new()).chain((1..=claims.len()).map(|number| number.to_string())).collect()
+}
+
+fn remember<'a>(known: &mut Vec<&'a str>, name: &'a str) {
+    if !known.contains(&name) {
+        known.push(name);
+    }
+}
+
+/// Tables for people.
+pub fn text(all: &[Saved], language: Language) -> String {
+    let mut text = String::new();
+    for saved in all {
+        let _infallible = writeln!(text, "{}: {}", saved.name, saved.line());
+    }
+    for Sheet { name, heads, mut lines, claims, mut seen } in sheets(all, language) {
+        let title = language.text(&name).map_or("", |text| text.title);
+        lines.insert(0, heads);
+        let _infallible = write!(text, "\n{name}: {title}\n\n{}", columns(&lines));
+        if !claims.is_empty() {
+            seen.insert(0, numbers(&claims));
+            let _infallible = write!(text, "\n{}\n", columns(&seen));
+            for (number, claim) in claims.iter().enumerate() {
+                let _infallible = writeln!(text, "{:>3}  {claim}", number + 1);
+            }
+        }
+    }
+    text
+}
+
+/// All cells of all machines as CSV (RFC 4180), with a head line. Times are in ns; empty: there is none.
+pub fn csv(all: &[Saved]) -> String {
+    let mut lines = String::from(
+        "machine,processors,processor,system,experiment,row,load,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,\
+         cpu_high_ns,ratio,ratio_low,ratio_high,verdict\r\n",
+    );
+    for saved in all {
+        let Where { processor, processors, system, .. } = &saved.machine;
+        for (experiment, cell) in
+            saved.experiments.iter().flat_map(|one| one.cells.iter().map(move |cell| (one, cell)))
+        {
+            let mut fields = [&saved.name, &processors.to_string(), processor, system, &experiment.name]
+                .map(String::clone)
+                .to_vec();
+            fields.extend([cell.row.clone(), cell.load.clone()]);
+            for interval in [cell.wall_ns, cell.cpu_ns, cell.ratio] {
+                fields.extend(match interval {
+                    Some(Interval { median, low, high }) => {
+                        [median, low, high].map(|number| number.to_string())
+                    }
+                    None => [const { String::new() }; 3],
+                });
+            }
+            fields.push(cell.verdict.clone());
+            lines += &fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",");
+            lines += "\r\n";
+        }
+    }
+    lines
+}
+
+/// A page of the same tables.
+pub fn page(all: &[Saved], language: Language) -> String {
+    let words = language.words();
+    let mut body =
+        format!("<header>\n<h1>{}</h1>\n<p>{}</p>\n", escaped(words.title), escaped(words.preface));
+    let machines = all.iter().map(|saved| vec![saved.name.clone(), saved.line()]);
+    body += &page::table(&["", ""], machines);
+    body += "</header>\n<main>\n";
+    for Sheet { name, heads, lines, claims, seen } in sheets(all, language) {
+        let title = language.text(&name).map_or("", |text| text.title);
+        let _infallible = writeln!(
+            body,
+            "<section id=\"{0}\">\n<h2><code>{0}</code> {1}</h2>",
+            escaped(&name),
+            escaped(title)
+        );
+        body += &page::table(&heads.iter().map(String::as_str).collect::<Vec<_>>(), lines);
+        if !claims.is_empty() {
+            let heads = numbers(&claims);
+            body += &page::table(&heads.iter().map(String::as_str).collect::<Vec<_>>(), seen);
+            body += "<ol class=\"claims\">\n";
+            for claim in &claims {
+                let _infallible = writeln!(body, "<li>{}</li>", escaped(claim));
+            }
+            body += "</ol>\n";
+        }
+        body += "</section>\n";
+    }
+    let _infallible = writeln!(body, "<p class=\"quiet\">{}</p>\n</main>", escaped(words.reading));
+    page::page(words.tag, words.title, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rounds::{self, Pace, Stop};
+    use crate::{Machine, Outcome, open, table};
+
+    /// A quick run of one experiment, as a machine would save it.
+    fn saved(name: &str, experiment: &str) -> Saved {
+        let pace = Pace { rounds: 6, batch_ns: 1_000, ..Pace::quick(1) };
+        let mut experiment = open(experiment, &pace).expect("a name of the list");
+        let results = rounds::run(&mut *experiment, &pace, &Stop::new());
+        let outcome = Outcome::new(&*experiment, results);
+        let text = table::json(&[outcome], &Machine::look(), &pace, "2026-01-01T00:00:00Z");
+        Saved::read(name, &text).expect("it was just written")
+    }
+
+    #[test]
+    fn each_machine_has_a_line_for_each_load_and_a_column_for_each_claim() {
+        let all = [saved("one.json", "ring"), saved("<two>.json", "ring"), saved("three.json", "trigger")];
+        let text = text(&all, Language::English);
+        let lines = |of: &str| text.lines().filter(|line| line.contains(of)).count();
+        // What it is, two loads, the claims.
+        assert_eq!((lines("one.json"), lines("<two>.json")), (4, 4), "{text}");
+        assert!(text.contains("aa | bb | cc | -"), "{text}");
+        assert!(text.contains("  1  A mask is faster than % 8124, reading alone."), "{text}");
+        let csv = csv(&all);
+        assert_eq!(csv.lines().count(), 1 + 2 * 8 + 6, "a head and every cell:\n{csv}");
+        assert!(csv.contains("three.json") && csv.contains("\"edge, 2 bytes a turn\""), "{csv}");
+        let page = page(&all, Language::English);
+        assert!(page.contains("&lt;two&gt;.json") && !page.contains("<two>"), "what is text stays text");
+        assert_eq!(page.matches("<section").count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_its_reason() {
+        let told = |text: &str| Saved::read("x", text).map(|_| ()).map_err(|error| error.to_string());
+        assert!(told("{}").is_err_and(|said| said.contains("encke lab --json")));
+        let other = r#"{"schema":9,"date":"","machine":{"processor":"","processors":1,"system":"","encke":"","optimised":true},"experiments":[]}"#;
+        assert!(told(other).is_err_and(|said| said.contains("schema 9")));
+    }
+}

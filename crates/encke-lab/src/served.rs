@@ -1,0 +1,137 @@
+//! Encke's own server, to be measured: a process of its own, so that its memory and its time are its own.
+//!
+//! ```text
+//!  this process                              `encke lab --under-test`: the same program
+//!  [`Served::start`] ── starts ──► [`under_test`] ── starts the server
+//!        ◄─────────── "127.0.0.1:PORT\n" ────────┘
+//!  [`Served`] ends ── closes the pipe ─────► end of input: it exits. So does the death of this process.
+//! ```
+//! Where nobody has said which program that is (this crate's tests), the server runs on threads of this process: it serves
+//! the same, and nothing is told of its memory.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use encke_io::{Address, host};
+use encke_server::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, Period, Settings};
+use encke_server::{Exchange, Outcome, Reply, Request, Service};
+
+/// A server that serves until it is dropped.
+pub(crate) struct Served {
+    address: SocketAddr,
+    place: Place,
+}
+
+/// Where it runs.
+enum Place {
+    Child(Child),
+    /// Taken when it ends.
+    Here(Option<Box<Service>>),
+}
+
+impl Served {
+    /// Starts one on a port that the system chooses. It takes so many connections, or as many as it has descriptors for.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(program: Option<&Path>, connections: Option<NonZeroU32>) -> io::Result<Self> {
+        let Some(program) = program else {
+            let service = service(connections)?;
+            return Ok(Self { address: address(&service)?, place: Place::Here(Some(Box::new(service))) });
+        };
+        let mut command = Command::new(program);
+        command.args(["lab", UNDER_TEST]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(connections.map(|connections| connections.to_string()));
+        #[cfg(unix)]
+        // ^C is for the laboratory, which ends it in its turn.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn()?;
+        let mut line = String::new();
+        let told = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+        BufReader::new(told).read_line(&mut line)?;
+        let Ok(address) = line.trim().parse() else {
+            drop(child.stdin.take());
+            let status = child.wait()?;
+            return Err(io::Error::other(format!("the server under test did not start ({status})")));
+        };
+        Ok(Self { address, place: Place::Child(child) })
+    }
+
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process, if it has one of its own.
+    pub(crate) fn process(&self) -> Option<u32> {
+        match &self.place {
+            Place::Child(child) => Some(child.id()),
+            Place::Here(_) => None,
+        }
+    }
+
+    /// CPU time that all its threads have used so far, if it has a process of its own, ns.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        let usage = host::process_usage(self.process()?)?;
+        Some(usage.threads.iter().map(|thread| thread.run_ns).sum())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        match &mut self.place {
+            Place::Child(child) => {
+                // The end of its input is the end of it.
+                drop(child.stdin.take());
+                let _is_gone = child.wait();
+            }
+            Place::Here(service) => {
+                if let Some(service) = service.take() {
+                    service.drain();
+                    service.join();
+                }
+            }
+        }
+    }
+}
+
+/// The flag of `encke lab` behind which [`under_test`] stands.
+pub const UNDER_TEST: &str = "--under-test";
+
+/// The child's side: serves on a port that the system chooses, writes its address as a line, and returns at the end of the
+/// input.
+///
+/// # Errors
+/// It cannot serve, or nobody hears where.
+pub fn under_test(connections: Option<NonZeroU32>) -> io::Result<()> {
+    let service = service(connections)?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "{}", address(&service)?)?;
+    output.flush()?;
+    io::stdin().lock().read_to_end(&mut Vec::new())?;
+    // Whoever measures has what it wants: nothing is drained.
+    Ok(())
+}
+
+/// As `encke serve` would have it without a settings file, but for pages and logs; and nobody is told to come back later.
+fn service(connections: Option<NonZeroU32>) -> io::Result<Service> {
+    let mut settings = Settings::default();
+    settings.server.listen = vec![Listen::at(ListenAddress::Inet(SocketAddr::from(([127, 0, 0, 1], 0))))];
+    settings.server.admin = OrOff::Off;
+    settings.server.drain_delay = Period::seconds(0);
+    settings.server.drain_time = Period::seconds(0);
+    settings.log.access = LogTarget::Off;
+    settings.push.admission = OrOff::Off;
+    settings.limits.connections = connections.map_or(OrAuto::Auto, OrAuto::Set);
+    Service::start_with(&settings, |_: &Request<'_>, _: Exchange| Outcome::Now(Reply::error(404)))
+}
+
+fn address(service: &Service) -> io::Result<SocketAddr> {
+    match service.addresses()[..] {
+        [Address::Inet(address)] => Ok(address),
+        _ => Err(io::Error::other("the server listens elsewhere than asked")),
+    }
+}
