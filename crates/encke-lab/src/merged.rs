@@ -113,9 +113,9 @@ impl Saved {
         Ok(Self { name: name.to_owned(), ..saved })
     }
 
-    fn line(&self) -> String {
+    fn line(&self, language: Language) -> String {
         let Where { processor, processors, system, encke, optimised } = &self.machine;
-        let debug = if *optimised { "" } else { ", built without optimisation" };
+        let debug = if *optimised { String::new() } else { format!(", {}", language.words().unoptimised) };
         format!("{processors} × {processor}, {system}, Encke {encke}{debug}, {}", self.date)
     }
 }
@@ -225,7 +225,7 @@ fn remember<'a>(known: &mut Vec<&'a str>, name: &'a str) {
 pub fn text(all: &[Saved], language: Language) -> String {
     let mut text = String::new();
     for saved in all {
-        let _infallible = writeln!(text, "{}: {}", saved.name, saved.line());
+        let _infallible = writeln!(text, "{}: {}", saved.name, saved.line(language));
     }
     for Sheet { name, heads, mut lines, claims, mut seen } in sheets(all, language) {
         let title = language.text(&name).map_or("", |text| text.title);
@@ -278,7 +278,7 @@ pub fn page(all: &[Saved], language: Language) -> String {
     let words = language.words();
     let mut body =
         format!("<header>\n<h1>{}</h1>\n<p>{}</p>\n", escaped(words.title), escaped(words.preface));
-    let machines = all.iter().map(|saved| vec![saved.name.clone(), saved.line()]);
+    let machines = all.iter().map(|saved| vec![saved.name.clone(), saved.line(language)]);
     body += &page::table(&["", ""], machines);
     body += "</header>\n<main>\n";
     for Sheet { name, heads, lines, claims, seen } in sheets(all, language) {

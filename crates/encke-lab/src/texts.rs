@@ -5,12 +5,13 @@
 //!                                                              └──► table, page: Language::name
 //!  texts/english.rs  japanese.rs  chinese.rs ── one `Words` each ─► table, page: titles, claims, verdicts, lessons
 //! ```
-//! A new word is a field of [`Words`]: a language that lacks it does not compile. What an experiment names is found by its
-//! English words, whose figures are places in braces; that each language knows all of them, and has the same places and
-//! figures, is what the tests below see to.
+//! A new word is a field of [`Words`], a new experiment one more [`Text`]: a language that lacks either does not compile.
+//! What an experiment names is found by its English words, whose figures are places in braces; that each language knows
+//! all of them, and has the same places and figures, is what the tests below see to.
 
 use std::str::FromStr;
 
+use crate::NAMES;
 use crate::experiment::{Cell, Design, Figure, Judged, Seen};
 use crate::results::Verdict;
 
@@ -95,10 +96,12 @@ pub struct Words {
     pub facts: &'static str,
     /// Heads of what the processor counted: the first is of the cells' names.
     pub counted: [&'static str; 4],
+    /// Said of a machine whose program was not compiled to be quick.
+    pub unoptimised: &'static str,
     /// Said if the program was not compiled to be quick.
     pub not_optimised: &'static str,
     /// All experiments.
-    pub experiments: &'static [Text],
+    pub experiments: &'static [Text; NAMES.len()],
     /// What experiments name, by their English words: rows, loads, units, scales, facts, and why something is absent.
     /// The first that fits is taken.
     pub names: &'static [(&'static str, &'static str)],
@@ -269,7 +272,7 @@ mod tests {
 
     use super::template::{Part, parts};
     use super::*;
-    use crate::{Interval, NAMES, Outcome, Pace, Stop, open, rounds};
+    use crate::{Interval, Outcome, Pace, Stop, open, rounds};
 
     #[test]
     fn every_experiment_has_a_text_and_answers_each_of_its_claims() {
@@ -319,6 +322,7 @@ mod tests {
             named.extend(design.rows.iter().map(|row| row.name.clone()));
             named.extend(design.loads.iter().map(|load| load.name.clone()));
             named.insert(design.unit.to_owned());
+            named.extend(design.drawn.iter().map(|drawn| drawn.fact.to_owned()));
             if let crate::Axis::Amounts(scale) = design.axis {
                 named.insert(scale.to_owned());
             }

@@ -31,6 +31,7 @@ pub(super) static WORDS: Words = Words {
     times_of_amounts: "{time}（{unit}），依{axis}排列；{rounds} 輪，{seconds} 秒。",
     facts: "逐步列出發生了什麼。",
     counted: ["每一次", "時脈週期", "指令", "分支預測失誤"],
+    unoptimised: "編譯時未最佳化",
     not_optimised: "這個程式編譯時未開啟最佳化：Encke 各列的數值沒有意義。",
     experiments: &[
         Text {

@@ -32,6 +32,7 @@ pub(super) static WORDS: Words = Words {
     times_of_amounts: "{time} of {unit}, by {axis}; {rounds} rounds in {seconds} s.",
     facts: "What happens, step by step.",
     counted: ["for one", "cycles", "instructions", "branch misses"],
+    unoptimised: "built without optimisation",
     not_optimised: "This program was built without optimisation: Encke's own rows say nothing.",
     experiments: &[
         Text {

@@ -31,6 +31,7 @@ pub(super) static WORDS: Words = Words {
     times_of_amounts: "{time}（{unit}）、横軸は{axis}。{rounds} ラウンド、{seconds} 秒。",
     facts: "何が起きるかを順に示します。",
     counted: ["1 回あたり", "サイクル", "命令", "分岐予測ミス"],
+    unoptimised: "最適化なしのビルド",
     not_optimised: "このプログラムは最適化なしでビルドされています。Encke 自身の行の数値に意味はありません。",
     experiments: &[
         Text {
