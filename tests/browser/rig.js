@@ -145,6 +145,12 @@ export function load(...words) {
   return stdout;
 }
 
+/** Runs `encke lab` to its end. */
+export function lab(...words) {
+  const { status } = spawnSync(ENCKE, ['lab', ...words], { stdio: ['ignore', 'ignore', 'inherit'] });
+  if (status !== 0) throw new Error(`encke lab ${words.join(' ')} ended with ${status}`);
+}
+
 /** Runs a test with what it needs, and ends that whatever happens. */
 export async function staged(run) {
   const stack = new Stack();
