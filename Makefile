@@ -36,7 +36,6 @@ test:
 	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/debug/encke npm test
 
 bench: build
-	$(CARGO) build --release --locked --example comet
 	python3 bench/run.py --write
 
 bench-load: build

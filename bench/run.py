@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed, tls, verdicts
+from encke_bench import (agreement, counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed,
+                         tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
@@ -83,6 +84,8 @@ PLAN: tuple[Measurement, ...] = (
                 quick=False),
     Measurement("push-cycle", "push: the cycle of report 001", push.cycle_seconds, push.cycle, (LIBURING,),
                 quick=False),
+    Measurement("push-agreement", "push: `encke load push` and an independent client", agreement.seconds_of,
+                agreement.measure, (), quick=False),
     Measurement("push-durable", "push: durable messages", durable.seconds_of, durable.measure, (), quick=False),
     *(Measurement(workload.name, workload.title, functools.partial(timed.seconds_of, workload),
                   functools.partial(timed.measure, workload), (workload.tool, OPENSSL), quick=False)
@@ -118,8 +121,9 @@ def _bench(options: argparse.Namespace) -> int:
     plan = _plan(options)
     chosen = _servers(options)
     _require(plan, chosen)
-    encke, comet = _encke(options, chosen), _comet(plan)
+    encke = _encke(options, chosen, plan)
     cores = machine.cores()
+    machine.realtime = options.realtime
     facts = machine.description()
     with tempfile.TemporaryDirectory(prefix="encke-bench-") as scratch:
         folder = Path(scratch)
@@ -130,8 +134,10 @@ def _bench(options: argparse.Namespace) -> int:
         if any(entry.name in TLS for entry in plan):
             servers.make_certificate(state)
         programs = servers.Programs(servers.build_floor(folder / "epl", "pthread"), encke)
-        if comet:
-            programs = replace(programs, push_floor=servers.build_floor(folder / "rawpush", "uring"), comet=comet)
+        if any(LIBURING in entry.tools for entry in plan):
+            programs = replace(programs, push_floor=servers.build_floor(folder / "rawpush", "uring"))
+        if any(entry.name == "push-agreement" for entry in plan):
+            programs = replace(programs, witness=servers.build_floor(folder / "witness", "pthread"))
         bench = Bench(root, state, cores, programs, chosen, options.rounds, options.seconds, options.quick,
                       random.Random(options.seed))
         os.sched_setaffinity(0, {cores.generator})  # the bench itself must not take the server's core
@@ -183,6 +189,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), metavar="N", help="order of the rounds")
     parser.add_argument("--encke", type=Path, metavar="FILE", help="the binary (default: the release build)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds, fewer servers, no slow parts")
+    parser.add_argument("--realtime", action="store_true", help="servers and generators run before all others (root "
+                        "may): for times of waking on a machine that others use")
     parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md, "
                              "RESULTS-tls.md and RESULTS-load.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
@@ -250,23 +258,15 @@ def _require(plan: list[Measurement], chosen: list[servers.Server]) -> None:
                       f"apt install {' '.join(sorted(set(missing.values())))} (or leave peers out by --servers)")
 
 
-def _encke(options: argparse.Namespace, chosen: list[servers.Server]) -> Path:
+def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list[Measurement]) -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     binary = (options.encke or target / "release" / "encke").resolve()
-    if any(isinstance(server, Encke) for server in chosen) and not os.access(binary, os.X_OK):
+    # It is a server, and the generator of some measurements.
+    needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD for entry in plan)
+    if needed and not os.access(binary, os.X_OK):
         raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke, name another by --encke FILE, "
                       "or measure the others alone by --backends none")
     return binary
-
-
-def _comet(plan: list[Measurement]) -> Path | None:
-    """The crowd that push is measured with, if push is measured."""
-    if not any(entry.name in PUSH for entry in plan):
-        return None
-    binary = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "release/examples/comet"
-    if not os.access(binary, os.X_OK):
-        raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke --example comet")
-    return binary.resolve()
 
 
 def _takes_part(server: servers.Server, plan: list[Measurement]) -> bool:

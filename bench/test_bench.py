@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import run as program
-from encke_bench import counts, generators, holder, machine, plot, promises, push, report, servers, timed
+from encke_bench import agreement, counts, generators, holder, machine, plot, promises, push, report, servers, timed
 from encke_bench.figures import Bar, Ratio, Section, judge, paired
 from encke_bench.machine import Cpu, Trouble
 
@@ -250,38 +252,107 @@ class Holding(unittest.TestCase):
 class Crowds(unittest.TestCase):
     """A crowd is a child that answers each line with one of JSON; here `cat` is, with the answers put in."""
 
-    def crowd(self, *answers: str) -> push.Comet:
+    def crowd(self, *answers: str) -> push.Paced:
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(child.communicate)
         child.stdin.write("".join(f"{answer}\n" for answer in answers).encode())
-        return push.Comet(child, mock.Mock(server=mock.Mock()))
+        return push.Paced(child, mock.Mock(server=mock.Mock()))
 
     def test_what_was_lost_is_no_figure(self):
-        for wrong in ("lost", "repeated", "closed"):
+        for wrong in ("lost", "repeated", "closed", "refused"):
             with self.assertRaisesRegex(Trouble, f"7 {wrong} in a run of fan"):
-                self.crowd(f'{{"mode":"fan","{wrong}":7}}').run()
+                self.crowd(f'{{"round":"fan","{wrong}":7}}').run()
 
     def test_a_crowd_that_ends_is_trouble_with_its_last_words(self):
         with subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             process = mock.Mock(stdin=mock.Mock(), stdout=child.stdout, last_words=lambda: ": no route")
             with self.assertRaisesRegex(Trouble, "gave no figures: no route"):
-                push.Comet(process, mock.Mock(server=mock.Mock())).make_ready()
+                push.Paced(process, mock.Mock(server=mock.Mock())).make_ready()
 
     def test_cpu_time_is_divided_by_receivers_and_times_are_medians_of_the_runs(self):
-        answers = [f'{{"mode":"fan","received":100,"spread_ns":{ns}}}' for ns in (10, 50, 20)]
-        comet = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
-        entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), comet=comet)
+        answers = [f'{{"round":"fan","received":100,"first_to_last_ns":{ns}}}' for ns in (10, 50, 20)]
+        paced = self.crowd(*(line for answer in answers for line in ('{"ready":true}', answer)))
+        entry = push.Entry(servers.PushFloor(), run=mock.Mock(pid=1), paced=paced)
         readings = [Cpu({"1": ns}, {"1": 0}) for ns in (0, 600_000)]
         # Each run reads the clock before and after; between them the server comes to rest.
         with mock.patch.object(push, "cpu", mock.Mock(side_effect=readings * 3)), \
                 mock.patch.object(push, "_rest", lambda run: None):
             sample = push._sample(push.Crowd("fan", 100, rounds=1, runs=3), entry)
-        self.assertEqual((sample["cpu_us"], sample["spread_ns"]), (6.0, 20))
+        self.assertEqual((sample["cpu_us"], sample["first_to_last_ns"]), (6.0, 20))
+
+
+class Agreements(unittest.TestCase):
+    def test_figures_are_found_in_what_both_print(self):
+        witness = {"connect_ns": 5, **{name: {"p50_ns": 7, "p99_ns": 9}
+                                       for name in ("first", "first_to_last", "last", "receipt")}}
+        load = {"subscribers": {"opening_ns": 5}, "times": {key: witness[key] for key in witness if key != "connect_ns"}}
+        theirs = agreement.read(witness, [where for _, where, _ in agreement.FIGURES])
+        ours = agreement.read(load, [where for _, _, where in agreement.FIGURES])
+        self.assertEqual(ours, theirs)
+        self.assertEqual((ours["c"], ours["last, p99"]), (5, 9))
+        del load["times"]["first"]
+        with self.assertRaisesRegex(Trouble, "no first, p50 at times.first.p50_ns"):
+            agreement.read(load, [where for _, _, where in agreement.FIGURES])
+
+    def test_what_is_within_the_interval_is_not_apart(self):
+        for ratio, apart in ((Ratio(1.1, 0.9, 1.2), 0.0), (Ratio(1.1, 1.06, 1.2), 0.06), (Ratio(0.8, 0.7, 0.9), 0.1)):
+            self.assertAlmostEqual(agreement.Apart(ratio).value(), apart)
+
+    def test_the_witness_hears_a_server_that_says_what_it_should_and_no_other(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            witness = servers.build_floor(Path(scratch) / "witness", "pthread")
+            for twice, status in ((False, 0), (True, 1)):
+                with Choir(twice) as port:
+                    told = subprocess.run([witness, str(port), "/", "/", "-", "3", "4", "200"], capture_output=True,
+                                          text=True, check=False, timeout=60)
+                self.assertEqual(told.returncode, status, told.stderr)
+                if twice:
+                    self.assertIn("a message came again", told.stderr)
+                else:
+                    self.assertEqual(json.loads(told.stdout)["received"], 12)
+
+
+class Choir:
+    """A push server of event streams, on a thread; one that says each message twice, if it is told so."""
+
+    def __init__(self, twice: bool):
+        self._twice = twice
+        self._listener = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> int:
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        return self._listener.getsockname()[1]
+
+    def __exit__(self, *_):
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        with contextlib.ExitStack() as open_until_the_end:
+            open_until_the_end.enter_context(self._listener)
+            listeners, publisher = [], None
+            while publisher is None:
+                peer = open_until_the_end.enter_context(self._listener.accept()[0])
+                request = peer.recv(4096)
+                if request.startswith(b"GET"):
+                    peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                    listeners.append(peer)
+                else:
+                    publisher = peer
+            # Who listens may have left; then nothing more is asked for either.
+            with contextlib.suppress(OSError):
+                while request:
+                    for message in re.findall(rb"#\d{8}\.+", request):
+                        event = b"data: " + message + b"\n\n"
+                        for peer in listeners:
+                            peer.sendall(event * (1 + self._twice))
+                        publisher.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+                    request = publisher.recv(4096)
 
 
 class PushVerdicts(unittest.TestCase):
     def entry(self, server: servers.Server, cpu_us: float, transport: str = "sse") -> push.Entry:
-        sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "spread_ns")}
+        sample = {name: 1e6 for name in ("first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns")}
         return push.Entry(server, transport, samples=[sample | {"cpu_us": cpu_us, "waited": 0.0}] * 10)
 
     def verdicts(self, entry: push.Entry, alike: list[push.Entry], stream: push.Entry) -> list[tuple[str, bool]]:

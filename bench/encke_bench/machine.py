@@ -30,7 +30,12 @@ STOP_SECONDS = 5.0
 STOP_STEP = 0.01
 LAST_WORDS_MAX = 200
 PR_SET_PDEATHSIG = 1
+REALTIME_PRIORITY = 10
 TCP_LISTEN = "0A"
+
+# Servers and generators run whenever they want to, whatever else does (SCHED_FIFO of sched(7); root may). On a machine
+# that others use this is the only way to see who is woken how soon.
+realtime = False
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -218,6 +223,8 @@ def _enter(core: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.sched_setaffinity(0, {core})
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    if realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME_PRIORITY))
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,6 +1,6 @@
 """Push: what one message costs a receiver, what many cost, what a subscriber costs to connect and to hold.
 
-    all servers started, each with a crowd of its own (the example `comet` of the program crate)
+    all servers started, each with a crowd of its own (`encke load push --paced`)
     for each round:  servers in a new random order
         for each server:  made ready ─► CPU time ─► one run of the crowd ─► CPU time again
 
@@ -36,6 +36,10 @@ CYCLE_BARRED = 2_000
 # A round of a small crowd is several messages: 7 ms of CPU time are too few to be told from noise.
 RECEIPTS_A_ROUND = 20_000
 
+# How a server is spoken to; the floor has one path, and answers as nchan does.
+WAYS = {"encke": (), "nchan": ("--preset", "nchan"),
+        "rawpush": ("--preset", "nchan", "--subscribe-url", "/", "--publish-url", "/")}
+PATIENCE = "30s"
 ANSWER_SECONDS_MAX = 60
 REST_STEP = 0.005
 REST_SECONDS_MAX = 0.5
@@ -61,7 +65,7 @@ CYCLE_BAR = Bar(50, f"ms from first to last at {CYCLE_BARRED:,}")
 SPOKEN = {"sse": "SSE", "poll": "long poll", "ws": "WebSocket"}
 
 
-class Comet:
+class Paced:
     """A crowd on one server: a child that is made ready, then run, by a line each."""
 
     def __init__(self, process: Process, run: Running):
@@ -74,10 +78,10 @@ class Comet:
     def run(self) -> dict:
         """One run's figures. Whatever was lost or closed makes it none."""
         figures = self._step()
-        wrong = {what: figures[what] for what in ("lost", "repeated", "closed") if figures.get(what)}
+        wrong = {what: figures[what] for what in ("lost", "repeated", "closed", "refused") if figures.get(what)}
         if wrong:
             told = ", ".join(f"{count:,} {what}" for what, count in wrong.items())
-            raise Trouble(f"{self._run.server.name}: {told} in a run of {figures['mode']}")
+            raise Trouble(f"{self._run.server.name}: {told} in a run of {figures['round']}")
         return figures
 
     def _step(self) -> dict:
@@ -92,16 +96,14 @@ class Comet:
 
 
 @contextmanager
-def comet(bench: Bench, run: Running, mode: str, crowd: int, transport: str, **more: int) -> Iterator[Comet]:
-    argv = [str(bench.programs.comet), mode, f"http://127.0.0.1:{run.port}", "-n", str(crowd), "--as", transport,
-            "--dialect", run.server.dialect, "--paced"]
+def paced(bench: Bench, run: Running, mode: str, crowd: int, transport: str, *more: str) -> Iterator[Paced]:
+    argv = [str(bench.programs.encke), "load", "push", f"http://127.0.0.1:{run.port}/", "--paced", mode, "-s", str(crowd),
+            "--transport", transport, "--timeout", PATIENCE, *WAYS[run.server.dialect], *more]
     if run.server.token:
         argv += ["--token", run.server.token]
-    for option, value in more.items():
-        argv += [f"--{option}", str(value)]
-    process = bench.generator("comet", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = bench.generator("load-push", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        yield Comet(process, run)
+        yield Paced(process, run)
     finally:
         process.stop()
 
@@ -113,7 +115,7 @@ class Entry:
     server: Server
     transport: str = "sse"
     run: Running | None = None
-    comet: Comet | None = None
+    paced: Paced | None = None
     samples: list[dict] = field(default_factory=list)
     failure: str = ""
 
@@ -132,7 +134,7 @@ class Crowd:
     subscribers: int
     rounds: int
     runs: int = 1
-    more: dict[str, int] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
 
 
 def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, entries: list[Entry]) -> list[Entry]:
@@ -142,8 +144,8 @@ def _by_rounds(bench: Bench, progress: Progress, section: str, crowd: Crowd, ent
             progress.step(f"{section}: {entry.server.name} and {crowd.subscribers:,} start")
             with _failing(entry):
                 entry.run = stack.enter_context(bench.running(entry.server.speaking(entry.transport), HELLO))
-                entry.comet = stack.enter_context(comet(bench, entry.run, crowd.mode, crowd.subscribers,
-                                                        entry.transport, **crowd.more))
+                entry.paced = stack.enter_context(paced(bench, entry.run, crowd.mode, crowd.subscribers,
+                                                        entry.transport, *crowd.more))
                 _sample(crowd, entry)  # what is done for the first time is not measured
         for number_of_round in range(1, crowd.rounds + 1):
             taking_part = [entry for entry in entries if not entry.failure]
@@ -169,10 +171,10 @@ def _sample(crowd: Crowd, entry: Entry) -> dict:
     ran = waited = 0
     runs = []
     for _ in range(crowd.runs):
-        entry.comet.make_ready()
+        entry.paced.make_ready()
         _rest(entry.run)
         before = cpu(entry.run.pid)
-        runs.append(entry.comet.run())
+        runs.append(entry.paced.run())
         _rest(entry.run)
         more_run, more_waited = cpu(entry.run.pid).since(before)
         ran, waited = ran + more_run, waited + more_waited
@@ -233,10 +235,10 @@ def _fan_row(section: Section, bench: Bench, title: str, entry: Entry, alike: li
     if entry.failure:
         return _failed(section, entry, title, bars)
     floor, nchan = _ratio(entry, alike, "floor", "cpu_us"), _ratio(entry, alike, "nchan", "cpu_us")
-    spread = _ratio(entry, alike, "floor", "spread_ns")
+    spread = _ratio(entry, alike, "floor", "first_to_last_ns")
     by_stream = None if entry is stream or stream.failure else paired(entry.all("cpu_us"), stream.all("cpu_us"))
     section.rows.append([title, entry.server.name, number(entry.middle("cpu_us")), _shown(floor), _shown(nchan),
-                         _shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "spread_ns"),
+                         _shown(by_stream), *_ms(entry, "first_ns", "p50_ns", "p99_ns", "max_ns", "first_to_last_ns"),
                          _shown(spread), f"{entry.middle('waited'):.0%}"])
     values = (floor, nchan, spread) if entry is stream else (by_stream,)
     for bar, value in zip(bars, values, strict=True):
@@ -261,7 +263,7 @@ def sustained(bench: Bench, progress: Progress) -> Section:
                       ["publishers", "server", "published/s", "delivered/s", "÷ floor [95 %]", "÷ nchan [95 %]",
                        "CPU µs/delivery", "p50 ms", "p99 ms", "max ms", "p99 ÷ nchan [95 %]", "generator"], samples={})
     for publishers in SUSTAINED_PUBLISHERS:
-        crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds, more={"publishers": publishers, "seconds": seconds})
+        crowd = Crowd("sustained", SUSTAINED_CROWD, bench.rounds, more=("--publishers", str(publishers), "--duration", f"{seconds}s"))
         entries = _by_rounds(bench, progress, "push-sustained", crowd, _entries(bench, "push-sustained"))
         section.samples[f"{publishers} publishers"] = _samples(entries)
         barred = publishers == SUSTAINED_PUBLISHERS[0]
@@ -318,8 +320,8 @@ def connect(bench: Bench, progress: Progress) -> Section:
             section.failed(name, storm.failure, _if_ours(storm, STORM_BAR))
             row += ["failed", "", "", ""]
         else:
-            slowest = max(storm.all("back_ns")) / 1e9
-            row += [number(storm.middle("back_ns") / 1e9), number(slowest), number(storm.middle("cpu_us")),
+            slowest = max(storm.all("connect_ns")) / 1e9
+            row += [number(storm.middle("connect_ns") / 1e9), number(slowest), number(storm.middle("cpu_us")),
                     number(storm.middle("own_cpu_ns") / 1e3 / STORM_CROWD)]
             _judge(section, bench, "", storm, STORM_BAR, round(slowest, 2))
         section.rows.append(row)
@@ -356,7 +358,7 @@ def _memory(bench: Bench, server: Server, transport: str) -> tuple[float, float,
     with bench.running(server.speaking(transport), HELLO) as run:
         _rest(run)
         fresh, slabs = rss_bytes(run.pid), _slab_bytes()
-        with comet(bench, run, "fan", MEMORY_CROWD, transport) as clients:
+        with paced(bench, run, "fan", MEMORY_CROWD, transport) as clients:
             clients.make_ready()
             _rest(run)
             held, grown = rss_bytes(run.pid), _slab_bytes()
@@ -384,9 +386,10 @@ def cycle_seconds(bench: Bench) -> float:
 
 def cycle(bench: Bench, progress: Progress) -> Section:
     section = Section("push-cycle", "push: the cycle of report 001",
-                      "N long polls connect, all at once (c: until the last is sent; known: until the server says that "
-                      "it has all), one message is said, all are answered (r: first to last); medians",
-                      ["N", "server", "c s", "c/N µs", "known s", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
+                      "N long polls connect, all at once (c: until each has been answered once, or, where no poll is "
+                      "answered at once, its request is sent), one message is said, all are answered (r: first to last); "
+                      "medians",
+                      ["N", "server", "c s", "c/N µs", "first ms", "r s", "r/N µs", "r ÷ floor [95 %]"],
                       samples={})
     for subscribers in CYCLES:
         crowd = Crowd("cycle", subscribers, bench.rounds)
@@ -397,11 +400,10 @@ def cycle(bench: Bench, progress: Progress) -> Section:
             if entry.failure:
                 _failed(section, entry, f"{subscribers:,}", bars)
                 continue
-            c, r = entry.middle("connect_ns"), entry.middle("spread_ns")
-            known = f"{entry.middle('known_ns') / 1e9:.4f}" if "known_ns" in entry.samples[0] else "–"
+            c, r = entry.middle("connect_ns"), entry.middle("first_to_last_ns")
             section.rows.append([f"{subscribers:,}", entry.server.name, f"{c / 1e9:.4f}", number(c / 1e3 / subscribers),
-                                 known, *_ms(entry, "first_ns"), f"{r / 1e9:.4f}", number(r / 1e3 / subscribers),
-                                 _shown(_ratio(entry, entries, "floor", "spread_ns"))])
+                                 *_ms(entry, "first_ns"), f"{r / 1e9:.4f}", number(r / 1e3 / subscribers),
+                                 _shown(_ratio(entry, entries, "floor", "first_to_last_ns"))])
             for bar in bars:
                 _judge(section, bench, "", entry, bar, round(r / 1e6, 1))
     return section

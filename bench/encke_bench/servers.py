@@ -24,7 +24,7 @@ BENCH = Path(__file__).resolve().parent.parent
 PEERS = BENCH / "peers"
 BACKENDS = ("epoll-edge", "uring", "epoll-level", "poll")
 # Of these sections none takes part that does not name them.
-PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle")
+PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle", "push-agreement")
 # By TLS; the same holds for these.
 TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
 # The generators', against nginx.
@@ -70,7 +70,7 @@ class Programs:
     floor: Path
     encke: Path
     push_floor: Path = Path()
-    comet: Path = Path()
+    witness: Path = Path()
 
 
 class Server:

@@ -1,4 +1,4 @@
-/** The page that `encke load --report` writes. */
+/** The pages that `encke load --report` and `encke load push --report` write. */
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -11,43 +11,59 @@ test('a report of load is drawn, light and dark, and asks nobody for anything', 
     const encke = await stack.encke();
     const file = join(await stack.folder(), 'report.html');
     load('-r', '300', '-d', '3s', '--report', file, encke.url, `${encke.url}not/there`);
-    const grounds = [];
-    for (const colorScheme of ['light', 'dark']) {
-      const page = await (await (await stack.browser()).newContext({ colorScheme })).newPage();
-      const complaints = [];
-      const asked = [];
-      page.on('console', (message) => complaints.push(message.text()));
-      page.on('pageerror', (error) => complaints.push(String(error)));
-      page.on('request', (request) => asked.push(request.url()));
-      await page.goto(`file://${file}`);
-      const plots = await page.$$eval('figure', (figures) => figures.map((figure) => {
-        const marks = [...figure.querySelectorAll('.curve, .bar, .cell, .dot')];
-        const boxes = marks.map((mark) => mark.getBoundingClientRect());
-        const frame = figure.querySelector('svg').getBoundingClientRect();
-        const paint = marks.map((mark) => getComputedStyle(mark)[mark.matches('.curve') ? 'stroke' : 'fill']);
-        return {
-          caption: figure.querySelector('figcaption').textContent,
-          width: Math.max(...boxes.map((box) => box.right)) - Math.min(...boxes.map((box) => box.left)),
-          inside: boxes.every((box) => box.left >= frame.left && box.right <= frame.right + 1 && box.top >= frame.top && box.bottom <= frame.bottom),
-          painted: paint.every((colour) => /^rgb\((?!0, 0, 0\))/.test(colour)),
-          labels: figure.querySelectorAll('svg text').length,
-        };
-      }));
-      const captions = plots.map(({ caption }) => caption).join('|');
-      for (const caption of ['Latency by percentile', 'How many took how long', 'Latency over time', 'Answers a second', 'Errors a second', 'Connecting']) {
-        assert.ok(captions.includes(caption), `no ${caption} in ${captions}`);
-      }
-      for (const plot of plots) {
-        assert.ok(plot.inside && plot.painted && plot.labels >= 3, JSON.stringify(plot));
-        // All connects may have taken equally long: then they are a dot.
-        assert.ok(plot.width > (plot.caption.startsWith('Connecting') ? 4 : 100), JSON.stringify(plot));
-      }
-      assert.ok((await page.locator('table').first().textContent()).includes('response time'));
-      assert.ok((await page.locator('h2', { hasText: 'What not to trust' }).count()) === 1);
-      grounds.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-      assert.deepEqual(complaints, []);
-      assert.deepEqual(asked, [`file://${file}`]);
-    }
-    assert.notEqual(grounds[0], grounds[1]);
+    const captions = ['Latency by percentile', 'How many took how long', 'Latency over time', 'Answers a second', 'Errors a second', 'Connecting'];
+    await drawn(stack, file, captions, 'response time');
   });
 });
+
+test('so is one of subscribers', async () => {
+  await staged(async (stack) => {
+    const encke = await stack.encke();
+    const file = join(await stack.folder(), 'report.html');
+    load('push', '-s', '100', '-r', '40', '-d', '2s', '--storm', '--report', file, encke.url);
+    const captions = ['By percentile', 'Fan-out', 'The first, first to last, and the last', 'Receipts a second', 'Subscribers that had been answered', 'Subscribers that were back', 'Connecting'];
+    await drawn(stack, file, captions, 'reach');
+  });
+});
+
+/** A page whose plots have these captions and whose first table holds this; nothing is wrong with it, on either ground. */
+async function drawn(stack, file, captions, told) {
+  const grounds = [];
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await (await (await stack.browser()).newContext({ colorScheme })).newPage();
+    const complaints = [];
+    const asked = [];
+    page.on('console', (message) => complaints.push(message.text()));
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    page.on('request', (request) => asked.push(request.url()));
+    await page.goto(`file://${file}`);
+    const plots = await page.$$eval('figure', (figures) => figures.map((figure) => {
+      const marks = [...figure.querySelectorAll('.curve, .bar, .cell, .dot')];
+      const boxes = marks.map((mark) => mark.getBoundingClientRect());
+      const frame = figure.querySelector('svg').getBoundingClientRect();
+      const paint = marks.map((mark) => getComputedStyle(mark)[mark.matches('.curve') ? 'stroke' : 'fill']);
+      return {
+        caption: figure.querySelector('figcaption').textContent,
+        width: Math.max(...boxes.map((box) => box.right)) - Math.min(...boxes.map((box) => box.left)),
+        inside: boxes.every((box) => box.left >= frame.left && box.right <= frame.right + 1 && box.top >= frame.top && box.bottom <= frame.bottom),
+        painted: paint.every((colour) => /^rgb\((?!0, 0, 0\))/.test(colour)),
+        labels: figure.querySelectorAll('svg text').length,
+      };
+    }));
+    const all = plots.map(({ caption }) => caption).join('|');
+    for (const caption of captions) {
+      assert.ok(all.includes(caption), `no ${caption} in ${all}`);
+    }
+    for (const plot of plots) {
+      assert.ok(plot.inside && plot.painted && plot.labels >= 3, JSON.stringify(plot));
+      // All connects may have taken equally long: then they are a dot.
+      assert.ok(plot.width > (plot.caption.startsWith('Connecting') ? 4 : 100), JSON.stringify(plot));
+    }
+    assert.ok((await page.locator('table').first().textContent()).includes(told));
+    assert.ok((await page.locator('h2', { hasText: 'What not to trust' }).count()) === 1);
+    grounds.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+    assert.deepEqual(complaints, []);
+    assert.deepEqual(asked, [`file://${file}`]);
+  }
+  assert.notEqual(grounds[0], grounds[1]);
+}

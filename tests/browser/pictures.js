@@ -1,7 +1,7 @@
 /**
- * Takes the pictures that the documents show: the chat, light, dark, on a phone, in Japanese; a report of load.
+ * Takes the pictures that the documents show: the chat, light, dark, on a phone, in Japanese; reports of load.
  *
- *   npm run pictures             writes docs/chat-*.png and docs/load-report.png
+ *   npm run pictures             writes docs/chat-*.png, docs/load-report.png and docs/load-push.png
  *   npm run pictures -- load     only those whose name begins so
  */
 
@@ -40,17 +40,23 @@ const PICTURES = [
 
 const wanted = process.argv[2] ?? '';
 
+const REPORTS = [
+  { file: 'load-report.png', words: ['-r', '2k', '-c', '200', '-d', '15s'] },
+  { file: 'load-push.png', words: ['push', '-s', '2000', '-r', '10', '-d', '12s', '--storm'] },
+];
+
 await staged(async (stack) => {
-  if (!'load-report'.startsWith(wanted)) return;
-  const encke = await stack.encke();
-  const file = join(await stack.folder(), 'report.html');
-  load('-r', '2k', '-c', '200', '-d', '15s', '--report', file, encke.url);
-  const context = await (await stack.browser()).newContext({ viewport: { width: 1000, height: 1000 } });
-  const page = await context.newPage();
-  await page.goto(`file://${file}`);
-  // The command names a file of this machine.
-  await page.locator('code').first().evaluate((code) => code.remove());
-  await page.screenshot({ path: join(DOCS, 'load-report.png') });
+  for (const report of REPORTS.filter(({ file }) => file.startsWith(wanted))) {
+    const encke = await stack.encke();
+    const file = join(await stack.folder(), 'report.html');
+    load(...report.words, '--report', file, encke.url);
+    const context = await (await stack.browser()).newContext({ viewport: { width: 1000, height: 1000 } });
+    const page = await context.newPage();
+    await page.goto(`file://${file}`);
+    // The command names a file of this machine.
+    await page.locator('code').first().evaluate((code) => code.remove());
+    await page.screenshot({ path: join(DOCS, report.file) });
+  }
 });
 
 await staged(async (stack) => {

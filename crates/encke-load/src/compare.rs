@@ -19,19 +19,23 @@ use std::fmt::Write as _;
 use encke_stats::Distribution;
 use serde_json::{Map, Value, json};
 
+use crate::push;
 use crate::random::Random;
+use crate::report::saved::Held;
 use crate::report::{Report, Saved};
 use crate::series::Stretch;
 use crate::words;
 
 /// The intervals hold together with this chance at least.
 const TRUST: f64 = 0.95;
-/// Pairs below which no interval is to be had (2 · 1/2⁸ < 5 % ÷ 4).
+/// Pairs below which no interval is to be had (2 · 1/2⁸ < 5 % ÷ 6).
 pub const PAIRS_MIN: usize = 8;
 /// Which of a seed's sequences orders come from.
 const ORDERS: u64 = 0xAB_BA;
 /// Stretches that a saved run is cut into.
 const STRETCHES: usize = 10;
+const DIFFERENT_TIMES: &str = "The runs were made at different times: what else changed on the machine meanwhile is in \
+    the ratios, and no interval knows of it. To compare two servers, name their URLs: they are measured in turns.";
 
 /// A stretch of measuring.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +46,8 @@ pub struct Block {
     errors: u64,
     failed: u64,
     latency: Distribution,
+    /// Of subscribers: what else is known of it.
+    push: Vec<(Metric, f64)>,
 }
 
 /// What is compared.
@@ -55,6 +61,18 @@ pub enum Metric {
     P99,
     /// The share that failed or was answered wrongly.
     Errors,
+    /// Of subscribers: c, until all were answered.
+    Connect,
+    /// The median of messages: from the send to the first who had it.
+    First,
+    /// From the first who had it to the last.
+    FirstToLast,
+    /// From the send to the last.
+    Last,
+    /// What 99 of 100 receivers waited at most.
+    Receipt,
+    /// The share of receipts that did not happen.
+    Lost,
 }
 
 /// B against A.
@@ -95,10 +113,34 @@ impl Block {
             errors: totals.failed + totals.wrong,
             failed: totals.failed,
             latency: totals.latency().clone(),
+            push: Vec::new(),
         }
     }
 
-    /// Answers a second.
+    /// What a run of subscribers came to.
+    pub fn of_push(run: &push::Saved) -> Self {
+        let middle = |held: &Option<Held>| {
+            held.as_ref().and_then(|Held(held)| between(held, 0.5).filter(|_| held.count() > 0))
+        };
+        let receipt = run.times.receipt.as_ref().and_then(|Held(held)| between(held, 0.99));
+        let opening_ns = run.subscribers.opening_ns;
+        let push = [
+            (Metric::Connect, (opening_ns > 0).then_some(opening_ns as f64)),
+            (Metric::First, middle(&run.times.first)),
+            (Metric::FirstToLast, middle(&run.times.first_to_last)),
+            (Metric::Last, middle(&run.times.last)),
+            (Metric::Receipt, receipt),
+            (Metric::Lost, run.receipts.reach.map(|reach| 1.0 - reach)),
+        ];
+        Self {
+            seconds: run.elapsed_ns as f64 / 1e9,
+            finished: run.receipts.received,
+            push: push.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Answers a second, or receipts.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.finished as f64 / self.seconds } else { 0.0 }
     }
@@ -118,6 +160,8 @@ impl Block {
 
 impl Metric {
     const ALL: [Self; 4] = [Self::Rate, Self::P50, Self::P99, Self::Errors];
+    const PUSH: [Self; 6] =
+        [Self::Connect, Self::First, Self::FirstToLast, Self::Last, Self::Receipt, Self::Lost];
 
     /// Its name, for people and machines.
     pub const fn name(self) -> &'static str {
@@ -126,7 +170,18 @@ impl Metric {
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::Errors => "errors",
+            Self::Connect => "c",
+            Self::First => "first",
+            Self::FirstToLast => "first to last",
+            Self::Last => "last",
+            Self::Receipt => "receiver p99",
+            Self::Lost => "lost",
         }
+    }
+
+    /// Whether it may be nothing, so that it has a difference and no ratio.
+    const fn is_share(self) -> bool {
+        matches!(self, Self::Errors | Self::Lost)
     }
 
     /// Of a stretch; `None` if it says nothing of it.
@@ -137,36 +192,36 @@ impl Metric {
             Self::P50 => between(&block.latency, 0.5),
             Self::P99 => between(&block.latency, 0.99),
             Self::Errors => (ended > 0).then(|| block.errors as f64 / ended as f64),
+            Self::Connect | Self::First | Self::FirstToLast | Self::Last | Self::Receipt | Self::Lost => {
+                block.push.iter().find(|(metric, _)| *metric == self).map(|(_, value)| *value)
+            }
         }
     }
 
     /// What is added up and halved: logarithms of what is a ratio, so that twice and half weigh the same.
     fn scale(self, value: f64) -> f64 {
-        if self == Self::Errors { value } else { value.ln() }
+        if self.is_share() { value } else { value.ln() }
     }
 
     fn unscale(self, value: f64) -> f64 {
-        if self == Self::Errors { value } else { value.exp() }
+        if self.is_share() { value } else { value.exp() }
     }
 
     /// Where there is no difference.
     const fn neutral(self) -> f64 {
-        if matches!(self, Self::Errors) { 0.0 } else { 1.0 }
+        if self.is_share() { 0.0 } else { 1.0 }
     }
 
     fn words(self, value: f64) -> String {
         match self {
             Self::Rate => words::number(value),
-            Self::P50 | Self::P99 => words::time(value as u64),
-            Self::Errors => words::percent(value),
+            Self::Errors | Self::Lost => words::percent(value),
+            _ => words::time(value as u64),
         }
     }
 
     fn change_words(self, change: f64) -> String {
-        match self {
-            Self::Errors => format!("{:+.2} %", change * 100.0),
-            _ => format!("{change:.3}"),
-        }
+        if self.is_share() { format!("{:+.2} %", change * 100.0) } else { format!("{change:.3}") }
     }
 }
 
@@ -190,12 +245,15 @@ fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
 impl Comparison {
     /// Of blocks that were measured one right after the other: A's and B's, in whichever order they were.
     pub fn of_pairs(names: [String; 2], how: String, pairs: &[[Block; 2]]) -> Self {
-        let rows = Metric::ALL.into_iter().filter_map(|metric| {
+        // Blocks of subscribers know nothing of requests, and the other way round.
+        let of_push = pairs.iter().flatten().any(|block| !block.push.is_empty());
+        let metrics = if of_push { &Metric::PUSH[..] } else { &Metric::ALL };
+        let rows = metrics.iter().filter_map(|&metric| {
             let pairs = pairs.iter().filter_map(|[a, b]| Some([metric.of(a)?, metric.of(b)?]));
             let pairs: Vec<[f64; 2]> = pairs.collect();
             let changes: Vec<f64> = pairs.iter().map(|[a, b]| metric.scale(*b) - metric.scale(*a)).collect();
             let values = [0, 1].map(|side| median(pairs.iter().map(|pair| pair[side])));
-            Row::new(metric, values, walsh_averages(&changes), &signed_ranks(changes.len()))
+            Row::new(metric, values, walsh_averages(&changes), &signed_ranks(changes.len()), metrics.len())
         });
         Self { names, how, rows: rows.collect(), remarks: Vec::new(), is_verdict: true }
     }
@@ -215,14 +273,10 @@ impl Comparison {
                 let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
                 return Some(Row { metric, values, change, interval: None });
             }
-            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()))
+            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::ALL.len())
         });
         let rows = rows.collect();
-        let mut remarks = vec![
-            "The runs were made at different times: what else changed on the machine meanwhile is in the ratios, and no \
-             interval knows of it. To compare two servers, name their URLs: they are measured in turns."
-                .to_owned(),
-        ];
+        let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
         for (name, run) in ["A", "B"].iter().zip(runs) {
             if !run.verdict.is_verdict {
                 remarks.push(format!("{name}: {}", run.verdict.text));
@@ -246,6 +300,47 @@ impl Comparison {
         Self { names, how: "Two saved runs".to_owned(), rows, remarks, is_verdict }
     }
 
+    /// Of two saved runs of subscribers. Of c and of what was lost each run has one value, which has no interval.
+    pub fn of_push_runs(names: [String; 2], runs: [&push::Saved; 2]) -> Self {
+        let blocks = runs.map(|run| columns(&run.columns));
+        let whole = runs.map(Block::of_push);
+        let rows = Metric::PUSH.into_iter().filter_map(|metric| {
+            let values = [metric.of(&whole[0])?, metric.of(&whole[1])?];
+            let [a, b] = [0, 1].map(|side| -> Vec<f64> {
+                blocks[side].iter().filter_map(|block| metric.of(block)).collect()
+            });
+            let differences = a.iter().flat_map(|a| b.iter().map(|b| metric.scale(*b) - metric.scale(*a)));
+            let differences = sorted(differences.collect());
+            if differences.is_empty() {
+                let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
+                return Some(Row { metric, values, change, interval: None });
+            }
+            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::PUSH.len())
+        });
+        let rows = rows.collect();
+        let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
+        for (name, run) in ["A", "B"].iter().zip(runs) {
+            if !run.verdict.is_verdict {
+                remarks.push(format!("{name}: {}", run.verdict.text));
+            }
+        }
+        if runs[0].plan.text != runs[1].plan.text {
+            remarks.push(format!(
+                "They did not do the same. A: {}. B: {}.",
+                runs[0].plan.text, runs[1].plan.text
+            ));
+        }
+        if runs[0].environment != runs[1].environment {
+            remarks.push(format!(
+                "They were made on different machines. A: {}. B: {}.",
+                runs[0].environment.line(),
+                runs[1].environment.line()
+            ));
+        }
+        let is_verdict = runs.iter().all(|run| run.verdict.is_verdict);
+        Self { names, how: "Two saved runs of subscribers".to_owned(), rows, remarks, is_verdict }
+    }
+
     /// Whether a difference is shown anywhere.
     pub fn differs(&self) -> bool {
         self.rows.iter().any(|row| row.shown() != Ordering::Equal)
@@ -262,7 +357,8 @@ impl Comparison {
     fn put(&self, out: &mut String) -> std::fmt::Result {
         let [a, b] = &self.names;
         writeln!(out, "A  {a}\nB  {b}\n{}\n", self.how)?;
-        writeln!(out, "{:<8}{:>12}{:>12}{:>10}   {:<19}", "", "A", "B", "B ÷ A", "95 % interval")?;
+        let wide = self.rows.iter().map(|row| row.metric.name().len() + 2).fold(8, usize::max);
+        writeln!(out, "{:<wide$}{:>12}{:>12}{:>10}   {:<19}", "", "A", "B", "B ÷ A", "95 % interval")?;
         for row in &self.rows {
             let [a, b] = row.values.map(|value| row.metric.words(value));
             let interval = row.interval.map_or_else(
@@ -273,7 +369,7 @@ impl Comparison {
                 },
             );
             let (name, change) = (row.metric.name(), row.metric.change_words(row.change));
-            writeln!(out, "{name:<8}{a:>12}{b:>12}{change:>10}   {interval:<19} {}", row.words())?;
+            writeln!(out, "{name:<wide$}{a:>12}{b:>12}{change:>10}   {interval:<19} {}", row.words())?;
         }
         writeln!(out, "\n{}", self.words())?;
         for remark in &self.remarks {
@@ -303,7 +399,7 @@ impl Comparison {
     /// The same for machines.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
-            let change = if row.metric == Metric::Errors { "difference" } else { "ratio" };
+            let change = if row.metric.is_share() { "difference" } else { "ratio" };
             let told = json!({
                 "a": row.values[0],
                 "b": row.values[1],
@@ -338,12 +434,19 @@ impl Comparison {
 
 impl Row {
     /// From candidates for the change, sorted, and the chance that so many of them lie below it. `None` without any.
-    fn new(metric: Metric, values: [f64; 2], candidates: Vec<f64>, below: &[f64]) -> Option<Self> {
+    /// `among` is of how many figures this is one.
+    fn new(
+        metric: Metric,
+        values: [f64; 2],
+        candidates: Vec<f64>,
+        below: &[f64],
+        among: usize,
+    ) -> Option<Self> {
         if candidates.is_empty() {
             return None;
         }
         let change = metric.unscale(median(candidates.iter().copied()));
-        let outside = outside(below, (1.0 - TRUST) / Metric::ALL.len() as f64);
+        let outside = outside(below, (1.0 - TRUST) / among as f64);
         let interval = outside.map(|outside| {
             let last = candidates.len() - 1;
             [candidates[outside], candidates[last - outside]].map(|end| metric.unscale(end))
@@ -373,9 +476,10 @@ impl Row {
     fn sentence(&self) -> String {
         let name = self.metric.name();
         let way = if self.shown() == Ordering::Less { "less" } else { "more" };
-        match self.metric {
-            Metric::Errors => format!("{name} {}", self.metric.change_words(self.change)),
-            _ => format!("{name} {:.1} % {way}", (self.change - 1.0).abs() * 100.0),
+        if self.metric.is_share() {
+            format!("{name} {}", self.metric.change_words(self.change))
+        } else {
+            format!("{name} {:.1} % {way}", (self.change - 1.0).abs() * 100.0)
         }
     }
 
@@ -385,6 +489,12 @@ impl Row {
             Metric::P50 => "p50_ns",
             Metric::P99 => "p99_ns",
             Metric::Errors => "error_share",
+            Metric::Connect => "connect_ns",
+            Metric::First => "first_ns",
+            Metric::FirstToLast => "first_to_last_ns",
+            Metric::Last => "last_ns",
+            Metric::Receipt => "receipt_p99_ns",
+            Metric::Lost => "lost_share",
         }
     }
 }
@@ -397,6 +507,7 @@ impl Block {
             errors: run.requests.failed + run.requests.wrong,
             failed: run.requests.failed,
             latency: run.waited().cloned().unwrap_or_default(),
+            push: Vec::new(),
         }
     }
 }
@@ -418,6 +529,33 @@ fn stretches(seconds: &[Stretch]) -> Vec<Block> {
     let count = whole.len().min(STRETCHES);
     let cut = |place: usize| place * whole.len() / count;
     (0..count).map(|place| Block::of_stretches(&whole[cut(place)..cut(place + 1)])).collect()
+}
+
+/// A run of subscribers as at most [`STRETCHES`] blocks, of what each of its columns knows: medians of messages, without
+/// the first column, in which everything is done for the first time.
+fn columns(columns: &[push::Column]) -> Vec<Block> {
+    let whole = columns.get(1..).unwrap_or_default();
+    let count = whole.len().min(STRETCHES);
+    let cut = |place: usize| place * whole.len() / count;
+    let block = |columns: &[push::Column]| {
+        let middle = |value: fn(&push::Column) -> Option<u64>| {
+            let values = columns.iter().filter_map(value).map(|ns| ns.max(1) as f64);
+            Some(median(values)).filter(|middle| middle.is_finite())
+        };
+        let mut receipts = Distribution::new();
+        for &(ns, count) in columns.iter().flat_map(|column| &column.receipts) {
+            receipts.record_many(ns, count);
+        }
+        let push = [
+            (Metric::First, middle(|column| column.first_ns)),
+            (Metric::FirstToLast, middle(|column| column.first_to_last_ns)),
+            (Metric::Last, middle(|column| column.last_ns)),
+            (Metric::Receipt, between(&receipts, 0.99)),
+        ];
+        let push = push.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect();
+        Block { push, ..Block::default() }
+    };
+    (0..count).map(|place| block(&whole[cut(place)..cut(place + 1)])).collect()
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
@@ -516,7 +654,14 @@ mod tests {
                 let ns = 100_000.0 / pace * (1.0 + 0.2 * self.random.interval());
                 latency.record(ns as u64);
             }
-            Block { seconds: 1.0, finished: (10_000.0 * pace) as u64, errors: 0, failed: 0, latency }
+            Block {
+                seconds: 1.0,
+                finished: (10_000.0 * pace) as u64,
+                errors: 0,
+                failed: 0,
+                latency,
+                push: Vec::new(),
+            }
         }
 
         fn compared(&mut self, speed: f64) -> Comparison {

@@ -62,8 +62,7 @@ pub fn of(run: &Saved) -> Explained {
     findings.beginning(run);
     findings.rest(run);
     findings.machine(run);
-    findings.0.sort_by_key(|finding| finding.trust);
-    Explained(findings.0)
+    Explained::new(findings.0)
 }
 
 struct Findings(Vec<Finding>);
@@ -316,6 +315,12 @@ impl Findings {
 }
 
 impl Explained {
+    /// From findings in any order.
+    pub(crate) fn new(mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|finding| finding.trust);
+        Self(findings)
+    }
+
     /// Each finding, what is trusted least first.
     pub fn findings(&self) -> &[Finding] {
         &self.0

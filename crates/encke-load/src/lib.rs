@@ -56,7 +56,7 @@ pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};
 pub use plan::{Plan, Protocol, Stop, WarmUp};
-pub use report::{Report, Saved};
+pub use report::{Report, Saved, SavedRun};
 pub use run::{Outcome, Run, Trouble};
 pub use series::Series;
 pub use slo::Slo;

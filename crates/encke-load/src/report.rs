@@ -9,8 +9,9 @@
 
 pub(crate) mod blob;
 mod foreign;
-mod merged;
-mod page;
+mod kinds;
+pub(crate) mod merged;
+pub(crate) mod page;
 pub mod saved;
 pub(crate) mod summary;
 
@@ -22,6 +23,8 @@ use crate::run::Outcome;
 use crate::series::Series;
 use crate::verdict::Verdict;
 
+pub use kinds::SavedRun;
+pub use merged::Unlike;
 pub use saved::Saved;
 
 /// A run and what is to be said of it.

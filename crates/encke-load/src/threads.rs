@@ -99,11 +99,16 @@ impl Halt {
     /// Has the threads begin nothing more; what is under way may end.
     pub fn halt(&self) {
         self.told.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Has the threads look what there is to do.
+    pub(crate) fn wake(&self) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
     }
 
     /// A thread waits, and would be woken.
-    fn wake(&self, waker: Waker) {
+    fn enrol(&self, waker: Waker) {
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.told.load(Ordering::Relaxed) {
             waker.wake();
@@ -234,7 +239,7 @@ impl<S: Script> Seat<S> {
 
     fn drive<R: Reactor>(&self, reactor: R) -> Result<Ended<S::Part>, Trouble> {
         let lost = |fault| Trouble::System(format!("waiting for events failed: {fault}"));
-        self.halt.wake(reactor.waker());
+        self.halt.enrol(reactor.waker());
         host::wake_on_time();
         let crowd = self.script.crowd(self.share);
         let (server, given) = (self.script.server(), self.script.sources());

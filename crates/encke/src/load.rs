@@ -13,6 +13,7 @@ mod dress;
 mod foreign;
 mod onlooker;
 mod push;
+mod rounds;
 mod saved;
 #[cfg(feature = "screen")]
 mod screen;

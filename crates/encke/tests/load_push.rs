@@ -4,12 +4,12 @@ mod running;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::thread;
 
 use encke_io::clock::Clock;
 use running::{Folder, Running, encke, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn push(arguments: &[&str]) -> Output {
     encke().args(["load", "push"]).args(arguments).output().expect("the program starts")
@@ -90,6 +90,97 @@ fn a_cycle_prints_the_lines_of_report_001() {
 }
 
 #[test]
+fn rounds_are_begun_by_lines_and_tell_what_they_came_to() {
+    let (_folder, server) = server("push-paced");
+    let url = format!("http://{}/", server.site);
+    for (round, transport) in [
+        ("fan", "sse"),
+        ("fan", "poll"),
+        ("fan", "ws"),
+        ("connect", "sse"),
+        ("cycle", "poll"),
+        ("storm", "ndjson"),
+        ("sustained", "sse"),
+    ] {
+        let case = format!("{round}, {transport}");
+        let more = if round == "sustained" { &["-d", "300ms", "--publishers", "2"][..] } else { &[] };
+        let mut child = encke()
+            .args(["load", "push", "--paced", round, "--transport", transport, "-s", "30"])
+            .args(more)
+            .arg(&url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut input = child.stdin.take().expect("it is piped");
+        let mut step = || -> Value {
+            input.write_all(b"\n").expect("it reads");
+            let line = lines.next().unwrap_or_else(|| panic!("{case}: it has ended")).expect("text");
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{case}: {error}: {line}"))
+        };
+        for _ in 0..3 {
+            assert_eq!(step(), json!({ "ready": true }), "{case}");
+            let told = step();
+            for none in ["lost", "repeated", "out_of_order", "refused", "closed", "turned_away"] {
+                assert_eq!(told[none], 0, "{case}, {none}: {told}");
+            }
+            assert_eq!((&told["round"], &told["held"]), (&round.into(), &30.into()), "{case}");
+            let [received, published] = ["received", "published"].map(|name| told[name].as_u64());
+            match round {
+                "connect" | "storm" => assert_eq!(received, Some(0), "{case}"),
+                "fan" | "cycle" => assert_eq!((received, published), (Some(30), Some(1)), "{case}"),
+                _ => assert_eq!(received, published.map(|published| published * 30), "{case}"),
+            }
+            let connects = matches!(round, "connect" | "storm" | "cycle");
+            assert_eq!(told["connect_ns"].as_u64().is_some_and(|ns| ns > 0), connects, "{case}: {told}");
+            assert_eq!(told["p99_ns"].is_u64(), received != Some(0), "{case}: {told}");
+        }
+        drop(input);
+        assert!(child.wait().expect("it ends").success(), "{case}");
+    }
+}
+
+#[test]
+fn a_saved_run_can_be_printed_explained_joined_and_compared() {
+    let (folder, server) = server("push-saved");
+    let [file, page] = ["run.json", "run.html"].map(|name| folder.path(name));
+    let url = format!("http://{}/", server.site);
+    let made = push(&["-s", "20", "-n", "40", "-r", "100", "--save", &file, "--report", &page, &url]);
+    let load = |arguments: &[&str]| {
+        let output = encke().arg("load").args(arguments).output().expect("the program starts");
+        // 4: without a verdict it is a run all the same.
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(load(&["report", &file]), text(&made.stdout));
+    assert!(folder.read("run.html").contains("Fan-out: receivers reached"));
+    assert!(load(&["explain", &file]).contains("the first and first to last"));
+    let both = load(&["merge", &file, &file]);
+    assert!(both.contains("1,600 of 1,600 due: reach 100 %"), "{both}");
+    let compared = load(&["compare", &file, &file]);
+    assert!(compared.contains("first to last") && compared.contains("lost"), "{compared}");
+}
+
+#[test]
+fn two_servers_are_measured_in_turns() {
+    let (_folder, one) = server("push-one");
+    let (_folder, other) = server("push-other-one");
+    let [a, b] = [&one, &other].map(|server| format!("http://{}/", server.site));
+    let flags = ["-s", "5", "-n", "5", "-r", "100", "--rounds", "1", "--json", "--against", &b, &a];
+    let output = push(&flags);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let compared = &json["compare"];
+    assert_eq!((&compared["a"], &compared["b"]), (&a.into(), &b.into()));
+    assert_eq!(compared["figures"]["lost_share"]["a"], 0.0, "{json:#}");
+    for figure in ["connect_ns", "first_ns", "first_to_last_ns", "last_ns", "receipt_p99_ns"] {
+        assert!(compared["figures"][figure]["b"].as_f64().is_some_and(|ns| ns > 0.0), "{figure}: {json:#}");
+    }
+    assert!(compared["how"].as_str().is_some_and(|how| how.contains("2 pairs of runs")), "{json:#}");
+}
+
+#[test]
 fn another_client_of_the_same_channel_sees_the_same() {
     let (_folder, server) = server("push-other");
     let url = format!("http://{}/push/both", server.site);
@@ -126,6 +217,8 @@ fn what_cannot_be_meant_or_is_not_there_is_told() {
     for (arguments, status, said) in [
         (&["--payload", "10", "http://127.0.0.1:1/"][..], 2, "at least 37 bytes"),
         (&["--cycle", "-t", "2", "http://127.0.0.1:1/"], 2, "one thread"),
+        (&["--paced", "fan", "-t", "2", "http://127.0.0.1:1/"], 2, "one thread"),
+        (&["--paced", "sustained", "--transport", "poll", "http://127.0.0.1:1/"], 2, "needs a stream"),
         (&["--slow", "1%", "--transport", "poll", "http://127.0.0.1:1/"], 2, "needs a stream"),
         (&["--preset", "mercure", "--transport", "ws", "http://127.0.0.1:1/"], 2, "no transport ws"),
         (&["-k", "2", "http://127.0.0.1:1/push/a"], 2, "where is {channel}"),

@@ -25,7 +25,9 @@ use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
 use encke_wire::http1::ResponseHead;
 
 use super::Clockwork;
+use super::course::{Course, Curve};
 use super::dialect::{Requests, Transport};
+use super::paced::{Figures, Paced, Pacer};
 use super::plan::{DIALS_MAX, Plan};
 use super::publishers::Publishers;
 use super::receipts::{Account, Ledger, Receipt, Receipts};
@@ -54,6 +56,11 @@ pub(crate) struct Audience {
     owners: Vec<u32>,
     receipts: Receipts,
     ledger: Ledger,
+    /// Receipts by when their messages were sent, subscribers by when they were answered at the beginning, and those
+    /// who came back after the storm.
+    course: Course,
+    answered: Curve,
+    returned: Curve,
     errors: Errors,
     stage: Stage,
     times: Times,
@@ -66,6 +73,12 @@ pub(crate) struct Audience {
     asking: u32,
     held: u32,
     refused: u32,
+    /// Who paces rounds, and what the one comes to that is on; it began then.
+    pacer: Option<Pacer>,
+    figures: Figures,
+    round_ns: u64,
+    /// Receipts so far.
+    received: u64,
     /// When the next subscriber leaves and comes back.
     churn: Option<Tickets>,
     storm_ns: Option<u64>,
@@ -127,6 +140,8 @@ enum State {
     Dialing,
     Asking,
     Held,
+    /// The same, and its poll has its answer: it asks again for the next round.
+    Rested,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,7 +153,27 @@ enum Stage {
     /// All has come. Until then repetitions are looked for.
     Settling(u64),
     Cycle(Step),
+    Paced(Turn),
     Over,
+}
+
+/// Where a round stands that is begun from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// Until it may be made ready, or run.
+    Waiting { ready: bool },
+    /// All have to be there, and publishers; waited for until then.
+    Preparing(u64),
+    /// Polls have time to arrive until then, before the round is ready, or goes on.
+    Placing { until_ns: u64, ready: bool },
+    /// All connect; those who do not are waited for until then.
+    Connecting(u64),
+    /// The message is said, and waited for until then.
+    Telling(u64),
+    /// Publishers publish.
+    Publishing,
+    /// They have ended; what has not come is waited for until then.
+    Draining(u64),
 }
 
 /// Where a cycle stands.
@@ -207,6 +242,7 @@ impl Audience {
         share: Share,
         shared: &Arc<Shared>,
         tally: &Arc<Tally>,
+        pacer: Option<Pacer>,
         clock: Clockwork,
     ) -> Self {
         let count = share.of(plan.subscribers.into()) as usize;
@@ -217,7 +253,8 @@ impl Audience {
         let listeners = listeners.collect();
         let publishers = if share.number == 0 { plan.publishers } else { 0 };
         let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let cycle = plan.cycles.is_some();
+        let cycle = plan.cycles.is_some() || plan.paced.is_some();
+        let at_once = plan.cycles.is_some() || matches!(plan.paced, Some(Paced::Cycle | Paced::Storm));
         Self {
             share,
             clock,
@@ -237,16 +274,23 @@ impl Audience {
             owners: Vec::new(),
             receipts: Receipts::new(count, plan.channels.len(), plan.lanes()),
             ledger: Ledger::new(plan.lanes()),
+            course: Course::default(),
+            answered: Curve::default(),
+            returned: Curve::default(),
             errors: Errors::default(),
             stage: Stage::Opening,
             times: Times::default(),
             rounds: Vec::new(),
             away: (0..count as u32).collect(),
             ramp: None,
-            window: if cycle { u32::MAX } else { DIALS_MAX.div_ceil(share.threads as u32) },
+            window: if at_once { u32::MAX } else { DIALS_MAX.div_ceil(share.threads as u32) },
             asking: 0,
             held: 0,
             refused: 0,
+            pacer,
+            figures: Figures::default(),
+            round_ns: 0,
+            received: 0,
             churn: None,
             storm_ns: None,
             storm_away: 0,
@@ -283,6 +327,9 @@ impl Audience {
             slow: self.listeners.iter().filter(|listener| listener.slow).count() as u32,
             accounts: self.receipts.into_accounts(|index| channel_of(share, index, channels)),
             ledger: self.ledger,
+            course: self.course,
+            answered: self.answered,
+            returned: self.returned,
             errors,
             times: self.times,
             rounds: self.rounds,
@@ -385,8 +432,11 @@ impl Audience {
         self.held += 1;
         let anew = !(listener.joined && listener.resumes);
         (listener.state, listener.joined, listener.failures) = (State::Held, true, 0);
-        if self.stage == Stage::Opening || matches!(self.stage, Stage::Cycle(_)) {
+        if matches!(self.stage, Stage::Opening | Stage::Cycle(_) | Stage::Paced(_)) {
             self.times.open_ns = now_ns;
+        }
+        if self.stage == Stage::Opening {
+            self.answered.note(now_ns.saturating_sub(self.times.opening_ns));
         }
         let (slow, behind) = (listener.slow, listener.behind);
         if slow {
@@ -397,6 +447,7 @@ impl Audience {
         }
         if behind.is_some() {
             self.times.back_ns = now_ns;
+            self.returned.note(now_ns.saturating_sub(self.times.storm_ns));
             self.storm_away -= 1;
             let owed = self.receipts.owed(index as usize, channel, |lane| self.shared.sent(lane));
             self.listeners[index as usize].behind = Some(u32::try_from(owed).unwrap_or(u32::MAX));
@@ -432,7 +483,7 @@ impl Audience {
         let deadline_ns = match listener.state {
             State::Resting => listener.since_ns,
             State::Dialing | State::Asking => listener.since_ns.saturating_add(self.timeout_ns),
-            State::Away | State::Held => return,
+            State::Away | State::Held | State::Rested => return,
         };
         if deadline_ns > at.now_ns {
             return self.arm(index, deadline_ns);
@@ -452,7 +503,7 @@ impl Audience {
         let listener = &mut self.listeners[index as usize];
         match listener.state {
             State::Dialing | State::Asking => self.asking -= 1,
-            State::Held => self.held -= 1,
+            State::Held | State::Rested => self.held -= 1,
             State::Away | State::Resting => {}
         }
         if listener.token != Token::NONE {
@@ -491,7 +542,7 @@ impl Audience {
 
     /// Something went wrong with a connection.
     fn broken(&mut self, index: u32, phase: Phase, cause: Cause, at: Moment, out: &mut Outbox) {
-        if self.listeners[index as usize].state == State::Held {
+        if matches!(self.listeners[index as usize].state, State::Held | State::Rested) {
             self.tally.closed.increment();
         }
         let since_ns = at.now_ns.saturating_sub(self.times.opening_ns);
@@ -549,10 +600,15 @@ impl Audience {
             match told {
                 Told::Answered => self.hold(index, now_ns, out),
                 Told::Polled => {
-                    if self.listeners[index as usize].state == State::Asking {
+                    let begins = self.listeners[index as usize].state == State::Asking;
+                    if begins {
                         self.hold(index, now_ns, out);
                     }
-                    self.ask(index, out);
+                    if begins || !matches!(self.stage, Stage::Cycle(_) | Stage::Paced(_)) {
+                        self.ask(index, out);
+                    } else {
+                        self.listeners[index as usize].state = State::Rested;
+                    }
                 }
                 Told::Message(mark) => {
                     if self.listeners[index as usize].state == State::Asking {
@@ -606,9 +662,17 @@ impl Audience {
         };
         if fresh {
             self.times.last_ns = now_ns;
+            self.received += 1;
             self.tally.received.increment();
-            self.tally.latency.record(now_ns.saturating_sub(mark.sent_ns));
-            self.ledger.note(mark, now_ns);
+            let took_ns = now_ns.saturating_sub(mark.sent_ns);
+            self.tally.latency.record(took_ns);
+            self.course.note(mark.sent_ns.saturating_sub(self.times.begun_ns), took_ns);
+            if let Some(before) = self.ledger.note(mark, now_ns) {
+                self.tally.first.record(took_ns);
+                if before.received > 0 {
+                    self.tally.last.record(before.last_ns.saturating_sub(before.sent_ns));
+                }
+            }
             self.owed = self.owed.saturating_sub(1);
             self.catch_up(index, 1, now_ns);
         }
@@ -618,7 +682,7 @@ impl Audience {
     fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let now_ns = (self.clock)();
         match self.listeners[index as usize].state {
-            State::Held => {
+            State::Held | State::Rested => {
                 let mut told = std::mem::take(&mut self.told);
                 self.listeners[index as usize].stream.ended(self.reading, &mut told);
                 self.hear(index, &mut told, now_ns, at, out);
@@ -683,6 +747,7 @@ impl Audience {
                 }
             }
             Stage::Cycle(step) => self.cycle(step, at, out),
+            Stage::Paced(turn) => self.take_turn(turn, at, out),
             Stage::Over => {}
         }
     }
@@ -751,15 +816,7 @@ impl Audience {
             }
             Step::Telling(until_ns) if self.owed == 0 || at.now_ns >= until_ns => {
                 self.end_round(until_ns.saturating_sub(self.timeout_ns));
-                for index in 0..all {
-                    // With a reset, so that nothing of it lingers, here or there.
-                    self.hang_up(index, Op::Abort, out);
-                    let channel = self.channel(index);
-                    self.receipts.leave(index as usize, channel);
-                    let listener = &mut self.listeners[index as usize];
-                    listener.stream.forget();
-                    listener.joined = false;
-                }
+                self.cut_all(out);
                 let done = self.plan.cycles.is_some_and(|cycles| self.rounds.len() >= cycles as usize);
                 if done {
                     self.close(out);
@@ -785,11 +842,183 @@ impl Audience {
 
     /// All are there. Streams wait as they are; polls have to arrive.
     fn place(&mut self, at: Moment) {
+        self.stage = Stage::Cycle(Step::Placing(self.placed_ns(at)));
+    }
+
+    /// When all polls have arrived.
+    fn placed_ns(&self, at: Moment) -> u64 {
         let wait_ns = match self.plan.transport {
             Transport::Poll => PLACING_NS + PLACING_EACH_NS * u64::from(self.held),
             _ => 0,
         };
-        self.stage = Stage::Cycle(Step::Placing(at.now_ns.saturating_add(wait_ns)));
+        at.now_ns.saturating_add(wait_ns)
+    }
+
+    /// Cuts all with resets, so that nothing of them lingers, here or there; who comes again begins anew.
+    fn cut_all(&mut self, out: &mut Outbox) {
+        for index in 0..self.listeners.len() as u32 {
+            self.hang_up(index, Op::Abort, out);
+            let channel = self.channel(index);
+            self.receipts.leave(index as usize, channel);
+            let listener = &mut self.listeners[index as usize];
+            listener.stream.forget();
+            listener.joined = false;
+        }
+    }
+
+    // ---- rounds that are begun from outside ----
+
+    fn take_turn(&mut self, turn: Turn, at: Moment, out: &mut Outbox) {
+        let Some(paced) = self.plan.paced else { return };
+        let all = self.listeners.len() as u32;
+        let next = match turn {
+            Turn::Waiting { ready } => {
+                if !self.pacer.as_mut().is_some_and(Pacer::take) {
+                    return;
+                }
+                if ready { self.run_round(paced, at, out) } else { self.prepare_round(paced, at, out) }
+            }
+            Turn::Preparing(until_ns) => {
+                self.dial_next(at, out);
+                let there = paced.begins_alone() || self.held == all;
+                if !(there && self.publishers.are_open()) && at.now_ns < until_ns {
+                    return;
+                }
+                let until_ns = if paced.begins_alone() { at.now_ns } else { self.placed_ns(at) };
+                Turn::Placing { until_ns, ready: false }
+            }
+            Turn::Placing { until_ns, ready } => {
+                if at.now_ns < until_ns {
+                    return;
+                }
+                if ready {
+                    let now_ns = (self.clock)();
+                    self.say_one(now_ns, out)
+                } else {
+                    self.say(super::Step::Ready);
+                    Turn::Waiting { ready: true }
+                }
+            }
+            Turn::Connecting(until_ns) => {
+                self.dial_next(at, out);
+                if self.held < all && at.now_ns < until_ns {
+                    return;
+                }
+                self.figures.connect_ns = (self.clock)().saturating_sub(self.round_ns);
+                if paced == Paced::Cycle {
+                    Turn::Placing { until_ns: self.placed_ns(at), ready: true }
+                } else {
+                    self.end_figures()
+                }
+            }
+            Turn::Telling(until_ns) => {
+                if (self.owed > 0 || !self.publishers.are_idle()) && at.now_ns < until_ns {
+                    return;
+                }
+                let sent_ns = until_ns.saturating_sub(self.timeout_ns);
+                let newest = self.ledger.records().find(|record| record.sent_ns >= sent_ns);
+                if let Some(record) = newest {
+                    self.figures.first_ns = record.first_ns.saturating_sub(record.sent_ns);
+                    self.figures.first_to_last_ns = record.last_ns.saturating_sub(record.first_ns);
+                }
+                self.figures.lost = self.owed;
+                self.end_figures()
+            }
+            Turn::Publishing => {
+                if !self.publishers.are_over() {
+                    if self.figures.published_ns == 0 && self.publishers.are_said() {
+                        self.end_publishing();
+                    }
+                    return;
+                }
+                if self.figures.published_ns == 0 {
+                    self.end_publishing();
+                }
+                self.owed = self.count_owed();
+                Turn::Draining(at.now_ns.saturating_add(self.drain_ns))
+            }
+            Turn::Draining(until_ns) => {
+                if self.owed > 0 && at.now_ns < until_ns {
+                    return;
+                }
+                self.figures.lost = self.owed;
+                self.end_figures()
+            }
+        };
+        self.stage = Stage::Paced(next);
+        // Much of it is over as soon as it has begun.
+        if next != turn {
+            self.take_turn(next, at, out);
+        }
+    }
+
+    /// What has to be before a round, begins.
+    fn prepare_round(&mut self, paced: Paced, at: Moment, out: &mut Outbox) -> Turn {
+        self.publishers.open(self.user_of_publishers(), at, out);
+        if paced.begins_alone() {
+            self.cut_all(out);
+        } else {
+            self.gather();
+            for index in 0..self.listeners.len() as u32 {
+                if self.listeners[index as usize].state == State::Rested {
+                    self.listeners[index as usize].state = State::Held;
+                    self.ask(index, out);
+                }
+            }
+        }
+        Turn::Preparing(at.now_ns.saturating_add(self.timeout_ns))
+    }
+
+    fn run_round(&mut self, paced: Paced, at: Moment, out: &mut Outbox) -> Turn {
+        self.figures = Figures::default();
+        self.round_ns = (self.clock)();
+        match paced {
+            Paced::Connect | Paced::Cycle | Paced::Storm => {
+                self.cut_all(out);
+                self.gather();
+                Turn::Connecting(at.now_ns.saturating_add(self.timeout_ns))
+            }
+            Paced::Fan => {
+                let now_ns = (self.clock)();
+                self.say_one(now_ns, out)
+            }
+            Paced::Sustained => {
+                self.figures.in_time = self.received;
+                self.publishers.begin(at);
+                Turn::Publishing
+            }
+        }
+    }
+
+    /// Who is away connects next.
+    fn gather(&mut self) {
+        let away = |index: &u32| self.listeners[*index as usize].state == State::Away;
+        self.away = (0..self.listeners.len() as u32).filter(away).collect();
+    }
+
+    fn say_one(&mut self, now_ns: u64, out: &mut Outbox) -> Turn {
+        // Of a message that nobody could send all receipts are missing.
+        self.publishers.publish(now_ns, out);
+        self.owed = u64::from(self.held);
+        Turn::Telling(now_ns.saturating_add(self.timeout_ns))
+    }
+
+    /// Publishing has ended, though answers may be missing.
+    fn end_publishing(&mut self) {
+        self.figures.in_time = self.received - self.figures.in_time;
+        self.figures.published_ns = (self.clock)().saturating_sub(self.round_ns);
+    }
+
+    fn end_figures(&mut self) -> Turn {
+        self.figures.held = self.held;
+        self.say(super::Step::Done(self.figures));
+        Turn::Waiting { ready: false }
+    }
+
+    fn say(&self, step: super::Step) {
+        if let Some(pacer) = &self.pacer {
+            pacer.tell(step);
+        }
     }
 
     /// Its message was sent at that moment.
@@ -815,6 +1044,10 @@ impl Crowd for Audience {
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);
         (self.times.opening_ns, self.times.open_ns) = (at.now_ns, at.now_ns);
+        if self.plan.paced.is_some() {
+            self.opened = true;
+            return;
+        }
         if self.listeners.is_empty() {
             self.opening_until_ns = at.now_ns.saturating_add(self.timeout_ns);
         }
@@ -835,6 +1068,11 @@ impl Crowd for Audience {
         self.times.last_ns = at.now_ns;
         // Whom the ramp has left waits for nothing any more.
         self.ramp = None;
+        if self.plan.paced.is_some() {
+            self.stage = Stage::Paced(Turn::Waiting { ready: false });
+            // A step may have been allowed before there was anybody to wake.
+            return self.on_time(at, out);
+        }
         if self.plan.cycles.is_some() {
             self.place(at);
             return;
@@ -923,7 +1161,9 @@ impl Crowd for Audience {
                         _ if op == OpKind::Send => {
                             self.broken(user, Phase::Write, fault.into(), at, out);
                         }
-                        State::Held => self.broken(user, Phase::Body, fault.into(), at, out),
+                        State::Held | State::Rested => {
+                            self.broken(user, Phase::Body, fault.into(), at, out);
+                        }
                         _ => self.broken(user, Phase::FirstByte, fault.into(), at, out),
                     },
                 }
@@ -949,7 +1189,14 @@ impl Crowd for Audience {
         let stage_ns = match self.stage {
             Stage::Opening => (self.opening_until_ns < u64::MAX).then_some(self.opening_until_ns),
             Stage::Running if self.share.number > 0 => Some(self.look_ns),
-            Stage::Running | Stage::Over => None,
+            Stage::Running | Stage::Over | Stage::Paced(Turn::Waiting { .. } | Turn::Publishing) => None,
+            Stage::Paced(
+                Turn::Preparing(until_ns)
+                | Turn::Placing { until_ns, .. }
+                | Turn::Connecting(until_ns)
+                | Turn::Telling(until_ns)
+                | Turn::Draining(until_ns),
+            ) => Some(until_ns),
             Stage::Draining(until_ns) | Stage::Settling(until_ns) => Some(until_ns),
             Stage::Cycle(
                 Step::Placing(until_ns)
@@ -970,6 +1217,9 @@ impl Crowd for Audience {
         self.storm_ns = None;
         if matches!(self.stage, Stage::Cycle(_)) {
             self.shared.end();
+        }
+        if matches!(self.stage, Stage::Paced(_)) {
+            self.until_ns = at.now_ns;
         }
         let longest_ns = self.timeout_ns.saturating_add(self.drain_ns);
         self.until_ns = self.until_ns.min(at.now_ns.saturating_add(longest_ns));
@@ -1028,6 +1278,9 @@ pub(crate) struct Part {
     pub(crate) slow: u32,
     pub(crate) accounts: Vec<Account>,
     pub(crate) ledger: Ledger,
+    pub(crate) course: Course,
+    pub(crate) answered: Curve,
+    pub(crate) returned: Curve,
     pub(crate) errors: Errors,
     pub(crate) times: Times,
     pub(crate) rounds: Vec<Round>,

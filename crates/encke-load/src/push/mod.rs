@@ -10,8 +10,10 @@
 //! each receive. `docs/load.md`, "Push", has what is measured and how.
 
 mod audience;
+mod course;
 mod dialect;
 mod mark;
+mod paced;
 mod plan;
 mod publishers;
 mod receipts;
@@ -23,11 +25,13 @@ mod stream;
 mod tally;
 
 pub use audience::Round;
+pub use course::Column;
 pub use dialect::{Dialect, Preset, Resume, Transport};
 pub use mark::BYTES as PAYLOAD_BYTES_MIN;
+pub use paced::{Figures, Paced, Step};
 pub use plan::{DIALS_MAX, Plan};
 pub use publishers::MESSAGES_MAX;
-pub use report::Report;
+pub use report::{Report, Saved, saved};
 pub use run::{Memory, Messages, Outcome, Reach, Run, Storm};
 pub use stream::Wrong;
 pub use tally::Totals;

@@ -1,5 +1,6 @@
 //! What a run of subscribers does: how many, on what, what is said to them and how, and what befalls them.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use encke_io::{Address, Backend};
 
 use super::dialect::{Dialect, Transport};
 use super::mark;
+use super::paced::Paced;
 use crate::pace::Pace;
 use crate::plan::Stop;
+use crate::words;
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub struct Plan {
     /// In place of all that: all connect, one message, all receive it, all leave, a second's rest; so often.
     /// It needs one thread.
     pub cycles: Option<u32>,
+    /// In place of all that: rounds of this kind, each begun from outside. They need one thread.
+    pub paced: Option<Paced>,
     /// Threads; each has its share of the subscribers, the first one the publishers, too.
     pub threads: u16,
     /// Who is not connected and answered by then tries again; a publish that is not answered by then has failed.
@@ -94,6 +99,7 @@ impl Plan {
             churn: 0.0,
             storm: false,
             cycles: None,
+            paced: None,
             threads: 1,
             timeout: Duration::from_secs(10),
             drain: Duration::from_secs(10),
@@ -108,5 +114,23 @@ impl Plan {
     /// other: so they have an order that a receiver can check.
     pub(crate) fn lanes(&self) -> usize {
         self.channels.len().max(self.publishers.into())
+    }
+}
+
+impl fmt::Display for Plan {
+    /// What is done, in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let channels = words::plural(self.channels.len() as u64, "channel");
+        let subscribers = words::plural(self.subscribers.into(), "subscriber");
+        let publishers = words::plural(self.publishers.into(), "publisher");
+        let pace = match (&self.pace, self.cycles) {
+            (_, Some(rounds)) => format!("{} of one message", words::plural(rounds.into(), "round")),
+            (Pace::Closed, None) => format!("{publishers}, each as soon as it is answered"),
+            (Pace::Open(rate, _), None) => format!("{rate} from {publishers}"),
+        };
+        let bytes = words::count(self.payload_bytes as u64);
+        let threads = words::plural(self.threads.into(), "thread");
+        let (transport, backend) = (self.transport.name(), self.backend);
+        write!(f, "{subscribers} of {channels} by {transport}; {pace}, {bytes} B; {threads} ({backend})")
     }
 }

@@ -147,9 +147,19 @@ impl Publishers {
         since_ns.saturating_add(self.timeout_ns) <= at.now_ns
     }
 
+    /// Whether nobody waits for an answer.
+    pub(crate) const fn are_idle(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// Whether all has been said.
+    pub(crate) fn are_said(&self) -> bool {
+        self.tickets.as_ref().is_none_or(Tickets::is_exhausted)
+    }
+
     /// Whether all has been said and answered.
     pub(crate) fn are_over(&self) -> bool {
-        self.under_way == 0 && self.tickets.as_ref().is_none_or(Tickets::is_exhausted)
+        self.are_idle() && self.are_said()
     }
 
     pub(crate) fn into_errors(self) -> Errors {

@@ -207,14 +207,16 @@ impl Ledger {
         Self(vec![Vec::new(); lanes])
     }
 
-    /// A message has come to one more.
-    pub(crate) fn note(&mut self, mark: Mark, now_ns: u64) {
-        let Some(lane) = self.0.get_mut(usize::from(mark.lane)) else { return };
+    /// A message has come to one more. If that is the first one: how it went with the message before, so far.
+    pub(crate) fn note(&mut self, mark: Mark, now_ns: u64) -> Option<Record> {
+        let lane = self.0.get_mut(usize::from(mark.lane))?;
         let number = mark.number as usize;
         if lane.len() <= number {
             lane.resize(number + 1, Record::default());
         }
         lane[number].add(Record { sent_ns: mark.sent_ns, first_ns: now_ns, last_ns: now_ns, received: 1 });
+        let before = if number > 0 { lane[number - 1] } else { Record::default() };
+        (lane[number].received == 1).then_some(before)
     }
 
     /// Adds another thread's.

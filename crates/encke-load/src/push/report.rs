@@ -1,7 +1,12 @@
 //! What a run of subscribers came to, for people and for machines.
 
-mod json;
+mod explained;
+mod merged;
+mod page;
+pub mod saved;
 mod summary;
+
+pub use saved::Saved;
 
 use encke_stats::Distribution;
 
@@ -57,23 +62,6 @@ impl Report {
     /// On a schedule: messages that were due and never begun.
     pub fn unsent(&self) -> u64 {
         due(&self.plan).map_or(0, |due| due.saturating_sub(self.outcome.totals.published))
-    }
-
-    /// What was done, in a line.
-    fn line(&self) -> String {
-        let plan = &self.plan;
-        let channels = words::plural(plan.channels.len() as u64, "channel");
-        let subscribers = words::plural(plan.subscribers.into(), "subscriber");
-        let publishers = words::plural(plan.publishers.into(), "publisher");
-        let pace = match (&plan.pace, plan.cycles) {
-            (_, Some(rounds)) => format!("{} of one message", words::plural(rounds.into(), "round")),
-            (Pace::Closed, None) => format!("{publishers}, each as soon as it is answered"),
-            (Pace::Open(rate, _), None) => format!("{rate} from {publishers}"),
-        };
-        let bytes = words::count(plan.payload_bytes as u64);
-        let threads = words::plural(plan.threads.into(), "thread");
-        let transport = plan.transport.name();
-        format!("{subscribers} of {channels} by {transport}; {pace}, {bytes} B; {threads} ({})", plan.backend)
     }
 }
 
@@ -211,7 +199,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::push::{Dialect, Memory, Messages, Preset, Reach, Round, Storm, Totals, Transport};
+    use crate::SavedRun;
+    use crate::push::{Column, Dialect, Memory, Messages, Preset, Reach, Round, Storm, Totals, Transport};
     use crate::run::ThreadShare;
     use crate::slo::Slo;
     use crate::tally::{Cause, Errors, Phase};
@@ -220,6 +209,20 @@ mod tests {
         let dialect = Dialect::of(Preset::Encke, Transport::Sse, false).expect("it has event streams");
         let server = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
         Plan::new(server, "h".into(), dialect, Transport::Sse, 1)
+    }
+
+    /// 20 columns of 5 messages, each of whose times is so many times what it was.
+    fn columns(times: u64) -> Vec<Column> {
+        let column = |place: u32| Column {
+            at_s: f64::from(place) / 2.0,
+            seconds: 0.5,
+            messages: 5,
+            first_ns: Some((1_000_000 + u64::from(place)) * times),
+            first_to_last_ns: Some((30_000_000 + u64::from(place)) * times),
+            last_ns: Some((31_000_000 + u64::from(place)) * times),
+            receipts: vec![(5_242_879 * times, 40), (20_971_519 * times, 4_960)],
+        };
+        (0..20).map(column).collect()
     }
 
     /// 100 messages to 1,000 subscribers, all received but 7.
@@ -244,6 +247,10 @@ mod tests {
         let mut errors = Errors::default();
         errors.add(Phase::Connect, Cause::Timeout, 5, b"");
         Outcome {
+            began_unix_ns: 1_000_000_000_000_000_000,
+            columns: columns(1),
+            opened: vec![(10_000_000, 400), (50_000_000, 1_000)],
+            returned: vec![(900_000_000, 999), (1_000_000_000, 1_000)],
             totals,
             errors,
             reach: Reach { expected: 100_000, lost: 7 },
@@ -304,6 +311,98 @@ mod tests {
         assert!(json["times"]["receipt"]["histogram"].as_str().is_some_and(|text| text.len() > 20));
         assert_eq!(json["memory"]["each_bytes"], 300.0);
         assert_eq!(json["storm"]["caught_up_ns"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_run_comes_back_from_its_json() {
+        let saved = report(plan(), outcome(0.2, 0.0)).saved();
+        let json = saved.json();
+        let Ok(SavedRun::Push(read)) = SavedRun::read(&json.to_string()) else { panic!("{json:#}") };
+        assert_eq!(read.json(), json);
+        assert_eq!(read.summary(), saved.summary());
+        // What older programs did not say is not missed.
+        let mut old = json.clone();
+        let object = old.as_object_mut().expect("an object");
+        for key in ["began", "began_unix_ns", "environment", "columns"] {
+            object.remove(key);
+        }
+        assert!(matches!(SavedRun::read(&old.to_string()), Ok(SavedRun::Push(_))));
+    }
+
+    #[test]
+    fn a_page_has_its_plots_and_accounts_and_needs_nothing_else() {
+        let mut saved = report(plan(), outcome(0.2, 0.0)).saved();
+        saved.url = "http://h/?<script>".into();
+        let page = saved.page();
+        for said in [
+            "By percentile",
+            "Fan-out: receivers reached",
+            "The first, first to last, and the last",
+            "Receipts a second, by when",
+            "Subscribers that had been answered",
+            "Subscribers that were back",
+            "reach</th><td>99.9930 %",
+            "repeated</th><td>3",
+            "What not to trust",
+            "connect: timed out",
+        ] {
+            assert!(page.contains(said), "no `{said}`");
+        }
+        assert_eq!(page.matches('<').count(), page.matches('>').count(), "what is text is escaped");
+        let own = page.replace("http://www.w3.org/2000/svg", "").replace("http://h/", "");
+        for from_elsewhere in ["http:", "https:", "<script", "<link", "@import", "url(", "NaN", "inf,"] {
+            assert!(!own.contains(from_elsewhere), "{from_elsewhere}");
+        }
+        // A run that came to nothing has a page all the same.
+        saved.columns.clear();
+        saved.times = saved::Times::default();
+        assert!(!saved.page().contains("NaN"));
+    }
+
+    #[test]
+    fn what_not_to_trust_is_told_with_the_worst_first() {
+        let mut saved = report(plan(), outcome(0.2, 0.0)).saved();
+        saved.plan.pace.r#loop = "closed".into();
+        let explained = saved.explained().text();
+        for said in [
+            "7 of 100,000 receipts never happened",
+            "3 came again and 2 out of order",
+            "Each publisher waited",
+        ] {
+            assert!(explained.contains(said), "no `{said}`:\n{explained}");
+        }
+        saved.verdict.is_verdict = false;
+        saved.receipts.lost = 5_000;
+        let worst = saved.explained().findings()[0].trust;
+        assert_eq!(worst, crate::explain::Trust::Not);
+    }
+
+    #[test]
+    fn generators_together_have_the_sums_of_their_accounts() {
+        let saved = report(plan(), outcome(0.2, 0.0)).saved();
+        let runs = [saved.clone(), saved.clone()].map(|run| SavedRun::Push(Box::new(run)));
+        let Ok(SavedRun::Push(both)) = SavedRun::merged(runs.to_vec()) else { panic!("two alike") };
+        assert_eq!((both.receipts.expected, both.receipts.lost, both.plan.subscribers), (200_000, 14, 2_000));
+        assert_eq!(both.receipts.reach, saved.receipts.reach);
+        assert_eq!((both.parts.len(), both.elapsed_ns), (2, saved.elapsed_ns));
+        assert!((both.rate_per_s - 2.0 * saved.rate_per_s).abs() < 1e-6);
+        assert!(both.summary().contains("2 runs together") && both.page().contains("joined from"));
+        let other = SavedRun::Requests(Box::new(crate::report::example().saved()));
+        assert_eq!(SavedRun::merged(vec![runs[0].clone(), other]), Err(crate::report::Unlike::Kinds));
+    }
+
+    #[test]
+    fn two_runs_differ_where_their_messages_do_and_are_alike_where_not() {
+        let one = report(plan(), outcome(0.2, 0.0)).saved();
+        let run = |saved: &Saved| SavedRun::Push(Box::new(saved.clone()));
+        let compared = |other: &Saved| {
+            let names = ["a".to_owned(), "b".to_owned()];
+            SavedRun::compared(names, [&run(&one), &run(other)]).expect("two of a kind")
+        };
+        assert!(!compared(&one).differs(), "{}", compared(&one).summary());
+        let slower = Saved { columns: columns(2), ..one.clone() };
+        let text = compared(&slower).summary();
+        assert!(text.contains("first 100.0 % more") && text.contains("last 100.0 % more"), "{text}");
     }
 
     #[test]

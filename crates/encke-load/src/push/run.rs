@@ -4,6 +4,7 @@
 //! refused: until then each keeps how far each of its subscribers has come.
 
 use std::net::IpAddr;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use encke_io::{Address, Backend};
 use encke_stats::Distribution;
 
 use super::audience::{Audience, Part, Round, Times};
+use super::course::{self, Column, Course, Curve};
 use super::dialect::Requests;
+use super::paced::{self, Pacer, Pacing, Step};
 use super::plan::Plan;
 use super::receipts::{Account, Ledger};
 use super::tally::{Shared, Tally, Totals};
@@ -27,11 +30,14 @@ use crate::threads::{Script, Threads};
 pub struct Run {
     script: Arc<Listening>,
     threads: Threads<Part>,
+    pacing: Pacing,
 }
 
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// When its threads were started: nanoseconds since 1970.
+    pub began_unix_ns: u64,
     /// What was counted.
     pub totals: Totals,
     /// What went wrong.
@@ -48,8 +54,14 @@ pub struct Outcome {
     pub opening: Duration,
     /// From the beginning of publishing to the last receipt.
     pub elapsed: Duration,
+    /// The run over time, by when messages were sent.
+    pub columns: Vec<Column>,
+    /// How many subscribers had been answered so long after the first connect(2): ns, subscribers.
+    pub opened: Vec<(u64, u64)>,
     /// How all came back who were cut at once.
     pub storm: Option<Storm>,
+    /// How many were back so long after the cut: the same.
+    pub returned: Vec<(u64, u64)>,
     /// The rounds of a cycle.
     pub rounds: Vec<Round>,
     /// What each thread had of the processors while messages were published.
@@ -102,6 +114,9 @@ pub struct Memory {
     pub held_bytes: u64,
 }
 
+/// Between two looks whether there is still somebody to wait for.
+const LOOK: Duration = Duration::from_secs(1);
+
 impl Reach {
     /// The share that was received; `None` if nothing was due.
     pub fn share(self) -> Option<f64> {
@@ -122,9 +137,26 @@ impl Run {
     /// # Errors
     /// What the plan needs is not to be had.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
-        let script = Arc::new(Listening::new(plan).map_err(|error| Trouble::System(error.to_string()))?);
+        let (pacer, pacing) = paced::pair();
+        let script = Listening::new(plan, pacer).map_err(|error| Trouble::System(error.to_string()))?;
+        let script = Arc::new(script);
         let threads = Threads::start(&script)?;
-        Ok(Self { script, threads })
+        Ok(Self { script, threads, pacing })
+    }
+
+    /// Of rounds that are begun from outside: makes the next one ready, or runs it, and waits for what comes of it.
+    /// `None`: the run has ended.
+    pub fn step(&mut self) -> Option<Step> {
+        self.pacing.allow();
+        self.threads.halter().wake();
+        loop {
+            match self.pacing.wait(LOOK) {
+                Ok(step) => return Some(step),
+                // It may have ended before it took the other end.
+                Err(RecvTimeoutError::Timeout) if !self.threads.wait(Duration::ZERO) => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Waits until the run is over, true, or so long, false.
@@ -150,6 +182,7 @@ impl Run {
         let after = self.script.plan.watch.and_then(host::process_usage);
         let whole = self.threads.whole()?;
         let mut outcome = self.script.outcome(whole.parts);
+        outcome.began_unix_ns = whole.began_unix_ns;
         outcome.threads = whole.shares;
         outcome.tcp = whole.tcp;
         let samples = self.script.samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,6 +208,8 @@ struct Listening {
     shared: Arc<Shared>,
     /// One a thread.
     tallies: Vec<Arc<Tally>>,
+    /// Until the first thread takes it.
+    pacer: Mutex<Option<Pacer>>,
     samples: Mutex<Samples>,
 }
 
@@ -197,13 +232,14 @@ impl Sample {
 }
 
 impl Listening {
-    fn new(plan: Plan) -> Result<Self, MessageError> {
+    fn new(plan: Plan, pacer: Pacer) -> Result<Self, MessageError> {
         let requests = Requests::new(&plan.dialect, plan.transport, &plan.authority, &plan.channels)?;
         let samples = Samples { before: Sample::now(&plan), held: Sample::default() };
         Ok(Self {
             requests: Arc::new(requests),
             shared: Arc::new(Shared::new(plan.lanes())),
             tallies: (0..plan.threads).map(|_| Arc::new(Tally::default())).collect(),
+            pacer: Mutex::new(Some(pacer)),
             samples: Mutex::new(samples),
             plan: Arc::new(plan),
         })
@@ -246,7 +282,9 @@ impl Script for Listening {
         let mut clock = Clock::new();
         let clock = Box::new(move || clock.now().mono_ns);
         let tally = &self.tallies[share.number];
-        Audience::new(&self.plan, &self.requests, share, &self.shared, tally, clock)
+        let mut pacer = self.pacer.lock().unwrap_or_else(PoisonError::into_inner);
+        let pacer = pacer.take_if(|_| share.number == 0);
+        Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock)
     }
 
     fn prepared(&self) {
@@ -266,6 +304,7 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
     let mut ledger = Ledger::new(plan.lanes());
     let mut errors = Errors::default();
     let mut times = Times { opening_ns: u64::MAX, begun_ns: u64::MAX, ..Times::default() };
+    let (mut course, mut opened, mut returned) = (Course::default(), Curve::default(), Curve::default());
     let (mut held, mut slow, mut rounds) = (0, 0, Vec::new());
     let (mut away, mut behind) = (0, 0);
     for part in parts {
@@ -273,6 +312,9 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
             add(&mut reach, account, shared.sent(account.lane.into()), &refused);
         }
         ledger.merge(part.ledger);
+        course.merge(part.course);
+        opened.merge(part.answered);
+        returned.merge(part.returned);
         errors.merge(part.errors);
         times.opening_ns = times.opening_ns.min(part.times.opening_ns);
         times.begun_ns = times.begun_ns.min(part.times.begun_ns);
@@ -297,10 +339,14 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
         caught_up: (away == 0 && behind == 0).then(|| between(times.storm_ns, times.caught_up_ns)),
     });
     Outcome {
+        began_unix_ns: 0,
         totals,
         errors,
         reach,
         messages,
+        columns: course::columns(&course, ledger.records(), times.begun_ns),
+        opened: opened.points(),
+        returned: returned.points(),
         held,
         slow,
         opening: between(times.opening_ns, times.open_ns),

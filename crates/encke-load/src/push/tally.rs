@@ -44,6 +44,10 @@ pub struct Tally {
     pub sent_bytes: Counter,
     /// From a publisher's send to a subscriber's receive, of each receipt.
     pub latency: Histogram,
+    /// From a publisher's send to the first of this thread's subscribers that had the message.
+    pub first: Histogram,
+    /// The same to the last of them, once one of them has a later message of its sequence.
+    pub last: Histogram,
     /// From connect(2) to established.
     pub connect: Histogram,
     /// From connect(2) to the server's answer, of subscribers at the beginning.
@@ -77,6 +81,8 @@ pub struct Totals {
     pub received_bytes: u64,
     pub sent_bytes: u64,
     pub latency: Distribution,
+    pub first: Distribution,
+    pub last: Distribution,
     pub connect: Distribution,
     pub answer: Distribution,
     pub back: Distribution,
@@ -111,6 +117,8 @@ impl Totals {
             }
             for (sum, cell) in [
                 (&mut totals.latency, &tally.latency),
+                (&mut totals.first, &tally.first),
+                (&mut totals.last, &tally.last),
                 (&mut totals.connect, &tally.connect),
                 (&mut totals.answer, &tally.answer),
                 (&mut totals.back, &tally.back),

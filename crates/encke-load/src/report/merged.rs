@@ -23,6 +23,10 @@ pub enum Unlike {
     Few,
     /// A closed loop and an open one.
     Loops,
+    /// Requests and subscribers.
+    Kinds,
+    /// Subscribers by different transports.
+    Transports,
 }
 
 /// Two runs were made at the same time if they have so much of the shorter one in common.
@@ -262,6 +266,8 @@ impl fmt::Display for Unlike {
         f.write_str(match self {
             Self::Few => "two runs or more can be joined",
             Self::Loops => "a closed loop and an open one measure different things, which have no sum",
+            Self::Kinds => "a run of requests and one of subscribers have no sum",
+            Self::Transports => "subscribers by different transports have no sum; compare them",
         })
     }
 }

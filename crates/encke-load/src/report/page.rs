@@ -6,9 +6,9 @@ use encke_stats::Distribution;
 use encke_stats::page::{escaped, page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
 
-use super::saved::{Held, Percentiles, Saved};
+use super::saved::{Held, Percentiles, Saved, SavedVerdict};
 use super::{PERCENTILES, blob};
-use crate::explain::{self, Trust};
+use crate::explain::{self, Explained, Trust};
 use crate::series::Stretch;
 use crate::words;
 
@@ -35,7 +35,7 @@ impl Saved {
         }
         body += &self.connects(&columns);
         body += "</div>\n";
-        self.put_trust(&mut body);
+        put_findings(&mut body, &explain::of(self));
         self.put_tables(&mut body, &columns);
         page("en", &format!("Load: {}", self.urls.join(" ")), &body)
     }
@@ -70,11 +70,7 @@ impl Saved {
             let _infallible = writeln!(body, "<div><b>{}</b>{name}</div>", escaped(&figure));
         }
         body.push_str("</div>\n");
-        let class = if self.verdict.is_verdict { "" } else { " class=\"warning\"" };
-        let _infallible = writeln!(body, "<p{class}>{}</p>", escaped(&self.verdict.text));
-        for remark in &self.verdict.remarks {
-            let _infallible = writeln!(body, "<p class=\"warning\">{}</p>", escaped(remark));
-        }
+        put_verdict(body, &self.verdict);
     }
 
     /// The distributions that were measured, by their names.
@@ -91,33 +87,8 @@ impl Saved {
 
     /// Latency by the share of requests that took no longer.
     fn spectrum(&self) -> String {
-        let measured = self.measured();
-        let count = measured.iter().map(|(_, held)| held.count()).max().unwrap_or(0);
-        let most = 1.0 - 1.0 / (count.max(10) as f64);
-        let points = |held: &Distribution| -> Vec<(f64, f64)> {
-            let (all, mut below) = (held.count() as f64, 0.0);
-            held.buckets()
-                .map(|(_, last, count)| {
-                    below += count as f64;
-                    // What lies at the very end has no nines of its own.
-                    ((below / all).min(1.0 - 0.5 / all), last.min(held.max_ns()).max(1) as f64)
-                })
-                .collect()
-        };
-        let curves: Vec<_> = measured.iter().map(|(name, held)| (*name, points(held))).collect();
-        // A lag below a microsecond is none: it would take the room of all the rest.
-        let values = curves.iter().flat_map(|(_, points)| points.iter().map(|(_, ns)| ns.max(1_000.0)));
         let estimate = self.latency.open_loop_estimate.as_ref().map(estimated).unwrap_or_default();
-        let values = values.chain(estimate.iter().map(|(_, ns)| *ns));
-        let (x, y) = (Axis::over(Scale::Nines, [most], percentile), Axis::over(Scale::Log, values, time));
-        let mut plot = Plot::new("Latency by percentile: this share took no longer", x, y);
-        for (name, points) in curves {
-            plot.curve(name, points);
-        }
-        if !estimate.is_empty() {
-            plot.broken_curve("an open-loop user, at most (estimate)", estimate);
-        }
-        plot.figure()
+        spectrum("Latency by percentile: this share took no longer", &self.measured(), estimate)
     }
 
     /// How many took how long.
@@ -176,32 +147,12 @@ impl Saved {
         figures
     }
 
-    fn put_trust(&self, body: &mut String) {
-        body.push_str("<h2>What not to trust</h2>\n<ul>\n");
-        for finding in explain::of(self).findings() {
-            let class = if finding.trust == Trust::Not { " class=\"warning\"" } else { "" };
-            let _infallible = writeln!(
-                body,
-                "<li{class}><b>{}</b>: {}</li>",
-                escaped(finding.about),
-                escaped(&finding.text)
-            );
-        }
-        body.push_str("</ul>\n");
-    }
-
     fn put_tables(&self, body: &mut String, columns: &[Stretch]) {
         body.push_str("<h2>Numbers</h2>\n");
         let mut rows: Vec<Vec<String>> = Vec::new();
         let connect = self.latency.connect.iter().map(|Held(held)| ("connect", held));
         for (name, held) in self.measured().into_iter().chain(connect) {
-            let quantiles = PERCENTILES.iter().map(|(_, share)| told(held.quantile_ns(*share)));
-            let ends = [
-                told(Some(held.max_ns())),
-                told(held.mean_ns().map(|ns| ns as u64)),
-                words::count(held.count()),
-            ];
-            rows.push(std::iter::once(name.to_owned()).chain(quantiles).chain(ends).collect());
+            rows.push(quantile_row(name, held));
         }
         if let Some(estimate) = &self.latency.open_loop_estimate {
             let values = estimate.values().map(told);
@@ -209,9 +160,7 @@ impl Saved {
                 std::iter::once("an open-loop user, at most (estimate)".to_owned()).chain(values).collect(),
             );
         }
-        let names = PERCENTILES.iter().map(|(name, _)| *name);
-        let head: Vec<&str> = std::iter::once("").chain(names).chain(["max", "mean", "count"]).collect();
-        *body += &table(&head, rows);
+        *body += &table(&quantile_names(), rows);
 
         let requests = &self.requests;
         let counts = [
@@ -316,6 +265,73 @@ fn columns(seconds: &[Stretch]) -> Vec<Stretch> {
     joined.into_iter().filter(|column| column.seconds > 0.1 * longest).collect()
 }
 
+/// Durations by the share of all that took no longer, and beside them what an open-loop user would have seen.
+pub(crate) fn spectrum(
+    caption: &str,
+    measured: &[(&str, &Distribution)],
+    estimate: Vec<(f64, f64)>,
+) -> String {
+    let count = measured.iter().map(|(_, held)| held.count()).max().unwrap_or(0);
+    let most = 1.0 - 1.0 / (count.max(10) as f64);
+    let points = |held: &Distribution| -> Vec<(f64, f64)> {
+        let (all, mut below) = (held.count() as f64, 0.0);
+        held.buckets()
+            .map(|(_, last, count)| {
+                below += count as f64;
+                // What lies at the very end has no nines of its own.
+                ((below / all).min(1.0 - 0.5 / all), last.min(held.max_ns()).max(1) as f64)
+            })
+            .collect()
+    };
+    let curves: Vec<_> = measured.iter().map(|(name, held)| (*name, points(held))).collect();
+    // A lag below a microsecond is none: it would take the room of all the rest.
+    let values = curves.iter().flat_map(|(_, points)| points.iter().map(|(_, ns)| ns.max(1_000.0)));
+    let values = values.chain(estimate.iter().map(|(_, ns)| *ns));
+    let (x, y) = (Axis::over(Scale::Nines, [most], percentile), Axis::over(Scale::Log, values, time));
+    let mut plot = Plot::new(caption, x, y);
+    for (name, points) in curves {
+        plot.curve(name, points);
+    }
+    if !estimate.is_empty() {
+        plot.broken_curve("an open-loop user, at most (estimate)", estimate);
+    }
+    plot.figure()
+}
+
+/// What not to trust, as a list.
+pub(crate) fn put_findings(body: &mut String, explained: &Explained) {
+    body.push_str("<h2>What not to trust</h2>\n<ul>\n");
+    for finding in explained.findings() {
+        let class = if finding.trust == Trust::Not { " class=\"warning\"" } else { "" };
+        let _infallible =
+            writeln!(body, "<li{class}><b>{}</b>: {}</li>", escaped(finding.about), escaped(&finding.text));
+    }
+    body.push_str("</ul>\n");
+}
+
+/// A verdict and what else should be known before a figure is believed.
+pub(crate) fn put_verdict(body: &mut String, verdict: &SavedVerdict) {
+    let class = if verdict.is_verdict { "" } else { " class=\"warning\"" };
+    let _infallible = writeln!(body, "<p{class}>{}</p>", escaped(&verdict.text));
+    for remark in &verdict.remarks {
+        let _infallible = writeln!(body, "<p class=\"warning\">{}</p>", escaped(remark));
+    }
+}
+
+/// The head of a table of durations, and one of its rows.
+pub(crate) fn quantile_names() -> Vec<&'static str> {
+    let names = PERCENTILES.iter().map(|(name, _)| *name);
+    std::iter::once("").chain(names).chain(["max", "mean", "count"]).collect()
+}
+
+/// See above.
+pub(crate) fn quantile_row(name: &str, held: &Distribution) -> Vec<String> {
+    let quantiles = PERCENTILES.iter().map(|(_, share)| told(held.quantile_ns(*share)));
+    let ends =
+        [told(Some(held.max_ns())), told(held.mean_ns().map(|ns| ns as u64)), words::count(held.count())];
+    std::iter::once(name.to_owned()).chain(quantiles).chain(ends).collect()
+}
+
 fn time_axis(columns: &[Stretch]) -> Axis {
     Axis::between(Scale::Linear, 0.0, columns.last().map_or(1.0, |column| column.at_s), seconds)
 }
@@ -409,11 +425,11 @@ fn edge(cell: i32) -> f64 {
     10_f64.powf(f64::from(cell) / CELLS_PER_DECADE)
 }
 
-fn told(ns: Option<u64>) -> String {
+pub(crate) fn told(ns: Option<u64>) -> String {
     ns.map_or_else(|| "–".into(), words::time)
 }
 
-fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let text = words::time(ns.round() as u64);
     // An axis has round numbers: 1 ms, not 1.00 ms.
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
@@ -422,12 +438,13 @@ fn time(ns: f64) -> String {
     format!("{number} {unit}")
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value >= 10.0 || value == 0.0 { words::count(value.round() as u64) } else { words::rate(value) }
 }
 
-fn seconds(value: f64) -> String {
-    format!("{value} s")
+pub(crate) fn seconds(value: f64) -> String {
+    // Three times a tenth is a little more than three tenths.
+    format!("{} s", (value * 1e6).round() / 1e6)
 }
 
 fn share(value: f64) -> String {
@@ -525,6 +542,7 @@ mod tests {
     fn axes_tell_round_numbers() {
         assert_eq!([time(1e6), time(2e5), time(1.5e3)], ["1 ms", "200 µs", "1.5 µs"]);
         assert_eq!([percentile(0.0), percentile(0.5), percentile(0.999)], ["0 %", "50 %", "99.9 %"]);
+        assert_eq!([seconds(0.1 + 0.2), seconds(2.0)], ["0.3 s", "2 s"]);
         assert_eq!([number(0.0), number(0.5), number(20_000.0)], ["0", "0.5", "20,000"]);
     }
 }

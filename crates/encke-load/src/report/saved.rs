@@ -11,7 +11,7 @@ use encke_wire::civil::Civil;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Report, blob};
+use super::{Report, SavedRun, blob};
 use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::{Arrivals, Pace};
@@ -20,7 +20,7 @@ use crate::series::Stretch;
 use crate::watch::Watched;
 
 /// Of the files that are read here.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// A run: what was done, where, and what came of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -262,6 +262,7 @@ pub struct SavedError {
     /// When it first happened, in ns after the beginning of the run.
     pub first_ns: u64,
     /// The first bytes of what had come of the answer then; what is no UTF-8 is replaced.
+    #[serde(default)]
     pub sample: String,
     /// Whether this side ran out of something.
     #[serde(default)]
@@ -303,17 +304,12 @@ impl Saved {
     /// Reads what [`Report::json`] wrote.
     ///
     /// # Errors
-    /// It is no saved run.
+    /// It is no saved run of requests.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
-        let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
-        let value: Value = serde_json::from_str(text).map_err(malformed)?;
-        match value["schema"].as_u64() {
-            None => return Err(Unreadable::Malformed("there is no `schema` in it".into())),
-            Some(schema) if schema != u64::from(SCHEMA) => return Err(Unreadable::Schema(schema)),
-            Some(_) if value.get("find_max").is_some() => return Err(Unreadable::Search),
-            Some(_) => {}
+        match SavedRun::read(text)? {
+            SavedRun::Requests(run) => Ok(*run),
+            SavedRun::Push(_) => Err(Unreadable::Malformed("it is a run of subscribers".into())),
         }
-        serde_json::from_value(value).map_err(malformed)
     }
 
     /// As JSON.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use encke_io::host::Signals;
 use encke_load::compare::{self, Block};
 use encke_load::verdict::Limit;
-use encke_load::{Comparison, Report, Stop, words};
+use encke_load::{Comparison, Report, SavedRun, Stop, words};
 
 use super::onlooker::Shown;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
@@ -26,7 +26,8 @@ pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
         [true, true] => servers(arguments, names, signals),
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
-            told(&Comparison::of_runs(names, [&runs[0], &runs[1]]), arguments.json, false)
+            let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
+            told(&compared.map_err(|unlike| Failure::Usage(unlike.to_string()))?, arguments.json, false)
         }
         _ => {
             Err(Failure::Usage("a server and a saved run are not comparable: two URLs, or two files".into()))
@@ -77,7 +78,7 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
 }
 
 /// Whether the figures are the servers': a generator that is the limit is the same for both.
-fn judge(comparison: &mut Comparison, limits: &[Limit]) {
+pub(super) fn judge(comparison: &mut Comparison, limits: &[Limit]) {
     let all = limits.len();
     let times = |limit: Limit| limits.iter().filter(|other| **other == limit).count();
     let (generator, starved) = (times(Limit::Generator), times(Limit::Starved));
@@ -96,7 +97,7 @@ fn judge(comparison: &mut Comparison, limits: &[Limit]) {
     }
 }
 
-fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Done {
+pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Done {
     if json {
         let mut told = comparison.json();
         told["command"] = command().into();
@@ -111,7 +112,7 @@ fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Done {
     }))
 }
 
-fn progress(number: usize, rounds: u16, pair: &[Block; 2]) {
+pub(super) fn progress(number: usize, rounds: u16, pair: &[Block; 2]) {
     let [a, b] = [0, 1].map(|side| words::number(pair[side].rate()));
     let all = 2 * rounds;
     let _nobody_listens = writeln!(std::io::stderr(), "{number} of {all}: A {a}, B {b} a second");

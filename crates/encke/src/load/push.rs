@@ -7,6 +7,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,11 +16,15 @@ use clap::{Args, ValueEnum};
 use encke_io::host::{self, Signals};
 use encke_io::{Address, Backend};
 
+use encke_load::compare::{Block, orders};
 use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, Plan, Report, Run};
-use encke_load::{Arrivals, Pace, Rate, Slo, Sources, Stop, Url, words};
+use encke_load::{Arrivals, Comparison, Pace, Rate, Slo, Sources, Stop, Url, words};
 use encke_server::settings::{OrAuto, Period};
 
-use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command};
+use super::onlooker::Wish;
+#[cfg(feature = "screen")]
+use super::screen::push::Screen;
+use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
 use crate::load;
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
@@ -63,6 +68,19 @@ pub(crate) struct Push {
     #[arg(long, value_name = "ROUNDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     #[arg(conflicts_with_all = ["messages", "duration", "publish_rate", "publishers", "slow", "churn", "storm"])]
     cycle: Option<NonZeroU32>,
+    /// Rounds that lines of standard input begin: connect, fan, sustained, cycle or storm
+    #[arg(long, value_name = "ROUND", hide_short_help = true, hide_possible_values = true)]
+    #[arg(conflicts_with_all = ["messages", "publish_rate", "slow", "churn", "storm", "cycle", "against", "report", "save", "slo"])]
+    paced: Option<Rounds>,
+    /// Another server, measured in turns with the one of URL: B against A
+    #[arg(long, value_name = "URL", conflicts_with_all = ["cycle", "report", "save", "slo", "watch"])]
+    against: Option<Url>,
+    /// Whose ways that one's are [default: as --preset]
+    #[arg(long, value_name = "SERVER", requires = "against", hide_short_help = true)]
+    against_preset: Option<Preset>,
+    /// With --against: rounds of A B B A or B A A B, each part a run of its own [default: 10]
+    #[arg(long, value_name = "COUNT", requires = "against", hide_short_help = true)]
+    rounds: Option<NonZeroU16>,
     /// So many stop reading: 1%
     #[arg(
         long,
@@ -93,6 +111,15 @@ pub(crate) struct Push {
     /// Everything, as JSON
     #[arg(long)]
     json: bool,
+    /// On a terminal, too, show lines in place of the live screen
+    #[arg(long, hide_short_help = true)]
+    plain: bool,
+    /// Write the same into a file
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    save: Option<PathBuf>,
+    /// Write a page with plots: one file of HTML
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Whose ways are used
     #[arg(long, value_name = "SERVER", default_value = "encke", hide_short_help = true)]
     preset: Preset,
@@ -154,6 +181,21 @@ enum Preset {
     Mercure,
 }
 
+/// What a round is that a line begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Rounds {
+    /// All connect.
+    Connect,
+    /// One message, until everybody has it.
+    Fan,
+    /// Publishers publish as soon as they are answered, for `--duration`.
+    Sustained,
+    /// All connect at once, then one message.
+    Cycle,
+    /// All are cut, and connect again at once.
+    Storm,
+}
+
 /// A part of the subscribers: `1%`, `0.01`, `5%/s`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Share(f64);
@@ -191,23 +233,50 @@ impl From<Preset> for push::Preset {
     }
 }
 
+impl From<Rounds> for push::Paced {
+    fn from(rounds: Rounds) -> Self {
+        match rounds {
+            Rounds::Connect => Self::Connect,
+            Rounds::Fan => Self::Fan,
+            Rounds::Sustained => Self::Sustained,
+            Rounds::Cycle => Self::Cycle,
+            Rounds::Storm => Self::Storm,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
-    let plan = plan(arguments)?;
+    let plan = plan(arguments, &arguments.url, arguments.preset)?;
     let interrupts = Interrupts::watch(signals)?;
+    if plan.paced.is_some() {
+        return rounds::run(plan, &interrupts);
+    }
+    if let Some(url) = &arguments.against {
+        let other = self::plan(arguments, url, arguments.against_preset.unwrap_or(arguments.preset))?;
+        return compared(arguments, [plan, other], &interrupts);
+    }
     if arguments.messages.is_none() && arguments.duration.is_none() && arguments.cycle.is_none() {
         note("10 s, as nothing else was said; -n COUNT or -d TIME says otherwise");
     }
     let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
     let mut run = Run::start(plan.clone()).map_err(failed)?;
     interrupts.end(run.halter());
-    let mut progress = Progress::new(arguments.json);
-    while !run.wait(LOOK) {
+    let mut onlooker = Onlooker::new(arguments, &plan);
+    while !run.wait(onlooker.pause()) {
         let (now_ns, totals) = run.totals();
-        progress.tell(now_ns, totals);
+        if onlooker.look(now_ns, totals) == Wish::End {
+            interrupts.interrupt();
+        }
     }
-    progress.end();
+    onlooker.leave();
     let report = Report::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
     nobody_there(&report)?;
+    if let Some(path) = &arguments.report {
+        saved::write(path, &report.saved().page())?;
+    }
+    if let Some(path) = &arguments.save {
+        saved::write(path, &format!("{:#}\n", report.json()))?;
+    }
     let text = if arguments.json { format!("{:#}\n", report.json()) } else { report.summary() };
     print(&text)?;
     let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
@@ -225,6 +294,59 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
     }))
 }
 
+/// How long each part of a comparison lasts, and how many rounds there are, if nothing else is said.
+const BLOCK: Duration = Duration::from_secs(2);
+const ROUNDS: u16 = 10;
+
+/// Measures two servers in turns.
+fn compared(arguments: &Push, mut plans: [Plan; 2], interrupts: &Interrupts) -> Done {
+    let urls =
+        [&arguments.url, arguments.against.as_ref().unwrap_or(&arguments.url)].map(ToString::to_string);
+    if arguments.messages.is_none() && arguments.duration.is_none() {
+        plans.iter_mut().for_each(|plan| plan.stop = Stop::After(BLOCK));
+    }
+    let measured = |side: usize| -> Result<Report, Failure> {
+        // A run of its own: what a channel still holds of the one before is none of its messages.
+        let plan = Plan { run: run_number()?, ..plans[side].clone() };
+        let failed = |trouble: encke_load::run::Trouble| Failure::CouldNotRun(trouble.to_string());
+        let mut run = Run::start(plan.clone()).map_err(failed)?;
+        interrupts.end(run.halter());
+        while !run.wait(LOOK) {}
+        let report = Report::new(plan, urls[side].clone(), command(), run.outcome().map_err(failed)?);
+        nobody_there(&report)?;
+        Ok(report)
+    };
+    for side in [0, 1] {
+        measured(side)?;
+    }
+    let rounds = arguments.rounds.map_or(ROUNDS, NonZeroU16::get);
+    let (mut pairs, mut limits, mut how) = (Vec::new(), Vec::new(), String::new());
+    for (number, order) in orders(arguments.seed, rounds).enumerate() {
+        let mut pair = [Block::default(), Block::default()];
+        for side in order {
+            if interrupts.seen() {
+                break;
+            }
+            let report = measured(side)?;
+            let saved = report.saved();
+            pair[side] = Block::of_push(&saved);
+            limits.push(report.verdict.limit);
+            how = saved.plan.text;
+        }
+        if interrupts.seen() {
+            break;
+        }
+        if !arguments.json {
+            compare::progress(number + 1, rounds, &pair);
+        }
+        pairs.push(pair);
+    }
+    let how = format!("{how}\n{} of runs, in turns", words::plural(pairs.len() as u64, "pair"));
+    let mut comparison = Comparison::of_pairs(urls.clone(), how, &pairs);
+    compare::judge(&mut comparison, &limits);
+    compare::told(&comparison, arguments.json, interrupts.seen())
+}
+
 /// A run without a subscriber says nothing but why.
 fn nobody_there(report: &Report) -> Result<(), Failure> {
     match report.outcome.errors.iter().next() {
@@ -237,7 +359,14 @@ fn nobody_there(report: &Report) -> Result<(), Failure> {
 
 // ---- flags into a plan ----
 
-fn plan(arguments: &Push) -> Result<Plan, Failure> {
+/// What tells the messages of a run from those of others.
+fn run_number() -> Result<u32, Failure> {
+    let mut run = [0; 4];
+    host::random(&mut run).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
+    Ok(u32::from_le_bytes(run))
+}
+
+fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
     let usage = |text: String| Failure::Usage(text);
     let backend = match arguments.backend {
         Some(OrAuto::Set(backend)) => backend,
@@ -245,11 +374,8 @@ fn plan(arguments: &Push) -> Result<Plan, Failure> {
             Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    if arguments.url.is_secure() {
-        return Err(usage(format!(
-            "{}: subscribers do not speak https yet; name a plain address",
-            arguments.url
-        )));
+    if url.is_secure() {
+        return Err(usage(format!("{url}: subscribers do not speak https yet; name a plain address")));
     }
     if arguments.payload < PAYLOAD_BYTES_MIN {
         return Err(usage(format!("a message has at least {PAYLOAD_BYTES_MIN} bytes: its mark takes them")));
@@ -257,19 +383,23 @@ fn plan(arguments: &Push) -> Result<Plan, Failure> {
     if arguments.cycle.is_some() && arguments.threads > 1 {
         return Err(usage("--cycle goes on one thread, which has to see everybody".into()));
     }
+    if arguments.paced.is_some() && arguments.threads > 1 {
+        return Err(usage("--paced goes on one thread, which has to see everybody".into()));
+    }
+    if arguments.paced == Some(Rounds::Sustained) && arguments.transport == Transport::Poll {
+        return Err(usage("--paced sustained needs a stream: polls rest between rounds".into()));
+    }
     if arguments.slow.0 > 0.0 && arguments.transport == Transport::Poll {
         return Err(usage("--slow needs a stream: a poll is one answer".into()));
     }
     if u32::from(arguments.threads) > arguments.subscribers.get() {
         return Err(usage(format!("{} threads have less than a subscriber each", arguments.threads)));
     }
-    let mut run = [0; 4];
-    host::random(&mut run).map_err(|error| Failure::CouldNotRun(format!("no random numbers: {error}")))?;
-    let server = Address::from(load::server(&arguments.url)?);
+    let server = Address::from(load::server(url)?);
     let sources = load::sources(&server, &arguments.source)?;
     let transport = arguments.transport.into();
-    let base =
-        Plan::new(server, arguments.url.authority(), dialect(arguments)?, transport, u32::from_le_bytes(run));
+    let dialect = dialect(arguments, url, preset)?;
+    let base = Plan::new(server, url.authority(), dialect, transport, run_number()?);
     let count = arguments.channels.get();
     let name = &arguments.channel;
     let channels = match count {
@@ -279,6 +409,7 @@ fn plan(arguments: &Push) -> Result<Plan, Failure> {
     let pace = match (&arguments.publish_rate, arguments.publishers) {
         (Some(rate), _) => Pace::Open(rate.clone(), Arrivals::Even),
         (None, Some(_)) => Pace::Closed,
+        (None, None) if arguments.paced.is_some() => Pace::Closed,
         (None, None) => base.pace.clone(),
     };
     let ending = arguments.publish_rate.as_ref().and_then(Rate::duration);
@@ -301,6 +432,7 @@ fn plan(arguments: &Push) -> Result<Plan, Failure> {
         churn: arguments.churn.0,
         storm: arguments.storm,
         cycles: arguments.cycle.map(NonZeroU32::get),
+        paced: arguments.paced.map(Into::into),
         threads: arguments.threads,
         timeout: arguments.timeout.duration(),
         drain: arguments.timeout.duration(),
@@ -312,21 +444,20 @@ fn plan(arguments: &Push) -> Result<Plan, Failure> {
 }
 
 /// How the server is spoken to.
-fn dialect(arguments: &Push) -> Result<Dialect, Failure> {
+fn dialect(arguments: &Push, url: &Url, preset: Preset) -> Result<Dialect, Failure> {
     let usage = |text: String| Failure::Usage(text);
-    let (preset, transport) = (arguments.preset, arguments.transport);
+    let transport = arguments.transport;
     // Only who comes back has use of positions, and WebSockets have them in envelopes alone.
     let resumable = arguments.storm || arguments.churn.0 > 0.0;
     let Some(mut dialect) = Dialect::of(preset.into(), transport.into(), resumable) else {
         let name = push::Transport::from(transport).name();
         return Err(usage(format!("a server of this kind has no transport {name}")));
     };
-    let path = arguments.url.target();
+    let path = url.target();
     if path != "/" {
         if preset != Preset::Encke {
             let text = format!(
-                "`{}`: with --preset the URL names the server alone; --subscribe-url and --publish-url name paths",
-                arguments.url
+                "`{url}`: with --preset the URL names the server alone; --subscribe-url and --publish-url name paths"
             );
             return Err(usage(text));
         }
@@ -341,11 +472,11 @@ fn dialect(arguments: &Push) -> Result<Dialect, Failure> {
                 *place = path.clone();
             }
             Some(text) => {
-                let url: Url = text.parse().map_err(usage)?;
-                if !url.same_server(&arguments.url) {
-                    return Err(usage(format!("{url} and {} are two servers; a run has one", arguments.url)));
+                let named: Url = text.parse().map_err(usage)?;
+                if !named.same_server(url) {
+                    return Err(usage(format!("{named} and {url} are two servers; a run has one")));
                 }
-                *place = url.target().to_owned();
+                *place = named.target().to_owned();
             }
         }
     }
@@ -366,7 +497,57 @@ fn dialect(arguments: &Push) -> Result<Dialect, Failure> {
     Ok(dialect)
 }
 
-// ---- progress ----
+// ---- while it runs ----
+
+/// Who looks on: a screen, or lines of progress, which may be silent.
+enum Onlooker {
+    Lines(Box<Progress>),
+    #[cfg(feature = "screen")]
+    Screen(Box<Screen>),
+}
+
+impl Onlooker {
+    fn new(arguments: &Push, plan: &Plan) -> Self {
+        #[cfg(feature = "screen")]
+        if !arguments.json
+            && !arguments.plain
+            && io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_some_and(|name| name != "dumb")
+            // Where no screen can be had, lines do.
+            && let Ok(screen) = Screen::open(plan, plan.to_string(), arguments.url.to_string())
+        {
+            return Self::Screen(Box::new(screen));
+        }
+        let _only_a_screen_shows_it = plan;
+        Self::Lines(Box::new(Progress::new(arguments.json)))
+    }
+
+    const fn pause(&self) -> Duration {
+        match self {
+            Self::Lines(_) => LOOK,
+            #[cfg(feature = "screen")]
+            Self::Screen(_) => super::screen::PAUSE,
+        }
+    }
+
+    fn look(&mut self, now_ns: u64, totals: push::Totals) -> Wish {
+        match self {
+            Self::Lines(progress) => {
+                progress.tell(now_ns, totals);
+                Wish::Nothing
+            }
+            #[cfg(feature = "screen")]
+            Self::Screen(screen) => screen.show(now_ns, &totals),
+        }
+    }
+
+    /// The run is over: nothing of it stays on the terminal.
+    fn leave(self) {
+        if let Self::Lines(progress) = self {
+            progress.end();
+        }
+    }
+}
 
 /// Lines of progress on standard error: on a terminal one that is written over, elsewhere one now and then.
 struct Progress {

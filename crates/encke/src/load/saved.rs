@@ -5,31 +5,31 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use encke_load::{Saved, explain as explained};
+use encke_load::SavedRun;
 
-use crate::arguments::{Explain, Merge, SavedRun};
+use crate::arguments::{self, Explain, Merge};
 use crate::{Done, Failure, print};
 
 /// Bytes of a saved run: four hours of seconds are some 10 MB.
 const BYTES_MAX: u64 = 256 << 20;
 
 pub(crate) fn merge(arguments: &Merge) -> Done {
-    let runs: Vec<Saved> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-    let merged = Saved::merged(&runs).map_err(|error| Failure::Usage(error.to_string()))?;
+    let runs: Vec<SavedRun> = arguments.runs.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let merged = SavedRun::merged(runs).map_err(|error| Failure::Usage(error.to_string()))?;
     told(&merged, arguments.json, arguments.report.as_deref())
 }
 
 pub(crate) fn explain(arguments: &Explain) -> Done {
-    let explained = explained::of(&read(&arguments.run)?);
+    let explained = read(&arguments.run)?.explained();
     print(&if arguments.json { format!("{:#}\n", explained.json()) } else { explained.text() })?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn report(arguments: &SavedRun) -> Done {
+pub(crate) fn report(arguments: &arguments::SavedRun) -> Done {
     told(&read(&arguments.run)?, arguments.json, arguments.report.as_deref())
 }
 
-fn told(run: &Saved, json: bool, page: Option<&Path>) -> Done {
+fn told(run: &SavedRun, json: bool, page: Option<&Path>) -> Done {
     if let Some(path) = page {
         write(path, &run.page())?;
     }
@@ -38,7 +38,7 @@ fn told(run: &Saved, json: bool, page: Option<&Path>) -> Done {
 }
 
 /// Reads a saved run; `-` is standard input.
-pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
+pub(super) fn read(path: &Path) -> Result<SavedRun, Failure> {
     let said = |reason: String| Failure::CouldNotRun(format!("{}: {reason}", path.display()));
     let mut text = String::new();
     let source: Box<dyn Read> = if path == Path::new("-") {
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
         Box::new(File::open(path).map_err(|error| said(error.to_string()))?)
     };
     source.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| said(error.to_string()))?;
-    Saved::read(&text).map_err(|error| said(error.to_string()))
+    SavedRun::read(&text).map_err(|error| said(error.to_string()))
 }
 
 /// Writes what a run came to beside what is printed.

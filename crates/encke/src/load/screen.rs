@@ -7,12 +7,15 @@
 //! The terminal is given back when the screen is dropped, whatever ends the run. It is drawn on standard error, so the
 //! report on standard output may go elsewhere.
 
+pub(super) mod push;
+
 use std::io::{self, Stderr};
 use std::time::Duration;
 
 use encke_io::host;
 use encke_load::series::Stretch;
 use encke_load::{Plan, Series, Stop, Totals, words};
+use encke_stats::Distribution;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
@@ -116,29 +119,29 @@ impl Screen {
             ending: self.ending,
         };
         let _shown_or_not = self.terminal.draw(|frame| draw(frame, &view));
-        self.keys()
+        keys(&mut self.ending)
     }
+}
 
-    /// What was typed since the last look. A terminal that is ours sends ^C as a key and not as a signal.
-    fn keys(&mut self) -> Wish {
-        let mut wish = Wish::Nothing;
-        while event::poll(Duration::ZERO).unwrap_or(false) {
-            let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
-            else {
-                continue;
-            };
-            let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
-            if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
-                if self.ending {
-                    give_back();
-                    host::exit_now(INTERRUPTED.into());
-                }
-                self.ending = true;
-                wish = Wish::End;
+/// What was typed since the last look. A terminal that is ours sends ^C as a key and not as a signal.
+fn keys(ending: &mut bool) -> Wish {
+    let mut wish = Wish::Nothing;
+    while event::poll(Duration::ZERO).unwrap_or(false) {
+        let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
+        else {
+            continue;
+        };
+        let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
+        if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
+            if *ending {
+                give_back();
+                host::exit_now(INTERRUPTED.into());
             }
+            *ending = true;
+            wish = Wish::End;
         }
-        wish
     }
+    wish
 }
 
 impl Drop for Screen {
@@ -168,16 +171,21 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let title = vec![Line::styled(view.urls, bold), Line::raw(view.text)];
     frame.render_widget(Paragraph::new(title), head);
-    draw_progress(frame, progress, view);
+    draw_progress(frame, progress, view.elapsed_s, view.done);
     frame.render_widget(Paragraph::new(counted(view)), counts);
     let [rate, latency] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(over_time);
-    draw_rate(frame, rate, view);
+    let rates = view.stretches.iter().map(|stretch| stretch.finished as f64 / stretch.seconds);
+    draw_rate(frame, rate, "answers a second", rates);
     draw_latency(frame, latency, view);
     let [percentiles, histogram] =
         Layout::horizontal([Constraint::Fill(2), Constraint::Fill(3)]).areas(shares);
     draw_percentiles(frame, percentiles, view);
-    draw_histogram(frame, histogram, view);
-    let said = if view.ending {
+    draw_histogram(frame, histogram, view.totals.latency());
+    draw_foot(frame, foot, view.ending);
+}
+
+fn draw_foot(frame: &mut Frame<'_>, foot: Rect, ending: bool) {
+    let said = if ending {
         "What is under way comes to its end. q or ^C again: end at once, without a report"
     } else {
         "q  end the run and report"
@@ -185,9 +193,9 @@ fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     frame.render_widget(Paragraph::new(said).style(Style::new().fg(Color::DarkGray)), foot);
 }
 
-fn draw_progress(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
-    let elapsed = format!("{:.0} s", view.elapsed_s);
-    match view.done {
+fn draw_progress(frame: &mut Frame<'_>, area: Rect, elapsed_s: f64, done: Option<f64>) {
+    let elapsed = format!("{elapsed_s:.0} s");
+    match done {
         None => frame.render_widget(Paragraph::new(elapsed), area),
         Some(done) => {
             let gauge = Gauge::default().ratio(done.clamp(0.0, 1.0)).label(elapsed).gauge_style(Color::Green);
@@ -237,20 +245,17 @@ fn counted<'a>(view: &View<'_>) -> Vec<Line<'a>> {
     ]
 }
 
-fn draw_rate(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
-    let block = Block::bordered().title("answers a second");
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, title: &str, rates: impl Iterator<Item = f64>) {
+    let block = Block::bordered().title(title);
     let wide = usize::from(block.inner(area).width);
-    let from = view.stretches.len().saturating_sub(wide);
-    let rates =
-        view.stretches[from..].iter().map(|stretch| (stretch.finished as f64 / stretch.seconds) as u64);
-    let rates: Vec<u64> = rates.collect();
+    let mut rates: Vec<u64> = rates.map(|rate| rate as u64).collect();
+    rates.drain(..rates.len().saturating_sub(wide));
     let most = rates.iter().copied().max().unwrap_or(0);
     let block = block.title_bottom(Line::from(format!("up to {}", words::count(most))).right_aligned());
     let line = Sparkline::default().block(block).data(rates).style(Style::new().fg(Color::Green));
     frame.render_widget(line, area);
 }
 
-/// Percentiles of each second, on a logarithmic axis.
 fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
     let of = |value: fn(&Stretch) -> Option<u64>| -> Vec<(f64, f64)> {
         let points = view.stretches.iter().filter_map(|stretch| Some((stretch.at_s, log(value(stretch)?))));
@@ -261,13 +266,22 @@ fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
         ("p99", Color::Yellow, of(|stretch| stretch.p99_ns)),
         ("longest", Color::Red, of(|stretch| stretch.p50_ns.map(|_| stretch.max_ns))),
     ];
+    draw_curves(frame, area, "latency, each second", &curves);
+}
+
+/// A curve: its name, its colour, and seconds with the decimal logarithm of nanoseconds.
+type Curve<'a> = (&'a str, Color, Vec<(f64, f64)>);
+
+/// Percentiles of each second, on a logarithmic axis.
+fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: &str, curves: &[Curve<'_>]) {
     let values = curves.iter().flat_map(|(_, _, points)| points.iter().map(|point| point.1));
     let (least, most) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
     let (least, most) =
         if least > most { (5.0, 7.0) } else { (least.floor(), most.ceil().max(least.floor() + 1.0)) };
-    let last_s = view.stretches.last().map_or(1.0, |stretch| stretch.at_s);
-    let first_s = view.stretches.first().map_or(0.0, |stretch| stretch.at_s.min(last_s - 1.0));
+    let moments = || curves.iter().flat_map(|(_, _, points)| points.iter().map(|point| point.0));
+    let last_s = moments().reduce(f64::max).unwrap_or(1.0);
+    let first_s = moments().reduce(f64::min).unwrap_or(0.0).min(last_s - 1.0);
     let sets = curves.iter().map(|(name, colour, points)| {
         Dataset::default()
             .name(*name)
@@ -278,7 +292,7 @@ fn draw_latency(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
     });
     let decades = (least as i32..=most as i32).map(decade);
     let chart = Chart::new(sets.collect())
-        .block(Block::bordered().title("latency, each second"))
+        .block(Block::bordered().title(title))
         .x_axis(
             Axis::default()
                 .bounds([first_s, last_s])
@@ -309,9 +323,9 @@ fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
 }
 
 /// How many took how long, since the beginning; the height is the root, so that what is rare can be seen.
-fn draw_histogram(frame: &mut Frame<'_>, area: Rect, view: &View<'_>) {
+fn draw_histogram(frame: &mut Frame<'_>, area: Rect, latency: &Distribution) {
     let mut bins = [0_u64; BINS_PER_DECADE * DECADES];
-    for (first, last, count) in view.totals.latency().buckets() {
+    for (first, last, count) in latency.buckets() {
         let place = (log(first.midpoint(last)) - f64::from(FIRST_DECADE)) * BINS_PER_DECADE as f64;
         bins[(place.max(0.0) as usize).min(bins.len() - 1)] += count;
     }

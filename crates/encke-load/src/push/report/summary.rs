@@ -1,17 +1,21 @@
 //! A report on one screen.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use super::Report;
-use encke_stats::Distribution;
-
+use super::{Report, Saved};
 use crate::report::saved::Held;
-use crate::report::summary::{self, put_names, told};
+use crate::report::summary::{put_names, put_row, told};
 use crate::words;
 
 impl Report {
     /// What a person reads at a glance, in at most 24 lines unless much went wrong. Of a cycle: report 001's lines.
+    pub fn summary(&self) -> String {
+        self.saved().summary()
+    }
+}
+
+impl Saved {
+    /// As [`Report::summary`].
     pub fn summary(&self) -> String {
         let mut text = String::new();
         let put = if self.plan.cycles.is_some() { self.put_rounds(&mut text) } else { self.put(&mut text) };
@@ -20,100 +24,85 @@ impl Report {
     }
 
     fn put(&self, out: &mut String) -> std::fmt::Result {
-        let outcome = &self.outcome;
-        let totals = &outcome.totals;
-        writeln!(out, "{}", self.line())?;
+        let Self { subscribers, messages, receipts, times, .. } = self;
+        let quantiles = |held: &Option<Held>| {
+            [0.5, 0.99].map(|share| told(held.as_ref().and_then(|Held(held)| held.quantile_ns(share))))
+        };
+        writeln!(out, "{}", self.plan.text)?;
         writeln!(out, "{}\n", self.url)?;
 
-        let each_ns = outcome.opening.as_nanos() as f64 / f64::from(self.plan.subscribers.max(1));
-        let [p50, p99] = [0.5, 0.99].map(|share| told(totals.answer.quantile_ns(share)));
+        let each_ns = subscribers.opening_ns / u64::from(self.plan.subscribers.max(1));
+        let [p50, p99] = quantiles(&times.answer);
         writeln!(
             out,
             "subscribers  {} answered; c {} ({} each; p50 {p50}, p99 {p99})",
-            words::count(totals.answer.count()),
-            time(outcome.opening),
-            words::time(each_ns as u64),
+            words::count(subscribers.answered),
+            words::time(subscribers.opening_ns),
+            words::time(each_ns),
         )?;
         put_others(
             out,
             &[
-                (totals.closed, "ended by the server"),
-                (totals.turned_away, "put off"),
-                (totals.unconnected, "attempts failed"),
-                (totals.left, "left and came back"),
-                (outcome.slow.into(), "that read nothing"),
+                (subscribers.closed, "ended by the server"),
+                (subscribers.turned_away, "put off"),
+                (subscribers.unconnected, "attempts failed"),
+                (subscribers.left, "left and came back"),
+                (subscribers.slow.into(), "that read nothing"),
             ],
         )?;
         self.put_memory(out)?;
 
-        let seconds = time(outcome.elapsed);
-        write!(out, "messages     {} published in {seconds}", words::count(totals.published))?;
+        let [p50, p99] = quantiles(&times.publish);
         writeln!(
             out,
-            ", answered in p50 {}, p99 {}",
-            told(totals.taken.quantile_ns(0.5)),
-            told(totals.taken.quantile_ns(0.99))
+            "messages     {} published in {}, answered in p50 {p50}, p99 {p99}",
+            words::count(messages.published),
+            words::time(self.elapsed_ns)
         )?;
         put_others(
             out,
-            &[(totals.refused, "refused or without an answer"), (self.unsent(), "due and not sent")],
+            &[(messages.refused, "refused or without an answer"), (messages.unsent, "due and not sent")],
         )?;
-        let reach = match outcome.reach.share() {
-            Some(1.0) => "100 %".into(),
-            // Never rounded up to all.
-            Some(share) => format!("{:.4} %", (share * 1e6).floor() / 1e4),
-            None => "of nothing".into(),
-        };
         writeln!(
             out,
-            "receipts     {} of {} due: reach {reach}; {} a second",
-            words::count(outcome.reach.expected - outcome.reach.lost),
-            words::count(outcome.reach.expected),
-            words::number(self.rate())
+            "receipts     {} of {} due: reach {}; {} a second",
+            words::count(receipts.expected.saturating_sub(receipts.lost)),
+            words::count(receipts.expected),
+            reach(receipts.reach),
+            words::number(self.rate_per_s)
         )?;
         let [lost, repeated, late, gaps] =
-            [outcome.reach.lost, totals.repeated, totals.late, totals.gaps].map(words::count);
+            [receipts.lost, receipts.repeated, receipts.out_of_order, receipts.gaps_told].map(words::count);
         writeln!(
             out,
             "             {lost} lost, {repeated} repeated, {late} out of order; {gaps} gaps told by the server"
         )?;
 
         put_names(out)?;
-        put_row(out, "each receiver", &totals.latency)?;
-        put_row(out, "the first", &outcome.messages.first)?;
-        put_row(out, "first to last", &outcome.messages.spread)?;
-        put_row(out, "the last", &outcome.messages.last)?;
-        if totals.lag.count() > 0 {
-            put_row(out, "sent late by", &totals.lag)?;
+        put_row(out, "each receiver", times.receipt.as_ref())?;
+        put_row(out, "the first", times.first.as_ref())?;
+        put_row(out, "first to last", times.first_to_last.as_ref())?;
+        put_row(out, "the last", times.last.as_ref())?;
+        if times.lag.is_some() {
+            put_row(out, "sent late by", times.lag.as_ref())?;
         }
-        if totals.back.count() > 0 {
-            put_row(out, "back after", &totals.back)?;
+        if times.back.is_some() {
+            put_row(out, "back after", times.back.as_ref())?;
         }
-        if let Some(storm) = outcome.storm {
-            let [back, caught_up] = [storm.back, storm.caught_up].map(|after| after.map(time));
-            let told = match (back, caught_up) {
-                (Some(back), Some(caught_up)) => {
-                    format!("all were back after {back}, and had all that was said after {caught_up}")
-                }
-                (Some(back), None) => format!("all were back after {back}; some never had all that was said"),
-                (None, _) => "some did not come back".into(),
-            };
-            writeln!(out, "storm        {told}")?;
+        if let Some(storm) = &self.storm {
+            writeln!(out, "storm        {}", storm.words())?;
         }
         Ok(())
     }
 
     fn put_memory(&self, out: &mut String) -> std::fmt::Result {
-        let each = |memory: super::super::Memory| {
-            format!("{} B", words::count(memory.each(self.plan.subscribers).round() as u64))
-        };
-        let own = self.outcome.own.map(|own| format!("{} each here", each(own)));
-        let server = self.outcome.server.map(|(memory, used)| {
-            let receipt_ns = used.as_nanos() as f64 / self.outcome.totals.received.max(1) as f64;
+        let each = |bytes: f64| format!("{} B", words::count(bytes.round() as u64));
+        let own = self.memory.map(|own| format!("{} each here", each(own.each_bytes)));
+        let server = self.server.map(|server| {
             format!(
                 "{} each at the server; its CPU {} a receipt",
-                each(memory),
-                words::time(receipt_ns as u64)
+                each(server.memory.each_bytes),
+                words::time(server.cpu_ns / self.receipts.received.max(1))
             )
         });
         let told: Vec<String> = own.into_iter().chain(server).collect();
@@ -122,40 +111,32 @@ impl Report {
 
     /// Two lines a round: what, how many, seconds, seconds each.
     fn put_rounds(&self, out: &mut String) -> std::fmt::Result {
-        for round in &self.outcome.rounds {
+        for round in &self.rounds {
             let held = round.held;
-            for (name, ns) in [("c", round.connect_ns), ("r", round.spread_ns)] {
+            for (name, ns) in [("c", round.connect_ns), ("r", round.first_to_last_ns)] {
                 let seconds = ns as f64 / 1e9;
                 writeln!(out, "{name},{held},{seconds:.6},{:.8}", seconds / f64::from(held.max(1)))?;
             }
         }
-        writeln!(out, "\n{}\n{}", self.line(), self.url)?;
+        writeln!(out, "\n{}\n{}", self.plan.text, self.url)?;
         put_names(out)?;
-        put_row(out, "each receiver", &self.outcome.totals.latency)?;
-        put_row(out, "the first", &self.outcome.messages.first)?;
-        put_row(out, "the last", &self.outcome.messages.last)?;
-        let missed: u64 = self
-            .outcome
-            .rounds
-            .iter()
-            .map(|round| u64::from(round.held.saturating_sub(round.received)))
-            .sum();
+        put_row(out, "each receiver", self.times.receipt.as_ref())?;
+        put_row(out, "the first", self.times.first.as_ref())?;
+        put_row(out, "the last", self.times.last.as_ref())?;
+        let missed: u64 =
+            self.rounds.iter().map(|round| u64::from(round.held.saturating_sub(round.received))).sum();
         if missed > 0 {
-            writeln!(
-                out,
-                "{} receipts did not happen within {}.",
-                words::count(missed),
-                time(self.plan.timeout)
-            )?;
+            let timeout = words::time((self.plan.timeout_s * 1e9) as u64);
+            writeln!(out, "{} receipts did not happen within {timeout}.", words::count(missed))?;
         }
         Ok(())
     }
 
     fn put_end(&self, out: &mut String) -> std::fmt::Result {
-        if !self.outcome.errors.is_empty() {
+        if !self.errors.is_empty() {
             writeln!(out)?;
         }
-        for error in self.outcome.errors.iter().take(ERRORS_SHOWN) {
+        for error in self.errors.iter().take(ERRORS_SHOWN) {
             writeln!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
         }
         writeln!(out, "\n{}", self.verdict.text)?;
@@ -166,12 +147,29 @@ impl Report {
     }
 }
 
+impl super::saved::SavedStorm {
+    /// How it ended.
+    pub(super) fn words(&self) -> String {
+        match [self.back_ns, self.caught_up_ns].map(|after| after.map(words::time)) {
+            [Some(back), Some(caught_up)] => {
+                format!("all were back after {back}, and had all that was said after {caught_up}")
+            }
+            [Some(back), None] => format!("all were back after {back}; some never had all that was said"),
+            [None, _] => "some did not come back".into(),
+        }
+    }
+}
+
 /// Kinds of failure that are shown; JSON has all.
 const ERRORS_SHOWN: usize = 6;
 
-fn put_row(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {
-    let held = (distribution.count() > 0).then(|| Held(distribution.clone()));
-    summary::put_row(out, name, held.as_ref())
+/// A share of receipts, never rounded up to all.
+pub(super) fn reach(share: Option<f64>) -> String {
+    match share {
+        Some(1.0) => "100 %".into(),
+        Some(share) => format!("{:.4} %", (share * 1e6).floor() / 1e4),
+        None => "of nothing".into(),
+    }
 }
 
 /// A line of what there is of other things, if there is any.
@@ -179,8 +177,4 @@ fn put_others(out: &mut String, others: &[(u64, &str)]) -> std::fmt::Result {
     let some = others.iter().filter(|(number, _)| *number > 0);
     let some: Vec<String> = some.map(|(number, what)| format!("{} {what}", words::count(*number))).collect();
     if some.is_empty() { Ok(()) } else { writeln!(out, "             {}", some.join(", ")) }
-}
-
-fn time(duration: Duration) -> String {
-    words::time(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,0 +1,131 @@
+"""Agreement: whether `encke load push` says of a push server what a program says that shares nothing with it.
+
+    for each crowd and server, in each round, in random order:  floor/witness.c │ encke load push
+
+Both hold as many event streams and publish the same messages at the same rate; each run is a process of its own on the
+generator's core. The witness takes its times just before send(2) and just after recv(2), and its percentiles are exact;
+those of `encke load` are known to 1/64, rounded up, which is at most 1.6 % of the 5 % that they may be apart.
+"""
+
+import json
+import statistics
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .figures import Bar, Ratio, Section, judge, number, paired
+from .machine import Trouble
+from .report import Progress
+from .servers import HELLO, Bench, Encke, Running, Server
+
+# Subscribers, messages, and how many of them a second: far enough apart that all have one before the next is sent.
+CROWDS = ((100, 40, 20), (1_000, 40, 20), (10_000, 12, 4))
+PATHS = {"encke": ("/push/{}", "/push/{}"), "nchan": ("/sub/{}", "/pub/{}")}
+CHANNEL = "agreement"
+ANSWER_SECONDS_MAX = 60
+ENDS = (0, 4)  # 4: a run without a verdict has its figures all the same
+# What is compared: its name, and where it stands in what the witness prints and in the JSON of `encke load push`.
+FIGURES = (("c", ("connect_ns",), ("subscribers", "opening_ns")),
+           ("first, p50", ("first", "p50_ns"), ("times", "first", "p50_ns")),
+           ("first to last, p50", ("first_to_last", "p50_ns"), ("times", "first_to_last", "p50_ns")),
+           ("last, p50", ("last", "p50_ns"), ("times", "last", "p50_ns")),
+           ("last, p99", ("last", "p99_ns"), ("times", "last", "p99_ns")),
+           ("each receiver, p50", ("receipt", "p50_ns"), ("times", "receipt", "p50_ns")),
+           ("each receiver, p99", ("receipt", "p99_ns"), ("times", "receipt", "p99_ns")))
+APART = 0.05
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How far a ratio is from 1: at least, by its interval; 0 if that holds 1."""
+
+    ratio: Ratio
+
+    def value(self) -> float:
+        return max(self.ratio.low - 1, 1 - self.ratio.high, 0.0)
+
+
+def seconds_of(bench: Bench) -> float:
+    return len(_servers(bench)) * (bench.rounds + 1) * 2 * sum(
+        0.5 + subscribers * 80e-6 + messages / rate for subscribers, messages, rate in CROWDS)
+
+
+def measure(bench: Bench, progress: Progress) -> Section:
+    section = Section("push-agreement", "push: `encke load push` and an independent client",
+                      "event streams, 64 bytes; medians of the rounds, in ms; the ratio is that of the two in the same "
+                      "round; bars: how far the interval of that ratio is from 1",
+                      ["crowd", "server", "figure", "witness", "encke load", "ratio [95 %]"], samples={})
+    for crowd in CROWDS:
+        for server in _servers(bench):
+            title = f"{crowd[0]:,}, {server.name}"
+            try:
+                rounds = _rounds(bench, progress, server, crowd)
+            except (Trouble, OSError) as trouble:
+                section.failed(title, trouble, (Bar(APART, "apart from the witness"),))
+                section.failed_row([f"{crowd[0]:,}", server.name])
+                continue
+            section.samples[title] = rounds
+            for name, *_ in FIGURES:
+                ours, theirs = ([one[who][name] for one in rounds] for who in ("load", "witness"))
+                ratio = paired(ours, theirs)
+                section.rows.append([f"{crowd[0]:,}", server.name, name,
+                                     *(number(statistics.median(values) / 1e6) for values in (theirs, ours)), str(ratio)])
+                bar = Bar(APART, f"{name}: apart from the witness")
+                verdict = judge(f"{section.title}, {crowd[0]:,}", server.name, bar, round(Apart(ratio).value(), 3),
+                                rounds=bench.rounds)
+                section.verdicts.append(verdict)
+    return section
+
+
+def _servers(bench: Bench) -> list[Server]:
+    return [server for server in bench.servers_for("push-agreement") if server.dialect in PATHS]
+
+
+def _rounds(bench: Bench, progress: Progress, server: Server, crowd: tuple[int, int, int]) -> list[dict]:
+    rounds = []
+    with bench.running(server, HELLO) as run:
+        for number_of_round in range(bench.rounds + 1):
+            progress.step(f"push-agreement: {crowd[0]:,}, round {number_of_round} of {bench.rounds}, {server.name}")
+            order = [("load", _load), ("witness", _witness)]
+            bench.chance.shuffle(order)
+            rounds.append({name: generator(bench, run, crowd) for name, generator in order})
+    return rounds[1:]  # what is done for the first time is not measured
+
+
+def _witness(bench: Bench, run: Running, crowd: tuple[int, int, int]) -> dict[str, float]:
+    subscribe, publish = (path.format(CHANNEL) for path in PATHS[run.server.dialect])
+    argv = [str(bench.programs.witness), str(run.port), subscribe, publish, run.server.token or "-",
+            *(str(part) for part in crowd)]
+    return read(_told(bench, "witness", argv), [where for _, where, _ in FIGURES])
+
+
+def _load(bench: Bench, run: Running, crowd: tuple[int, int, int]) -> dict[str, float]:
+    subscribers, messages, rate = (str(part) for part in crowd)
+    argv = [str(bench.programs.encke), "load", "push", f"http://127.0.0.1:{run.port}/", "--json", "--preset",
+            run.server.dialect, "--channel", CHANNEL, "-s", subscribers, "-n", messages, "-r", rate]
+    if run.server.token:
+        argv += ["--token", run.server.token]
+    told = _told(bench, "encke load push", argv)
+    wrong = {what: told["receipts"][what] for what in ("lost", "repeated", "out_of_order") if told["receipts"][what]}
+    if wrong:
+        raise Trouble(f"{run.server.name}: {wrong} in a run of encke load push")
+    return read(told, [where for _, _, where in FIGURES])
+
+
+def _told(bench: Bench, name: str, argv: list[str]) -> dict:
+    process = bench.generator(name.replace(" ", "-"), argv, stdout=subprocess.PIPE)
+    return json.loads(process.output(ANSWER_SECONDS_MAX, ENDS))
+
+
+def read(told: dict, places: list[tuple[str, ...]]) -> dict[str, float]:
+    """The figures by their names; each place is a way through the JSON."""
+    figures = {}
+    for (name, *_), place in zip(FIGURES, places, strict=True):
+        value = told
+        with suppress(KeyError, TypeError):
+            for key in place:
+                value = value[key]
+        if not isinstance(value, (int, float)) or value <= 0:
+            raise Trouble(f"there is no {name} at {'.'.join(place)}")
+        figures[name] = value
+    return figures

@@ -1,0 +1,293 @@
+//! What came when: counts over time, in as many columns as a plot can show, however long it lasts.
+//!
+//! ```text
+//!   time since the beginning ─► column: 2^n ns wide     a time beyond the last column: n grows by one, and
+//!   how long it took         ─► row: four to an octave                            two columns become one
+//! ```
+
+use encke_stats::Distribution;
+use serde::{Deserialize, Serialize};
+
+use super::receipts::Record;
+use crate::report::blob;
+
+/// How many there were by when, since a beginning.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Curve(Columns<u32>);
+
+/// How long receipts took, by when their messages were sent: 112 rows of 4 bytes a column, at most 57 KB.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Course(Columns<Rows>);
+
+/// Counts of receipts by how long they took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Rows([u32; ROWS]);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Columns<T> {
+    /// The binary logarithm of a column's width in ns.
+    shift: u32,
+    columns: Vec<T>,
+}
+
+/// What two columns become.
+trait Join {
+    fn join(&mut self, other: &Self);
+}
+
+const COLUMNS_MAX: usize = 128;
+/// The first columns are 1 ms wide, about.
+const SHIFT_MIN: u32 = 20;
+/// Rows begin at 1 µs, about: what is below is in the first. The last begins at 240 s.
+const OCTAVE_MIN: u32 = 10;
+const PER_OCTAVE: usize = 4;
+const ROWS: usize = 28 * PER_OCTAVE;
+
+/// Messages that were sent one after the other.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Column {
+    /// When the column begins, in seconds after the beginning of publishing.
+    pub at_s: f64,
+    /// How wide it is.
+    pub seconds: f64,
+    /// Messages that were sent within it and received by somebody.
+    pub messages: u64,
+    /// Medians of those messages.
+    pub first_ns: Option<u64>,
+    /// See above.
+    pub first_to_last_ns: Option<u64>,
+    /// See above.
+    pub last_ns: Option<u64>,
+    /// Receipts of those messages: the last value of each bin that holds something, in ns, and how many it holds. A bin
+    /// is a quarter of an octave.
+    #[serde(rename = "histogram", with = "blob")]
+    pub receipts: Vec<(u64, u64)>,
+}
+
+impl Curve {
+    /// One more, so long after the beginning.
+    pub(crate) fn note(&mut self, since_ns: u64) {
+        let count = self.0.at(since_ns);
+        *count = count.saturating_add(1);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.0.merge(other.0);
+    }
+
+    /// How many there were up to a moment, in ns after the beginning; a point a column, with those that hold none left
+    /// out.
+    pub(crate) fn points(&self) -> Vec<(u64, u64)> {
+        let mut all = 0;
+        let held = self.0.columns.iter().enumerate().filter(|(_, count)| **count > 0);
+        held.map(|(column, count)| {
+            all += u64::from(*count);
+            (self.0.begin_ns(column + 1), all)
+        })
+        .collect()
+    }
+}
+
+impl Course {
+    /// A receipt of a message that was sent so long after the beginning took so long.
+    pub(crate) fn note(&mut self, sent_ns: u64, took_ns: u64) {
+        let count = &mut self.0.at(sent_ns).0[row(took_ns)];
+        *count = count.saturating_add(1);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.0.merge(other.0);
+    }
+
+    pub(crate) fn width_ns(&self) -> u64 {
+        1 << self.0.shift
+    }
+
+    /// Which column a message belongs to.
+    pub(crate) fn column(&self, sent_ns: u64) -> usize {
+        (sent_ns >> self.0.shift) as usize
+    }
+
+    /// Of each column, in order: the last value of each row that holds something, in ns, and how many it holds.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = Vec<(u64, u64)>> {
+        self.0.columns.iter().map(|Rows(rows)| {
+            let held = rows.iter().enumerate().filter(|(_, count)| **count > 0);
+            held.map(|(row, count)| (edge_ns(row + 1) - 1, u64::from(*count))).collect()
+        })
+    }
+}
+
+/// The row of a heat map that a value lies in.
+fn row(ns: u64) -> usize {
+    let octave = ns.max(1).ilog2();
+    if octave < OCTAVE_MIN {
+        return 0;
+    }
+    // The two bits behind the first one.
+    let quarter = (ns >> (octave - 2)) as usize & (PER_OCTAVE - 1);
+    ((octave - OCTAVE_MIN) as usize * PER_OCTAVE + quarter).min(ROWS - 1)
+}
+
+/// Where a row begins.
+fn edge_ns(row: usize) -> u64 {
+    ((PER_OCTAVE + row % PER_OCTAVE) as u64) << (OCTAVE_MIN as usize - 2 + row / PER_OCTAVE)
+}
+
+/// A row's ends, in ns, by its last value.
+pub(crate) fn row_of(last_ns: u64) -> [u64; 2] {
+    let row = row(last_ns);
+    [edge_ns(row), edge_ns(row + 1)]
+}
+
+/// Receipts and messages by when the messages were sent; `begun_ns` is when publishing began.
+pub(super) fn columns<'a>(
+    course: &Course,
+    records: impl Iterator<Item = &'a Record>,
+    begun_ns: u64,
+) -> Vec<Column> {
+    let width_ns = course.width_ns();
+    let mut columns: Vec<(Column, [Distribution; 3])> = (0..)
+        .zip(course.columns())
+        .map(|(place, receipts)| {
+            let (at_s, seconds) = ((place * width_ns) as f64 / 1e9, width_ns as f64 / 1e9);
+            (Column { at_s, seconds, receipts, ..Column::default() }, Default::default())
+        })
+        .collect();
+    for record in records {
+        let place = course.column(record.sent_ns.saturating_sub(begun_ns));
+        let Some((column, measured)) = columns.get_mut(place) else { continue };
+        column.messages += 1;
+        let [sent, first, last] = [record.sent_ns, record.first_ns, record.last_ns];
+        for (distribution, ns) in measured.iter_mut().zip([
+            first.saturating_sub(sent),
+            last.saturating_sub(first),
+            last.saturating_sub(sent),
+        ]) {
+            distribution.record(ns);
+        }
+    }
+    let whole = columns.into_iter().filter(|(column, _)| column.messages > 0);
+    whole
+        .map(|(column, measured)| {
+            let [first_ns, first_to_last_ns, last_ns] = measured.map(|held| held.quantile_ns(0.5));
+            Column { first_ns, first_to_last_ns, last_ns, ..column }
+        })
+        .collect()
+}
+
+impl<T: Join + Default> Columns<T> {
+    fn at(&mut self, ns: u64) -> &mut T {
+        while ns >> self.shift >= COLUMNS_MAX as u64 {
+            self.widen();
+        }
+        let column = (ns >> self.shift) as usize;
+        if self.columns.len() <= column {
+            self.columns.resize_with(column + 1, T::default);
+        }
+        &mut self.columns[column]
+    }
+
+    fn widen(&mut self) {
+        self.shift += 1;
+        let halves = std::mem::take(&mut self.columns);
+        let mut halves = halves.into_iter();
+        while let Some(mut column) = halves.next() {
+            if let Some(second) = halves.next() {
+                column.join(&second);
+            }
+            self.columns.push(column);
+        }
+    }
+
+    fn merge(&mut self, mut other: Self) {
+        while self.shift < other.shift {
+            self.widen();
+        }
+        while other.shift < self.shift {
+            other.widen();
+        }
+        for (column, theirs) in other.columns.iter().enumerate() {
+            let begin_ns = self.begin_ns(column);
+            self.at(begin_ns).join(theirs);
+        }
+    }
+
+    fn begin_ns(&self, column: usize) -> u64 {
+        (column as u64) << self.shift
+    }
+}
+
+impl<T> Default for Columns<T> {
+    fn default() -> Self {
+        Self { shift: SHIFT_MIN, columns: Vec::new() }
+    }
+}
+
+impl Join for u32 {
+    fn join(&mut self, other: &Self) {
+        *self = self.saturating_add(*other);
+    }
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self([0; ROWS])
+    }
+}
+
+impl Join for Rows {
+    fn join(&mut self, other: &Self) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            sum.join(&count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_row_holds_what_lies_between_its_ends() {
+        for ns in [1_024, 1_279, 1_280, 5_000, MS, 999 * MS, 100_000 * MS] {
+            let [from, to] = row_of(ns);
+            assert!(from <= ns && ns < to, "{ns} is not in {from}..{to}");
+            assert!((to - from) * 5 <= to, "{from}..{to} is a fifth of it or less");
+        }
+        assert_eq!((row(0), row(1_023), row(u64::MAX)), (0, 0, ROWS - 1));
+    }
+
+    #[test]
+    fn whatever_the_time_nothing_is_lost_and_columns_are_few() {
+        let mut course = Course::default();
+        let mut curve = Curve::default();
+        for at in 0..10_000 {
+            course.note(at * 7 * MS, 3 * MS);
+            curve.note(at * 7 * MS);
+        }
+        let columns: Vec<_> = course.columns().collect();
+        assert!(columns.len() <= COLUMNS_MAX);
+        let all: u64 = columns.iter().flatten().map(|(_, count)| count).sum();
+        assert_eq!(all, 10_000);
+        assert!(columns.iter().flatten().all(|(ns, _)| row_of(*ns) == row_of(3 * MS)));
+        assert_eq!(curve.points().last().map(|(_, all)| *all), Some(10_000));
+        assert!(curve.points().is_sorted());
+    }
+
+    #[test]
+    fn threads_that_ran_for_different_times_have_one_course() {
+        let (mut short, mut long) = (Course::default(), Course::default());
+        short.note(0, MS);
+        short.note(3 * MS, MS);
+        long.note(0, 2 * MS);
+        long.note(5_000 * MS, MS);
+        let mut other_way = long.clone();
+        other_way.merge(short.clone());
+        short.merge(long);
+        assert_eq!(short, other_way);
+        assert_eq!(short.columns().flatten().map(|(_, count)| count).sum::<u64>(), 4);
+    }
+}

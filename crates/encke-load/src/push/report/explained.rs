@@ -1,0 +1,173 @@
+//! Which figures of a run of subscribers not to trust, and why, in words.
+
+use super::Saved;
+use super::summary::reach;
+use crate::explain::{Explained, Finding, Trust};
+use crate::report::saved::Held;
+use crate::words;
+
+/// Messages below which a percentile of messages is the luck of a few: p99 has one beyond it.
+const MESSAGES: u64 = 100;
+/// The first message is unlike the others if it takes so many times as long.
+const FIRST: u64 = 3;
+/// From here on others had the processor.
+const WAITING: f64 = 0.1;
+
+struct Findings(Vec<Finding>);
+
+impl Saved {
+    /// What is to be said of the figures.
+    pub fn explained(&self) -> Explained {
+        let mut findings = Findings(Vec::new());
+        findings.verdict(self);
+        findings.receipts(self);
+        findings.times(self);
+        findings.crowd(self);
+        findings.machine(self);
+        Explained::new(findings.0)
+    }
+}
+
+impl Findings {
+    fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
+        self.0.push(Finding { about, trust, text: text.into() });
+    }
+
+    fn verdict(&mut self, run: &Saved) {
+        let text = &run.verdict.text;
+        if run.verdict.is_verdict {
+            self.say("who was the limit", Trust::Fine, text);
+        } else {
+            let text = format!("{text} Times and rates are the generator's, not the server's.");
+            self.say("all figures", Trust::Not, text);
+        }
+        for remark in &run.verdict.remarks {
+            self.say("the run", Trust::Doubt, remark);
+        }
+        if run.receipts.received == 0 {
+            self.say("all figures", Trust::Not, "Nobody has received anything.");
+        }
+    }
+
+    fn receipts(&mut self, run: &Saved) {
+        let receipts = &run.receipts;
+        if receipts.lost > 0 {
+            let text = format!(
+                "{} of {} receipts never happened (reach {}). They are in no time: a server that drops what is slow \
+                 looks quick.",
+                words::count(receipts.lost),
+                words::count(receipts.expected),
+                reach(receipts.reach)
+            );
+            // What is lost counts as the longest: more than one of a hundred, and p99 would be another.
+            let many = receipts.lost * 100 > receipts.expected;
+            self.say("each receiver", if many { Trust::Not } else { Trust::Doubt }, text);
+        }
+        if receipts.repeated + receipts.out_of_order > 0 {
+            let text = format!(
+                "{} came again and {} out of order: who reads this server must expect both.",
+                words::count(receipts.repeated),
+                words::count(receipts.out_of_order)
+            );
+            self.say("receipts", Trust::Doubt, text);
+        }
+        if receipts.gaps_told > 0 {
+            let text = format!(
+                "The server itself told of {} gaps: what it did not keep is lost all the same.",
+                words::count(receipts.gaps_told)
+            );
+            self.say("reach", Trust::Doubt, text);
+        }
+        if run.messages.refused > 0 {
+            let text = format!(
+                "{} messages were refused or had no answer; nobody has to receive them, so reach knows nothing of them.",
+                words::count(run.messages.refused)
+            );
+            self.say("reach", Trust::Doubt, text);
+        }
+    }
+
+    fn times(&mut self, run: &Saved) {
+        let messages = run.times.first.as_ref().map_or(0, |Held(first)| first.count());
+        if (1..MESSAGES).contains(&messages) {
+            let text = format!(
+                "{} were received: a percentile of messages (the first, first to last, the last) beyond p{:.0} is the luck \
+                 of one of them. Receipts of one message are not independent of each other either.",
+                words::plural(messages, "message"),
+                100.0 * (1.0 - 1.0 / messages as f64)
+            );
+            self.say("percentiles of messages", Trust::Doubt, text);
+        }
+        let [first, rest @ ..] = &run.columns[..] else { return };
+        let later = rest.iter().filter_map(|column| column.last_ns).collect::<Vec<_>>();
+        let middle = sorted_middle(later);
+        if let Some((own, others)) = first.last_ns.zip(middle).filter(|(own, others)| *own > FIRST * others) {
+            let text = format!(
+                "The first of them took {} to the last receiver, later ones {}: memory and caches were cold. There is no \
+                 warm-up here; a longer run makes its share small.",
+                words::time(own),
+                words::time(others)
+            );
+            self.say("max", Trust::Doubt, text);
+        }
+        let text = "The first alone says when a server begins, first to last alone praises one that prepares every answer \
+                    before it sends the first: the last is what counts, and each receiver.";
+        self.say("the first and first to last", Trust::Fine, text);
+        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
+        self.say("percentiles", Trust::Fine, text);
+        if run.plan.pace.r#loop == "closed" && run.plan.cycles.is_none() {
+            let text = "Each publisher waited for its answer before it sent the next message: while the server was slow \
+                        less was said, so latencies are those of a server that is never asked for more than it does. With \
+                        a rate (-r) they are what users see.";
+            self.say("latency", Trust::Doubt, text);
+        }
+    }
+
+    fn crowd(&mut self, run: &Saved) {
+        if run.plan.transport == "poll" {
+            let text = "Long polls: between an answer and the next request a message waits at the server, and that is in \
+                        its time; a server that keeps nothing would lose it.";
+            self.say("each receiver", Trust::Fine, text);
+        }
+        if run.plan.churn_per_s > 0.0 || run.plan.storm {
+            let text = "Some of the receipts are those of subscribers who were away when the message was sent: their \
+                        times are how long they were away.";
+            self.say("the last, and high percentiles", Trust::Doubt, text);
+        }
+        if run.subscribers.slow > 0 {
+            let text = format!(
+                "{} read nothing and are in no figure; what they cost shows in the others, and in the server's memory.",
+                words::plural(run.subscribers.slow.into(), "subscriber")
+            );
+            self.say("receipts", Trust::Fine, text);
+        }
+    }
+
+    fn machine(&mut self, run: &Saved) {
+        let waiting = run.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
+        if waiting >= WAITING {
+            let text = format!(
+                "For {} of the time others had the generator's processor: every time includes waiting for it.",
+                words::percent(waiting)
+            );
+            self.say("latency", Trust::Doubt, text);
+        }
+        if ["127.", "[::1]", "/"].iter().any(|start| run.plan.server.starts_with(start)) {
+            let text = format!(
+                "Server and generator shared this machine ({}): the last and receipts a second are what both together can \
+                 do. The server's CPU a receipt (--watch) does not depend on that.",
+                run.environment.line()
+            );
+            self.say("the last", Trust::Doubt, text);
+        }
+        if !run.environment.optimised && !run.environment.system.is_empty() {
+            let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
+            self.say("all figures", Trust::Not, text);
+        }
+    }
+}
+
+fn sorted_middle(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}

@@ -1,0 +1,102 @@
+//! A saved run of either kind: of requests, or of subscribers.
+
+use serde_json::Value;
+
+use super::merged::Unlike;
+use super::saved::{SCHEMA, Saved, Unreadable};
+use crate::compare::Comparison;
+use crate::explain::{self, Explained};
+use crate::push;
+
+/// What a file holds that `--json` or `--save` has written.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SavedRun {
+    /// `encke load URL`.
+    Requests(Box<Saved>),
+    /// `encke load push URL`: `"kind": "push"`.
+    Push(Box<push::Saved>),
+}
+
+impl SavedRun {
+    /// Reads a run.
+    ///
+    /// # Errors
+    /// It is no saved run.
+    pub fn read(text: &str) -> Result<Self, Unreadable> {
+        let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
+        let value: Value = serde_json::from_str(text).map_err(malformed)?;
+        match value["schema"].as_u64() {
+            None => return Err(Unreadable::Malformed("there is no `schema` in it".into())),
+            Some(schema) if schema != u64::from(SCHEMA) => return Err(Unreadable::Schema(schema)),
+            Some(_) if value.get("find_max").is_some() => return Err(Unreadable::Search),
+            Some(_) => {}
+        }
+        if value["kind"] == "push" {
+            return serde_json::from_value(value).map(Self::Push).map_err(malformed);
+        }
+        serde_json::from_value(value).map(Self::Requests).map_err(malformed)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        match self {
+            Self::Requests(run) => run.json(),
+            Self::Push(run) => run.json(),
+        }
+    }
+
+    /// On one screen.
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Requests(run) => run.summary(),
+            Self::Push(run) => run.summary(),
+        }
+    }
+
+    /// As a page of HTML.
+    pub fn page(&self) -> String {
+        match self {
+            Self::Requests(run) => run.page(),
+            Self::Push(run) => run.page(),
+        }
+    }
+
+    /// What is to be said of its figures.
+    pub fn explained(&self) -> Explained {
+        match self {
+            Self::Requests(run) => explain::of(run),
+            Self::Push(run) => run.explained(),
+        }
+    }
+
+    /// Several as one.
+    ///
+    /// # Errors
+    /// There is no sense in a sum of them.
+    pub fn merged(runs: Vec<Self>) -> Result<Self, Unlike> {
+        let (mut requests, mut push) = (Vec::new(), Vec::new());
+        for run in runs {
+            match run {
+                Self::Requests(run) => requests.push(*run),
+                Self::Push(run) => push.push(*run),
+            }
+        }
+        match (requests.is_empty(), push.is_empty()) {
+            (false, false) => Err(Unlike::Kinds),
+            (_, true) => Saved::merged(&requests).map(|run| Self::Requests(Box::new(run))),
+            (true, _) => push::Saved::merged(&push).map(|run| Self::Push(Box::new(run))),
+        }
+    }
+
+    /// Two side by side.
+    ///
+    /// # Errors
+    /// They are of two kinds.
+    pub fn compared(names: [String; 2], runs: [&Self; 2]) -> Result<Comparison, Unlike> {
+        match runs {
+            [Self::Requests(one), Self::Requests(other)] => Ok(Comparison::of_runs(names, [one, other])),
+            [Self::Push(one), Self::Push(other)] => Ok(Comparison::of_push_runs(names, [one, other])),
+            _ => Err(Unlike::Kinds),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `encke load push --paced ROUND`: a line of standard input makes a round ready, the next one runs it.
+//!
+//! ```text
+//!   stdin   ⏎                     ⏎                     ⏎   …   the end of the input ends the run
+//!   stdout      {"ready":true}        {"round":"fan",…}
+//! ```
+//! Between its line and its answer a round is on, and else nothing: so whoever reads the server's processor time before
+//! the one and after the other has that of the round alone.
+
+use std::io;
+use std::process::ExitCode;
+
+use encke_io::host;
+use encke_load::push::{Figures, Plan, Run, Step, Totals};
+use encke_load::run::Trouble;
+use serde_json::{Value, json};
+
+use super::{Interrupts, LOOK};
+use crate::{Done, Failure, INTERRUPTED, print};
+
+pub(super) fn run(plan: Plan, interrupts: &Interrupts) -> Done {
+    let failed = |trouble: Trouble| Failure::CouldNotRun(trouble.to_string());
+    let mut run = Run::start(plan.clone()).map_err(failed)?;
+    interrupts.end(run.halter());
+    for _line in io::stdin().lines().map_while(Result::ok) {
+        let ((_, before), cpu_s) = (run.totals(), host::cpu_seconds());
+        let told = match run.step() {
+            None => break,
+            Some(Step::Ready) => json!({ "ready": true }),
+            Some(Step::Done(figures)) => {
+                let (_, after) = run.totals();
+                told(&plan, figures, &before, &after, host::cpu_seconds() - cpu_s)
+            }
+        };
+        print(&format!("{told}\n"))?;
+    }
+    run.halter().halt();
+    while !run.wait(LOOK) {}
+    let outcome = run.outcome().map_err(failed)?;
+    if let Some(error) = outcome.errors.iter().next().filter(|_| outcome.totals.answered == 0) {
+        return Err(Failure::CouldNotRun(format!("{}: {} ({})", plan.server, error.cause, error.phase)));
+    }
+    Ok(if interrupts.seen() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// What a round came to. Times are in ns; latencies are from just before the publisher's send to each receive.
+fn told(plan: &Plan, figures: Figures, before: &Totals, after: &Totals, cpu_s: f64) -> Value {
+    let latency = after.latency.since(&before.latency);
+    let seconds = figures.published_ns as f64 / 1e9;
+    json!({
+        "round": plan.paced.map(encke_load::push::Paced::name),
+        "transport": plan.transport.name(),
+        "subscribers": plan.subscribers,
+        "held": figures.held,
+        "publishers": plan.publishers,
+        "published": after.published - before.published,
+        "refused": after.refused - before.refused,
+        "received": after.received - before.received,
+        "lost": figures.lost,
+        "repeated": after.repeated - before.repeated,
+        "out_of_order": after.late - before.late,
+        "closed": after.closed - before.closed,
+        "turned_away": after.turned_away - before.turned_away,
+        "unconnected": after.unconnected - before.unconnected,
+        "connect_ns": figures.connect_ns,
+        "first_ns": figures.first_ns,
+        "first_to_last_ns": figures.first_to_last_ns,
+        "p50_ns": latency.quantile_ns(0.5),
+        "p99_ns": latency.quantile_ns(0.99),
+        "max_ns": latency.quantile_ns(1.0),
+        "seconds": seconds,
+        "delivered_per_second": if seconds > 0.0 { figures.in_time as f64 / seconds } else { 0.0 },
+        "own_cpu_ns": (cpu_s * 1e9) as u64,
+    })
+}
