@@ -44,6 +44,11 @@ const RULES: &[Rule] = &[
     Rule { name: "size", says: "files stay readable", check: text::size },
     Rule { name: "link", says: "documents link to what is there", check: documents::link },
     Rule { name: "name", says: "documents name code that is there", check: documents::name },
+    Rule {
+        name: "translation",
+        says: "pages keep up with their translations",
+        check: documents::translation,
+    },
     Rule { name: "metric", says: "docs/operations.md names every metric", check: documents::metric },
     Rule {
         name: "table",

@@ -138,6 +138,86 @@ fn identifiers(tree: &Tree) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Folders of pages that are there in other languages, too: in a folder below, each under its own name.
+const TRANSLATED: &[(&str, &[&str])] = &[("docs/lab", &["ja", "zh-Hant"])];
+
+/// A page and its translations link to each other, and have the same headings, points, rows of tables, figures and spans
+/// of code: who changes one of them finds out here about the others.
+pub(super) fn translation(tree: &Tree, findings: &mut Findings) {
+    for &(folder, languages) in TRANSLATED {
+        let names = documents(tree).filter_map(|(path, text)| {
+            let name = path.strip_prefix(folder)?.strip_prefix('/')?;
+            (!name.contains('/')).then_some((name, text))
+        });
+        for (name, original) in names {
+            for language in languages {
+                let path = format!("{folder}/{language}/{name}");
+                let faults = match tree.text(&path) {
+                    Some(text) => lags(original, &format!("{language}/{name}"), text, &format!("../{name}")),
+                    None => vec![format!("it is not there, and `{folder}/{name}` is")],
+                };
+                for fault in faults {
+                    findings.add("translation", &path, 0, fault);
+                }
+            }
+        }
+    }
+}
+
+/// Where a translation lags behind its original, of which each should link to the other.
+fn lags(original: &str, translation: &str, text: &str, back: &str) -> Vec<String> {
+    let leads =
+        |text: &str, target: &str| text.lines().take(HEAD_LINES).flat_map(links).any(|link| link == target);
+    let links = [(original, translation), (text, back)];
+    let links = links.into_iter().filter(|(text, target)| !leads(text, target));
+    let links = links.map(|(_, target)| format!("no link to `{target}` at its head, or there"));
+    let parts = PARTS.iter().filter_map(|(what, parts)| {
+        let part = difference(&parts(original), &parts(text))?;
+        Some(format!("its {what} are others than in the original: {part}"))
+    });
+    links.chain(parts).collect()
+}
+
+/// The links among the languages stand behind the title.
+const HEAD_LINES: usize = 3;
+
+type Parts = fn(&str) -> Vec<String>;
+
+/// What is the same in every language, in any order.
+const PARTS: [(&str, Parts); 4] =
+    [("headings and points", heads), ("rows of tables", rows), ("figures", figures), ("spans of code", code)];
+
+/// The level of each heading, and the mark of each point of a list.
+fn heads(text: &str) -> Vec<String> {
+    let heads = prose(text).filter(|(_, line)| line.starts_with('#') || line.starts_with("- "));
+    heads.filter_map(|(_, line)| line.split_once(' ')).map(|(mark, _)| mark.to_owned()).collect()
+}
+
+/// How many columns each row has.
+fn rows(text: &str) -> Vec<String> {
+    let rows = prose(text).filter(|(_, line)| line.starts_with('|'));
+    rows.map(|(_, line)| format!("{} columns", line.split('|').count() - 2)).collect()
+}
+
+/// Numbers of two digits or more: smaller ones may be words, and not in every language.
+fn figures(text: &str) -> Vec<String> {
+    text.split(|char: char| !(char.is_ascii_digit() || matches!(char, '.' | ',')))
+        .map(|figure| figure.trim_matches(['.', ',']).to_owned())
+        .filter(|figure| figure.len() > 1)
+        .collect()
+}
+
+fn code(text: &str) -> Vec<String> {
+    prose(text).flat_map(|(_, line)| spans(line)).map(str::to_owned).collect()
+}
+
+/// One thing that is in one of both more often than in the other.
+fn difference(some: &[String], others: &[String]) -> Option<String> {
+    let count = |all: &[String], one: &str| all.iter().filter(|other| *other == one).count();
+    let part = some.iter().chain(others).find(|part| count(some, part) != count(others, part))?;
+    Some(format!("`{part}` is there {} times, and not {}", count(others, part), count(some, part)))
+}
+
 const METRICS_PAGE: &str = "docs/operations.md";
 
 /// The page for operators names every metric, and no other.

@@ -290,7 +290,7 @@ pub(super) static WORDS: Words = Words {
         ("the round did not come to its end", "這一輪沒有走到最後"),
         ("{count} bytes", "{count} 位元組"),
         // fanout
-        ("a delivery: one message to one subscriber", "一次投遞：一則訊息給一個訂閱者"),
+        ("a delivery: one message to one subscriber", "一次遞送：一則訊息給一個訂閱者"),
         ("subscribers", "訂閱者數"),
         ("send each", "逐條 send"),
         ("8 messages in one writev each", "8 則訊息一次 writev"),
