@@ -18,7 +18,7 @@ help:
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; testssl.sh'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; testssl.sh; kTLS'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
@@ -71,6 +71,8 @@ soak: build
 	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
 	.ci/need openssl testssl
 	tests/testssl --encke $(TARGET)/release/encke
+	.ci/need curl openssl strip qemu-system-x86_64 busybox cpio
+	tests/ktls --encke $(TARGET)/release/encke
 
 dist:
 	.ci/need python3 cc musl-gcc curl readelf

@@ -47,7 +47,7 @@ pub use reference::{markdown, schema};
 pub use secret::Secret;
 #[cfg(feature = "tls")]
 pub(crate) use tls::is_dns_name;
-pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
+pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
 
 use crate::https;
 use crate::policy::{Network, Policy};

@@ -50,6 +50,7 @@ use self::buffers::{Buffers, Lease};
 use self::ring::{Completion, Ring};
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
+use crate::ktls;
 use crate::offload::{Pool, Returns};
 use crate::op::{Done, Event, Op, OpKind, Peer, Send, Token};
 use crate::places::Places;
@@ -753,7 +754,7 @@ impl UringReactor {
             self.done.push_back(sending.ended(token, Ok(())));
             return;
         }
-        let direct = sending.has_file();
+        let direct = sending.has_other();
         place.link = self.sends.insert(Outgoing { sending, message: None, direct, in_kernel: false });
         self.advance_send(token.index);
     }
@@ -1049,6 +1050,16 @@ impl Reactor for UringReactor {
                 let _best_effort = socket::refuse_new(place.descriptor());
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
+            Op::Layer => {
+                if let Err(errno) = ktls::layer(place.descriptor()) {
+                    self.done.push_back(failed(token, OpKind::Layer, errno.into()));
+                }
+            }
+            Op::Encrypt(keys) => {
+                if let Err(errno) = ktls::encrypt(place.descriptor(), &keys) {
+                    self.done.push_back(failed(token, OpKind::Encrypt, errno.into()));
+                }
+            }
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),

@@ -345,7 +345,7 @@ impl Core {
             return self.conn_failed(token, fault, 0, segments);
         }
         self.wheel.arm_earlier(token.index, deadline_ns);
-        self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
+        self.hand_out(token, segments);
     }
 
     /// The channels of a subscriber are here: its stream begins.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use encke_io::clock::Clock;
+use encke_io::ktls;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,7 +22,7 @@ use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
 use super::watch::Stamp;
 use crate::server::lock;
-use crate::settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
+use crate::settings::{CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
 use encke_wire::civil::Civil;
 
 /// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a
@@ -153,6 +154,8 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
     config.send_tls13_tickets = 1;
     // AES with 256 bits first, whatever a client would rather have.
     config.ignore_client_order = true;
+    // Keys leave a session for the kernel, and for nobody else.
+    config.enable_secret_extraction = settings.ktls == KernelTls::Auto && !ktls::support().is_empty();
     Ok(config)
 }
 

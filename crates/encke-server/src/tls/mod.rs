@@ -19,6 +19,8 @@ mod conn;
 mod engine;
 #[cfg(feature = "tls")]
 mod identity;
+#[cfg(feature = "tls")]
+mod kernel;
 mod known;
 #[cfg(feature = "tls")]
 mod records;
