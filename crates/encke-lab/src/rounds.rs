@@ -126,9 +126,11 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
                     counts[place] as f64 * design.loads[cells[place].load].units,
                     sample,
                 ),
+                // What has failed once has a gap from then on: rounds would no longer stand beside each other.
                 Err(absent) => numbers[place].absent = Some(absent),
             }
         }
+        order.retain(|&place| numbers[place].absent.is_none());
     }
     Results::new(design, numbers, clock.now().mono_ns - begun_ns)
 }
@@ -140,10 +142,13 @@ fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64,
     let mut count: u64 = 1;
     loop {
         let mut wall_ns = experiment.measure(cell, count)?.wall_ns;
+        if count >= count_max {
+            return Ok(count);
+        }
         if wall_ns < LONG_NS {
             wall_ns = wall_ns.min(experiment.measure(cell, count)?.wall_ns);
         }
-        if wall_ns >= pace.batch_ns / 2 || count >= count_max {
+        if wall_ns >= pace.batch_ns / 2 {
             return Ok(count);
         }
         let grown = count.saturating_mul(pace.batch_ns / wall_ns.max(1));
@@ -197,6 +202,8 @@ mod tests {
         design: Design,
         asked: Vec<Cell>,
         stop_at: Option<(usize, Stop)>,
+        /// From this question on the second row has no answer.
+        fails_at: usize,
     }
 
     impl Told {
@@ -210,7 +217,7 @@ mod tests {
                 axis: Axis::Kinds,
                 drawn: Vec::new(),
             };
-            Self { design, asked: Vec::new(), stop_at: None }
+            Self { design, asked: Vec::new(), stop_at: None, fails_at: usize::MAX }
         }
     }
 
@@ -225,6 +232,9 @@ mod tests {
                 && self.asked.len() == *at
             {
                 stop.ask();
+            }
+            if cell.row == 1 && self.asked.len() >= self.fails_at {
+                return Err(Absent("no more".into()));
             }
             // A disturbance for a while, which falls on all rows of a round alike.
             let weather = 100 + (self.asked.len() as u64 / 4 % 5) * 50;
@@ -268,6 +278,20 @@ mod tests {
             rows.sort_unstable();
             assert_eq!(rows, [0, 1, 2]);
         }
+    }
+
+    #[test]
+    fn what_fails_in_a_round_is_absent_from_then_on_and_the_others_go_on() {
+        let mut told = Told::new();
+        run(&mut told, &Pace::quick(7), &Stop::new());
+        let whole = told.asked.len();
+        let mut told = Told { fails_at: whole / 2, ..Told::new() };
+        let results = run(&mut told, &Pace::quick(7), &Stop::new());
+        assert_eq!(results.verdict(Cell { row: 1, load: 0 }), Verdict::Absent("no more".into()));
+        assert_eq!(results.rounds(), Pace::quick(7).rounds);
+        let failed = told.asked.iter().rposition(|cell| cell.row == 1).expect("it was asked");
+        assert!(failed >= whole / 2 - 1, "it was asked until it failed");
+        assert!(told.asked[whole / 2 + 3..].iter().all(|cell| cell.row != 1), "and then no more");
     }
 
     #[test]
