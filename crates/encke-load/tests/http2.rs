@@ -117,7 +117,7 @@ fn attend(mut stream: TcpStream, manners: Manners, counts: &Counts) -> std::io::
                 HEADERS if !leaves => {
                     came += 1;
                     if came == manners.leave_after {
-                        let last = open.iter().chain(&whole).max().copied().unwrap_or(id - 2).max(id - 2);
+                        let last = id.saturating_sub(2);
                         put(&mut out, GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
                         leaves = true;
                         continue;
@@ -258,6 +258,16 @@ fn a_server_that_leaves_loses_no_request() {
         // 49 of each connection are answered.
         assert!(outcome.totals.connected >= 1_000 / 49, "{}", outcome.totals.connected);
     }
+}
+
+#[test]
+fn who_takes_connections_only_to_leave_is_not_asked_for_ever() {
+    let (server, counts) = serve(Manners { leave_after: 1, ..PLAIN });
+    let outcome = run(Plan { stop: Stop::Count(3), connections: 1, pipeline: 1, ..plan(server, None) });
+    let leave = "the server ended the connection by GOAWAY: NO_ERROR".to_owned();
+    assert_eq!(failures(&outcome), [(Phase::Greeting, leave, 3)]);
+    assert_eq!((outcome.totals.begun, outcome.totals.failed), (3, 3));
+    assert_eq!(counts.requests.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 mod running;
 
-use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 use encke_io::host::Signal;
 use running::{Folder, Running, encke, text};
@@ -167,6 +168,65 @@ fn by_http2_counts_and_bytes_are_those_of_h2load_and_of_the_servers_log() {
         assert!(log.lines().all(|line| line.contains(" HTTP/2.0\" ")), "{scheme}");
         std::fs::remove_file(folder.path("access.log")).expect("a log");
     }
+}
+
+/// nginx with HTTP/2 in the clear, which leaves each connection after 100 requests; ended with the test.
+struct Nginx(Child);
+
+impl Nginx {
+    /// It writes a line for each answer to `access.log` in the folder.
+    fn start(folder: &Folder, port: u16) -> Self {
+        let place = folder.path("");
+        let settings = format!(
+            "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\n\
+             events {{}}\n\
+             http {{ access_log {place}/access.log; client_body_temp_path {place}/t; proxy_temp_path {place}/t;\n\
+             fastcgi_temp_path {place}/t; uwsgi_temp_path {place}/t; scgi_temp_path {place}/t;\n\
+             server {{ listen 127.0.0.1:{port} http2; keepalive_requests 100; return 200 hello; }} }}\n"
+        );
+        let file = folder.write("nginx.conf", &settings);
+        let child = Command::new("nginx").args(["-e", &folder.path("error.log"), "-c", &file]).spawn();
+        let mut nginx = Self(child.expect("it is installed"));
+        let until = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = nginx.0.try_wait().expect("a child");
+            assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", folder.read("error.log"));
+            std::thread::yield_now();
+        }
+        nginx
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
+fn a_goaway_of_nginx_in_mid_run_loses_no_request() {
+    let folder = Folder::new("load-nginx");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let nginx = Nginx::start(&folder, port);
+    let url = format!("http://127.0.0.1:{port}/");
+    let (mut sent, expected) = (0, ["--expect-body", "hello"]);
+    for flags in
+        [&["--streams", "8"][..], &["--streams", "200", "-t", "2"], &["-r", "5k", "--streams", "2"], &[]]
+    {
+        let output =
+            load(&[flags, &["-n", "1500", "-c", "4", "--http2", "--json"], &expected, &[&url]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)));
+        assert_eq!(json["errors"], serde_json::json!([]), "{flags:?}");
+        let requests = &json["requests"];
+        assert_eq!((&requests["finished"], &requests["wrong"]), (&1_500.into(), &0.into()), "{flags:?}");
+        assert!(json["connections"]["made"].as_u64() >= Some(15), "{flags:?}: {}", json["connections"]);
+        sent += 1_500;
+    }
+    drop(nginx);
+    let log = folder.read("access.log");
+    assert_eq!(log.lines().filter(|line| line.contains("HTTP/2.0\" 200")).count(), sent);
 }
 
 #[test]

@@ -124,7 +124,7 @@ struct Listener {
     timed: bool,
     /// How often in a row it could not connect.
     failures: u8,
-    /// It was cut by the storm, and so many messages were said meanwhile.
+    /// It was cut by the storm, and so many messages were said meanwhile; `CUT` until it is back.
     behind: Option<u32>,
     /// Dialing, Asking: since when. Resting: until when.
     since_ns: u64,
@@ -220,6 +220,7 @@ pub struct Round {
 }
 
 const NOBODY: u32 = u32::MAX;
+const CUT: u32 = u32::MAX;
 /// The first rest after connecting failed; each further one in a row is twice as long, up to 1.28 s.
 const REST_NS: u64 = 10_000_000;
 const REST_DOUBLINGS_MAX: u8 = 7;
@@ -445,13 +446,16 @@ impl Audience {
             self.receipts.join(index as usize, channel, |lane| self.shared.sent(lane));
             self.recount = true;
         }
-        if behind.is_some() {
-            self.times.back_ns = now_ns;
-            self.returned.note(now_ns.saturating_sub(self.times.storm_ns));
-            self.storm_away -= 1;
+        if let Some(behind) = behind {
+            // Who left again before it had caught up is back already.
+            if behind == CUT {
+                self.times.back_ns = now_ns;
+                self.returned.note(now_ns.saturating_sub(self.times.storm_ns));
+                self.storm_away -= 1;
+                self.storm_behind += 1;
+            }
             let owed = self.receipts.owed(index as usize, channel, |lane| self.shared.sent(lane));
-            self.listeners[index as usize].behind = Some(u32::try_from(owed).unwrap_or(u32::MAX));
-            self.storm_behind += 1;
+            self.listeners[index as usize].behind = Some(u32::try_from(owed).unwrap_or(CUT).min(CUT - 1));
             self.catch_up(index, 0, now_ns);
         }
     }
@@ -769,7 +773,7 @@ impl Audience {
             for index in 0..self.listeners.len() as u32 {
                 let listener = &mut self.listeners[index as usize];
                 if listener.state == State::Held && !listener.slow {
-                    listener.behind = Some(0);
+                    listener.behind = Some(CUT);
                     self.storm_away += 1;
                     self.leave(index, at, out);
                 }

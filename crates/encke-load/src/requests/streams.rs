@@ -12,7 +12,7 @@
 use super::{Flight, Requests, State};
 use crate::check::Comparison;
 use crate::crowd::{Moment, Outbox};
-use crate::multiplex::{Multiplex, Told};
+use crate::multiplex::{self, Multiplex, Told};
 use crate::tally::{Cause, Phase};
 use encke_io::{Op, Segment, Send, Token};
 
@@ -21,8 +21,8 @@ pub(super) struct Carrier {
     wire: Multiplex<Errand>,
     /// When the server was heard last.
     heard_ns: u64,
-    /// It has answered something.
-    has_answered: bool,
+    /// It has looked at a request.
+    has_looked: bool,
 }
 
 /// A flight on a stream.
@@ -45,7 +45,7 @@ impl Requests {
     pub(super) fn greet(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         (user.state, user.since_ns) = (State::Greeting, at.now_ns);
-        let carrier = Carrier { wire: Multiplex::new(), heard_ns: at.woken_ns, has_answered: false };
+        let carrier = Carrier { wire: Multiplex::new(), heard_ns: at.woken_ns, has_looked: false };
         self.carriers[index as usize] = Some(Box::new(carrier));
         self.flush(index, at, out);
     }
@@ -59,6 +59,11 @@ impl Requests {
         let left =
             self.plan.requests_per_connection.map_or(u64::MAX, |limit| limit.saturating_sub(user.served));
         if !carrier.is_busy() && (left == 0 || carrier.wire.is_leaving()) {
+            if user.served > 0 && user.count > 0 && !carrier.has_looked {
+                // Who takes connections only to leave would be asked for ever.
+                let cause = Cause::Http2(multiplex::Cause::Leave(multiplex::Code(0)));
+                return self.unconnected(index, Phase::Greeting, &cause, at, out);
+            }
             self.hang_up(index, out);
             return self.revive(index, at, out);
         }
@@ -144,15 +149,17 @@ impl Requests {
         while let Some(told) = carrier.wire.tidings() {
             self.note(index, &mut carrier, told, at);
         }
-        let (over, greeted) = (carrier.wire.over(), carrier.wire.is_greeted());
+        let (over, greeted, busy) = (carrier.wire.over(), carrier.wire.is_greeted(), carrier.is_busy());
         self.carriers[index as usize] = Some(carrier);
         match (self.users[index as usize].state, over) {
             (State::Greeting, Some(_)) => {
                 self.unconnected(index, Phase::Greeting, &Cause::Strange, at, out);
             }
             (State::Greeting, None) if greeted => self.opened(index, at, out),
-            (_, Some(cause)) => self.broken(index, Phase::FirstByte, &Cause::Http2(cause), &[], at, out),
-            (_, None) => self.refill(index, at, out),
+            (_, Some(cause)) if busy => {
+                self.broken(index, Phase::FirstByte, &Cause::Http2(cause), &[], at, out);
+            }
+            _ => self.refill(index, at, out),
         }
         self.speak(index, at, out);
     }
@@ -163,6 +170,7 @@ impl Requests {
             Told::Head(place) => {
                 let Some(errand) = carrier.wire.key(place) else { return };
                 errand.answering = true;
+                carrier.has_looked = true;
                 if !errand.flight.warm {
                     self.tally.first_byte.record(at.woken_ns.saturating_sub(errand.flight.begun_ns));
                 }
@@ -174,17 +182,12 @@ impl Requests {
                 }
             }
             Told::Whole(mut errand, status) => {
-                carrier.has_answered = true;
                 let same = self.plan.body.as_ref().is_none_or(|expected| errand.compared.end(expected));
                 self.finish(errand.flight, status, same, at);
             }
-            // Who takes connections only to leave would be asked for ever.
-            Told::Returned(errand) if carrier.has_answered => self.line_up(index, errand.flight),
-            Told::Returned(errand) => {
-                let cause = crate::multiplex::Cause::Leave(crate::multiplex::Code(0));
-                self.lose(errand.flight, Phase::FirstByte, &Cause::Http2(cause), &[], at);
-            }
+            Told::Returned(errand) => self.line_up(index, errand.flight),
             Told::Failed(errand, cause) => {
+                carrier.has_looked = true;
                 self.lose(errand.flight, errand.phase(Phase::FirstByte), &Cause::Http2(cause), &[], at);
             }
         }
