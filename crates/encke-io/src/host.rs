@@ -468,7 +468,7 @@ pub fn name() -> Option<String> {
     None
 }
 
-#[cfg(not(unix))]
+#[cfg(not(target_os = "linux"))]
 #[doc(hidden)]
 pub fn unsupported() -> io::Error {
     io::ErrorKind::Unsupported.into()
