@@ -356,7 +356,8 @@ impl Core {
         if !room.resumed.is_empty() && room.resumed.remove(&token.index) {
             return self.resumed(token, gap);
         }
-        let form = Form(self.conns[token.index as usize].form);
+        let conn = &self.conns[token.index as usize];
+        let (id, form, sending) = (SubscriberId(conn.record), Form(conn.form), conn.has(SENDING));
         let out = self.out.tail(&mut self.buffers);
         if self.conns[token.index as usize].phase == Phase::Socket {
             let Some(state) = self.sockets.get_mut(&token.index) else { return };
@@ -384,6 +385,13 @@ impl Core {
             if draining {
                 out.extend_from_slice(&form::farewell(form, retry_ms));
                 self.end_after(token, CloseReason::Drain);
+            }
+        }
+        if self.out.len() == 0 && !sending {
+            // Its head has left already, behind what TLS had to say when the request came with the end of its handshake.
+            if let Some(room) = &mut self.room {
+                room.hub.sent(id);
+                room.pending = true;
             }
         }
         self.settle(token);
