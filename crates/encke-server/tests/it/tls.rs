@@ -40,6 +40,7 @@ on_every_stand! {
     a_proxy_header_comes_before_the_handshake,
     so_many_handshakes_go_on_at_a_time,
     a_subscriber_gets_what_is_published,
+    who_asks_together_with_the_end_of_the_handshake_gets_what_is_published,
     an_answer_that_is_the_last_one_ends_with_a_farewell,
     a_client_that_stops_reading_is_ended,
 }
@@ -579,6 +580,46 @@ fn a_subscriber_gets_what_is_published(stand: Stand) {
         let (head, _) = ask(&mut writer, &request);
         assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
         until(&mut reader, &format!("data: {said}\n"));
+    }
+}
+
+fn who_asks_together_with_the_end_of_the_handshake_gets_what_is_published(stand: Stand) {
+    let authority = Authority::new();
+    let everybody = AuthSettings {
+        anonymous: vec![encke_server::settings::Act::Publish, encke_server::settings::Act::Subscribe],
+        ..AuthSettings::default()
+    };
+    let push =
+        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
+    let rig = serve(stand, &authority, |_| {}, push);
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let envelopes = format!("{upgrade}Sec-WebSocket-Protocol: encke.v1\r\n");
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        for fields in ["Accept: text/event-stream\r\n", upgrade, &envelopes] {
+            let name = ServerName::try_from("localhost").expect("a name");
+            let mut session = ClientConnection::new(Arc::clone(&config), name).expect("a session");
+            // It waits in the session for the handshake's end, and leaves with it.
+            let request = format!("GET /push/news HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+            session.writer().write_all(request.as_bytes()).expect("there is room");
+            let mut reader = StreamOwned::new(session, connect(&rig));
+            let mut seen = String::new();
+            let mut until = |what: &str| {
+                while !seen.contains(what) {
+                    let mut piece = [0; 4096];
+                    let read = reader.read(&mut piece).expect("more");
+                    assert!(read > 0, "{fields}: it ended: {seen}");
+                    seen.push_str(&String::from_utf8_lossy(&piece[..read]));
+                }
+            };
+            until("\r\n\r\n");
+            let mut writer = shake(&rig, &config, "localhost");
+            let said = "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
+            let (head, _) = ask(&mut writer, said);
+            assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
+            until("hello");
+        }
     }
 }
 
