@@ -345,7 +345,7 @@ pub(crate) struct Traffic {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=PIPELINE_MAX))]
     pub(crate) pipeline: u16,
     /// Speak HTTP/2: by https nothing else is offered, by http the server is known to speak it
-    #[arg(long, conflicts_with = "http10")]
+    #[arg(long, conflicts_with = "http10", hide_short_help = true)]
     pub(crate) http2: bool,
     /// With --http2: requests under way at a time on a connection [default: 1]
     #[arg(long, value_name = "COUNT", hide_short_help = true)]
@@ -600,17 +600,27 @@ pub(crate) struct Token {
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
+    override_usage = "encke lab [OPTIONS] <EXPERIMENT>...\n       encke lab merge <FILE>… (has a help of its own)",
+    // As clap's own, but for the sub-command, which the line above names.
+    help_template = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+Arguments:
+{positionals}
+
+Options:
+{options}{after-help}",
     after_help = "\
 Examples:
-  encke lab parser                         how much a switch, a goto and vectors matter
-  encke lab all --quick --report lab.html  all in three minutes, as a page with plots
-  encke lab ring --json | jq '.experiments[].claims'
-  encke lab merge *.json --report class.html  what many machines have saved with --json, side by side"
+  encke lab parser                           how much a switch, a goto and vectors matter
+  encke lab all --quick --report lab.html    all in three minutes, as a page with plots
+  encke lab merge *.json                     what many machines have saved with --json"
 )]
 pub(crate) struct Lab {
     #[command(subcommand)]
     pub(crate) command: Option<LabCommand>,
-    /// accept, backlog, comet, fanout, mux, parser, ring, timers, trigger, zerocopy, or all
+    /// accept, backlog, comet, fanout, mux, parser, ring, timers, trigger, zerocopy; all
     #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "under_test"])]
     pub(crate) experiments: Vec<String>,
     /// Serve, for an experiment that has started this: connections in place of experiments
@@ -619,7 +629,7 @@ pub(crate) struct Lab {
     /// Say which experiments there are, and what each is about
     #[arg(long)]
     pub(crate) list: bool,
-    /// en, ja or zh-Hant, for what people read [default: as LC_ALL, LC_MESSAGES or LANG say]
+    /// en, ja or zh-Hant [default: as LC_ALL, LC_MESSAGES or LANG say]
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<Language>,
     /// Fewer and smaller loads
@@ -662,7 +672,7 @@ pub(crate) struct LabMerge {
     /// All cells of all machines, as CSV
     #[arg(long)]
     pub(crate) csv: bool,
-    /// en, ja or zh-Hant, for what people read [default: as LC_ALL, LC_MESSAGES or LANG say]
+    /// en, ja or zh-Hant [default: as LC_ALL, LC_MESSAGES or LANG say]
     #[arg(long, value_name = "LANGUAGE")]
     pub(crate) lang: Option<Language>,
     /// Write a page with the tables; it needs no network

@@ -175,17 +175,16 @@ impl Plan {
         // Both sides must know the ports of each other before they start. All are held until all are chosen.
         let free: Vec<TcpListener> =
             (0..4).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let datagrams = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        // Names are asked for by both protocols: one port that is free for both.
+        let names = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").expect("a free port"))
+            .take(PORTS_TRIED_MAX)
+            .find_map(|stream| {
+                let address = stream.local_addr().expect("bound");
+                UdpSocket::bind(address).ok().map(|datagrams| (address.port(), stream, datagrams))
+            });
+        let (names, _stream, _datagrams) = names.expect("a port that is free for both");
         let port = |place: usize| free[place].local_addr().expect("bound").port();
-        Self {
-            directory: port(0),
-            management: port(1),
-            http: port(2),
-            tls: port(3),
-            names: datagrams.local_addr().expect("bound").port(),
-            folder,
-            lasts_s,
-        }
+        Self { directory: port(0), management: port(1), http: port(2), tls: port(3), names, folder, lasts_s }
     }
 
     /// What vouches for Pebble's own https.
@@ -270,6 +269,9 @@ impl Plan {
         assert!(shown, "the certificate was not shown: {}", text(&self.ask(root).stderr));
     }
 }
+
+/// Of a hundred ports some are free for datagrams, whatever else runs.
+const PORTS_TRIED_MAX: usize = 100;
 
 /// How often is asked for what must come: each time takes some 20 ms, and what is waited for two seconds.
 const ASKED_MAX: usize = 10_000;

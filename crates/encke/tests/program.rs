@@ -32,6 +32,7 @@ fn every_help_fits_one_screen_and_ends_with_three_examples() {
     pages.extend(
         ["push", "compare", "merge", "explain", "report"].map(|command| run(&["load", command, "-h"])),
     );
+    pages.push(run(&["lab", "merge", "-h"]));
     for page in pages {
         assert_eq!(page.status.code(), Some(0));
         let help = text(&page.stdout);

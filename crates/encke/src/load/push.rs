@@ -50,7 +50,7 @@ pub(crate) struct Push {
     #[arg(short = 'r', long, value_name = "RATE")]
     publish_rate: Option<Rate>,
     /// Connections that publish; without a rate each as soon as it is answered
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", hide_short_help = true)]
     publishers: Option<NonZeroU16>,
     /// Channels, over which subscribers and messages are spread
     #[arg(short = 'k', long, value_name = "COUNT", default_value = "1")]
@@ -118,7 +118,7 @@ pub(crate) struct Push {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     save: Option<PathBuf>,
     /// Write a page with plots: one file of HTML
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     report: Option<PathBuf>,
     /// Whose ways are used
     #[arg(long, value_name = "SERVER", default_value = "encke", hide_short_help = true)]
