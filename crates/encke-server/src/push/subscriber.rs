@@ -358,10 +358,14 @@ impl Core {
         }
         let conn = &self.conns[token.index as usize];
         let (id, form, sending) = (SubscriberId(conn.record), Form(conn.form), conn.has(SENDING));
-        let out = self.out.tail(&mut self.buffers);
+        // What TLS has to say by itself may still be on its way: this follows it.
+        let mut later = Vec::new();
+        let out = if sending { &mut later } else { self.out.tail(&mut self.buffers) };
         if self.conns[token.index as usize].phase == Phase::Socket {
             let Some(state) = self.sockets.get_mut(&token.index) else { return };
-            out.extend_from_slice(&state.take_waiting());
+            if !sending {
+                out.extend_from_slice(&state.take_waiting());
+            }
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
                     // The gap first: whoever were told the position alone, and then cut, would never hear of it.
@@ -374,7 +378,9 @@ impl Core {
                 }
                 (_, Some(_)) => {
                     websocket::put_close(out, form::CLOSE_GAP, "messages are missing");
-                    self.end_after(token, CloseReason::Overrun);
+                    if !sending {
+                        self.end_after(token, CloseReason::Overrun);
+                    }
                 }
                 (_, None) => {}
             }
@@ -382,12 +388,18 @@ impl Core {
             self.metrics.responses(200);
             let share = room.take_share(token.index);
             room.press.put_stream_head(form, &position.to_string(), retry_ms, gap, &share, out);
-            if draining {
+            if draining && !sending {
                 out.extend_from_slice(&form::farewell(form, retry_ms));
                 self.end_after(token, CloseReason::Drain);
             }
         }
-        if self.out.len() == 0 && !sending {
+        if sending {
+            if !later.is_empty() {
+                self.stash(token, later.into());
+            }
+            return;
+        }
+        if self.out.len() == 0 {
             // Its head has left already, behind what TLS had to say when the request came with the end of its handshake.
             if let Some(room) = &mut self.room {
                 room.hub.sent(id);
