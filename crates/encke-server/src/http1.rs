@@ -196,6 +196,12 @@ impl Core {
                             }
                             self.request(token, rest, head);
                         }
+                        // Another protocol, perhaps frames that begin wrong: words of HTTP would mean nothing to it.
+                        Progress::Refused(Refusal::NotHttp) if conn.requests == 0 => {
+                            self.metrics.refused(Refusal::NotHttp.reason());
+                            self.close(token, CloseReason::Refused, false);
+                            return (bytes.len(), false);
+                        }
                         Progress::Refused(refusal) => {
                             self.refuse(token, refusal);
                             return (bytes.len(), false);

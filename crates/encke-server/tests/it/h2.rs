@@ -14,6 +14,7 @@ on_every_back_end! {
     a_request_is_answered_on_its_stream,
     a_request_may_come_in_any_pieces,
     what_is_no_preface_is_http1,
+    what_begins_as_no_http_at_all_is_closed_without_an_answer,
     what_begins_as_the_preface_and_goes_on_otherwise_is_told,
     a_head_for_a_stream_that_was_reset_ends_the_connection,
     many_streams_are_answered_in_any_order,
@@ -79,6 +80,25 @@ fn what_is_no_preface_is_http1(stand: Stand) {
     let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
     client.send_cut(&rig, request.as_bytes(), Cut::At(1));
     assert_eq!(client.answer().status, 200);
+}
+
+fn what_begins_as_no_http_at_all_is_closed_without_an_answer(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", handlers::hello));
+    // No more than shows it.
+    let other = b"INVALID CONNECTION P";
+    let mut closed = 0;
+    for cut in Cut::all(other) {
+        let mut client = rig.client();
+        client.send_cut(&rig, other, cut);
+        client.end();
+        closed += 1;
+        rig.wait_for_closes(CloseReason::Refused, closed);
+    }
+    assert_eq!(rig.count_of("encke_http_refusals_total", "not_http"), closed);
+    // Who has spoken HTTP is told in HTTP.
+    let mut client = rig.client();
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").status, 200);
+    assert_eq!(client.ask(std::str::from_utf8(other).expect("is ASCII")).status, 400);
 }
 
 fn what_begins_as_the_preface_and_goes_on_otherwise_is_told(stand: Stand) {

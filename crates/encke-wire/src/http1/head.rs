@@ -472,7 +472,12 @@ impl Head {
             Some(_) => return Err(Refusal::InvalidTarget),
         }
 
-        let Some((version, next)) = version_line(buf, target_end + 1)? else { return Ok(None) };
+        let version = version_line(buf, target_end + 1);
+        let Some((version, next)) =
+            version.map_err(|refusal| or_no_http(refusal, &buf[target..], target_end - target))?
+        else {
+            return Ok(None);
+        };
         self.version = version;
         self.method = Method::of(&buf[start..method_end]);
         self.method_span = Span::new(start, method_end);
@@ -712,6 +717,16 @@ fn rare_version(rest: &[u8]) -> Result<Option<Version>, Refusal> {
         (b'1', _) => Ok(Some(Version::Http11)),
         _ => Err(Refusal::UnsupportedVersion),
     }
+}
+
+/// Why a line's version is refused; or, if its target has no slash and its version no `H` either, that nothing in it is
+/// HTTP's. `rest` begins with the target.
+#[cold]
+fn or_no_http(refusal: Refusal, rest: &[u8], target_bytes: usize) -> Refusal {
+    let (target, version) = rest.split_at(target_bytes);
+    let other =
+        refusal == Refusal::InvalidVersion && !target.contains(&b'/') && version.get(1) != Some(&b'H');
+    if other { Refusal::NotHttp } else { refusal }
 }
 
 /// Whether the text from `start` to `end` is `uri-host [":" port]` (RFC 9110 §7.2) with a host that is not
@@ -957,6 +972,17 @@ mod tests {
         assert_eq!(refused(b"GET / HTTP/1.1\r\nA\0"), Refusal::InvalidFieldName);
         assert_eq!(refused(b"GET / HTTP/1.1\r\nA: b\0"), Refusal::ControlByte);
         assert_eq!(refused(b"PRI * HTTP/2.0\r\n"), Refusal::UnsupportedVersion);
+    }
+
+    #[test]
+    fn a_line_whose_target_and_version_are_both_strange_is_no_http() {
+        for line in ["INVALID CONNECTION PREFACE", "SSH 2 0", "GET index.html 1.1", "A B \t"] {
+            assert_eq!(refused(format!("{line}\r\n\r\n").as_bytes()), Refusal::NotHttp, "{line}");
+        }
+        for line in ["GET index.html", "GET / PREFACE", "GET http://a b", "GET a HTTQ/1.1"] {
+            assert_eq!(refused(format!("{line}\r\n\r\n").as_bytes()), Refusal::InvalidVersion, "{line}");
+        }
+        assert_eq!(refused(b"GET index.html HTTP/1.1\r\n\r\n"), Refusal::TargetForm);
     }
 
     #[test]

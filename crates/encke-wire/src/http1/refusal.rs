@@ -49,6 +49,7 @@ refusals! {
     TargetForm = 400 "target_form" "The form of the request target does not go with the method.",
     UriTooLong = 414 "uri_too_long" "The request target is longer than the limit.",
     InvalidVersion = 400 "invalid_version" "The start line has no valid HTTP version.",
+    NotHttp = 400 "not_http" "Neither the target nor the version of the request line is HTTP's.",
     UnsupportedVersion = 505 "unsupported_version" "The major version is not 1.",
     InvalidStatus = 400 "invalid_status" "The status line has no valid status code.",
     BareCr = 400 "bare_cr" "A CR is not followed by LF.",
