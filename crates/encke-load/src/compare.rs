@@ -48,6 +48,8 @@ pub struct Block {
     latency: Distribution,
     /// Of subscribers: what else is known of it.
     push: Vec<(Metric, f64)>,
+    /// CPU time of the server for each answer, if it was watched.
+    cpu_ns: Option<u64>,
 }
 
 /// What is compared.
@@ -73,6 +75,8 @@ pub enum Metric {
     Receipt,
     /// The share of receipts that did not happen.
     Lost,
+    /// CPU time of the server for each answer.
+    Cpu,
 }
 
 /// B against A.
@@ -114,6 +118,7 @@ impl Block {
             failed: totals.failed,
             latency: totals.latency().clone(),
             push: Vec::new(),
+            cpu_ns: report.outcome.server.as_ref().and_then(|server| server.cpu_per_request_ns),
         }
     }
 
@@ -159,7 +164,7 @@ impl Block {
 }
 
 impl Metric {
-    const ALL: [Self; 4] = [Self::Rate, Self::P50, Self::P99, Self::Errors];
+    const ALL: [Self; 5] = [Self::Rate, Self::P50, Self::P99, Self::Errors, Self::Cpu];
     const PUSH: [Self; 6] =
         [Self::Connect, Self::First, Self::FirstToLast, Self::Last, Self::Receipt, Self::Lost];
 
@@ -176,6 +181,7 @@ impl Metric {
             Self::Last => "last",
             Self::Receipt => "receiver p99",
             Self::Lost => "lost",
+            Self::Cpu => "CPU each",
         }
     }
 
@@ -195,6 +201,8 @@ impl Metric {
             Self::Connect | Self::First | Self::FirstToLast | Self::Last | Self::Receipt | Self::Lost => {
                 block.push.iter().find(|(metric, _)| *metric == self).map(|(_, value)| *value)
             }
+            // Nothing takes no time; a logarithm needs something.
+            Self::Cpu => block.cpu_ns.map(|ns| (ns as f64).max(1.0)),
         }
     }
 
@@ -247,7 +255,12 @@ impl Comparison {
     pub fn of_pairs(names: [String; 2], how: String, pairs: &[[Block; 2]]) -> Self {
         // Blocks of subscribers know nothing of requests, and the other way round.
         let of_push = pairs.iter().flatten().any(|block| !block.push.is_empty());
-        let metrics = if of_push { &Metric::PUSH[..] } else { &Metric::ALL };
+        let watched = pairs.iter().flatten().any(|block| block.cpu_ns.is_some());
+        let metrics = match (of_push, watched) {
+            (true, _) => &Metric::PUSH[..],
+            (false, true) => &Metric::ALL,
+            (false, false) => &Metric::ALL[..Metric::ALL.len() - 1],
+        };
         let rows = metrics.iter().filter_map(|&metric| {
             let pairs = pairs.iter().filter_map(|[a, b]| Some([metric.of(a)?, metric.of(b)?]));
             let pairs: Vec<[f64; 2]> = pairs.collect();
@@ -273,7 +286,8 @@ impl Comparison {
                 let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
                 return Some(Row { metric, values, change, interval: None });
             }
-            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::ALL.len())
+            // Of the server's CPU a saved run knows the whole alone.
+            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::ALL.len() - 1)
         });
         let rows = rows.collect();
         let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
@@ -495,6 +509,7 @@ impl Row {
             Metric::Last => "last_ns",
             Metric::Receipt => "receipt_p99_ns",
             Metric::Lost => "lost_share",
+            Metric::Cpu => "server_cpu_per_request_ns",
         }
     }
 }
@@ -508,6 +523,7 @@ impl Block {
             failed: run.requests.failed,
             latency: run.waited().cloned().unwrap_or_default(),
             push: Vec::new(),
+            cpu_ns: run.server.as_ref().and_then(|server| server.cpu_per_request_ns),
         }
     }
 }
@@ -661,6 +677,7 @@ mod tests {
                 failed: 0,
                 latency,
                 push: Vec::new(),
+                cpu_ns: None,
             }
         }
 
@@ -710,6 +727,16 @@ mod tests {
         {
             assert_eq!(outside(&rank_sums(a, b), 0.05), five, "{a} and {b}");
         }
+    }
+
+    #[test]
+    fn a_server_that_was_watched_has_a_row_for_its_cpu() {
+        let block = |cpu_ns| Block { cpu_ns: Some(cpu_ns), ..Block::of(&example()) };
+        let pairs: Vec<_> = (0..8).map(|at| [block(10_000 + at), block(12_000 + at)]).collect();
+        let compared = Comparison::of_pairs(["a".into(), "b".into()], String::new(), &pairs);
+        assert!(compared.summary().contains("CPU each 20.0 % more"), "{}", compared.summary());
+        let figure = &compared.json()["compare"]["figures"]["server_cpu_per_request_ns"];
+        assert_eq!(figure["shown"], "more", "{figure}");
     }
 
     #[test]

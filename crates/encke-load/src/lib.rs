@@ -35,6 +35,7 @@ mod random;
 pub mod report;
 mod requests;
 pub mod run;
+mod sealed;
 pub mod series;
 #[cfg(test)]
 mod simulation;

@@ -387,24 +387,8 @@ pub(crate) struct Traffic {
         hide_short_help = true
     )]
     pub(crate) arrivals: Arrivals,
-    /// Whom to believe by https [default: whom the system believes]
-    #[arg(long, value_name = "FILE", hide_short_help = true, conflicts_with = "insecure")]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Believe anybody behind https
-    #[arg(long, hide_short_help = true)]
-    pub(crate) insecure: bool,
-    /// By https: the name that is asked for and certified [default: the host of the URL]
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub(crate) sni: Option<String>,
-    /// By https: whether a new connection goes on with an old one's session [default: on]
-    #[arg(
-        long,
-        value_name = "on|off",
-        default_value = "on",
-        hide_default_value = true,
-        hide_short_help = true
-    )]
-    pub(crate) tls_resume: Switch,
+    #[command(flatten)]
+    pub(crate) secrecy: Secrecy,
     /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
     #[arg(long, value_name = "ADDRESSES", hide_short_help = true, conflicts_with = "unix")]
     pub(crate) source: Vec<Sources>,
@@ -460,6 +444,9 @@ pub(crate) struct Compare {
     pub(crate) rounds: u16,
     #[command(flatten)]
     pub(crate) traffic: Traffic,
+    /// The server's CPU a request as a further figure: A's process or page of metrics, then B's, or one of both
+    #[arg(long, value_name = "PID|URL")]
+    pub(crate) watch: Vec<load::Watching>,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -522,6 +509,29 @@ pub(crate) struct SavedRun {
 /// Rounds of a comparison: at a second a block, seven minutes; intervals become narrower with the root of them.
 const ROUNDS_MAX: i64 = 100;
 /// Requests on a connection at a time: wrk's scripts use 16, and a socket's buffers hold some thousands.
+/// How `encke load` speaks https.
+#[derive(Args, Debug)]
+pub(crate) struct Secrecy {
+    /// Whom to believe by https [default: whom the system believes]
+    #[arg(long, value_name = "FILE", hide_short_help = true, conflicts_with = "insecure")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Believe anybody behind https
+    #[arg(long, hide_short_help = true)]
+    pub(crate) insecure: bool,
+    /// By https: the name that is asked for and certified [default: the host of the URL]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub(crate) sni: Option<String>,
+    /// By https: whether a new connection goes on with an old one's session [default: on]
+    #[arg(
+        long,
+        value_name = "on|off",
+        default_value = "on",
+        hide_default_value = true,
+        hide_short_help = true
+    )]
+    pub(crate) tls_resume: Switch,
+}
+
 const PIPELINE_MAX: i64 = 1_024;
 
 /// What is done or not.

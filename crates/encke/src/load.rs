@@ -45,7 +45,7 @@ use encke_load::{
 };
 use encke_server::settings::{OrAuto, Period};
 
-use crate::arguments::{Layout, Load, LoadCommand, Switch, Traffic};
+use crate::arguments::{Layout, Load, LoadCommand, Secrecy, Switch, Traffic};
 use crate::client::Belief;
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
@@ -193,6 +193,7 @@ impl Interrupts {
                 halt.halt();
             }
             while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            Onlooker::abandon();
             host::exit_now(INTERRUPTED.into());
         };
         thread::Builder::new()
@@ -430,7 +431,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         timeout: traffic.timeout.duration(),
         drain: traffic.timeout.duration(),
         sources,
-        tls: tls(&first.url, traffic, protocol)?,
+        tls: tls(&first.url, &traffic.secrecy, protocol)?,
         body: traffic.expect_body.as_deref().map(expected_body).transpose()?,
         pace,
         backend,
@@ -466,13 +467,13 @@ fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> 
 }
 
 /// What speaks TLS, if the URL asks for it.
-fn tls(url: &Url, traffic: &Traffic, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, Failure> {
+fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dyn Sessions>>, Failure> {
     if !url.is_secure() {
         return Ok(None);
     }
-    let belief = Belief::new(traffic.cacert.clone(), traffic.insecure);
-    let name = traffic.sni.as_deref().unwrap_or(url.host()).to_owned();
-    let sealed = Sealed::by(&belief, name, traffic.tls_resume == Switch::On, protocol)
+    let belief = Belief::new(secrecy.cacert.clone(), secrecy.insecure);
+    let name = secrecy.sni.as_deref().unwrap_or(url.host()).to_owned();
+    let sealed = Sealed::by(&belief, name, secrecy.tls_resume == Switch::On, protocol)
         .map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     // A name that no certificate can have is wrong before the first connection.
     sealed.begin().map_err(Failure::Usage)?;

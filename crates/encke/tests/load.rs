@@ -532,6 +532,14 @@ fn two_servers_are_compared_in_turns() {
         assert!(low <= change && change <= high && low.is_some(), "{name}: {figures}");
     }
     assert_eq!(figures["error_share"]["shown"], "none");
+    assert!(figures.get("server_cpu_per_request_ns").is_none(), "nobody watched");
+    let watch = [&one, &other].map(|server| server.child.id().to_string());
+    let watched = ["--watch", &watch[0], "--watch", &watch[1], &urls[0], &urls[1]];
+    let output = load(&[&flags[..], &watched].concat());
+    let watched: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let cpu = &watched["compare"]["figures"]["server_cpu_per_request_ns"];
+    assert!(["a", "b"].iter().all(|side| cpu[side].as_f64() > Some(0.0)), "{cpu}");
     let words = json["compare"]["text"].as_str().unwrap_or_default();
     assert!(words.contains("shown"), "{words}");
     assert!(

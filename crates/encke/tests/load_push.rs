@@ -75,6 +75,36 @@ fn who_leaves_or_is_cut_comes_back_and_has_missed_nothing() {
 }
 
 #[test]
+fn by_https_it_is_the_same_and_handshakes_are_counted() {
+    let folder = Folder::new("push-https");
+    let mut command = encke();
+    command.env("XDG_STATE_HOME", folder.path("state"));
+    command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--tls-self-signed"]);
+    folder.write("public/index.html", "hello");
+    let server = Running::start_command(command.arg(folder.path("public")));
+    let authority = folder.path("state/encke/authority/authority.pem");
+    let port = server.site.rsplit(':').next().expect("a port");
+    let url = format!("https://127.0.0.1:{port}/");
+    for transport in ["sse", "poll", "ws", "ndjson"] {
+        let flags = ["-s", "40", "-n", "20", "-t", "2", "--transport", transport, "--cacert", &authority];
+        let json = report(&[&flags[..], &["--payload", "3000"]].concat(), &url);
+        assert_eq!(json["receipts"]["received"], 800, "{transport}");
+        assert_eq!(json["errors"], serde_json::json!([]), "{transport}");
+        // Each subscriber has one, and the publisher.
+        assert_eq!(json["subscribers"]["handshakes"], 41, "{transport}");
+        assert_eq!(json["times"]["handshake"]["count"], 41, "{transport}");
+    }
+    let churn = ["-s", "30", "-d", "2s", "-r", "40", "--churn", "30%/s", "--storm", "--insecure"];
+    let json = report(&churn, &url);
+    assert_eq!(json["receipts"]["lost"], 0);
+    assert!(json["subscribers"]["resumed"].as_u64() > Some(20), "{}", json["subscribers"]);
+
+    let output = push(&["-s", "5", "-n", "5", "--cacert", &authority, "--sni", "example.com", &url]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("(TLS)"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_cycle_prints_the_lines_of_report_001() {
     let (_folder, server) = server("push-cycle");
     let url = format!("http://{}/", server.site);

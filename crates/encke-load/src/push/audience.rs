@@ -37,6 +37,7 @@ use crate::crowd::{Crowd, Moment, Outbox};
 use crate::pace::Pace;
 use crate::plan::{Share, Stop, WarmUp};
 use crate::random::Random;
+use crate::sealed::Sealable;
 use crate::tally::{Cause, Errors, Phase};
 use crate::tickets::Tickets;
 use crate::{Arrivals, Rate};
@@ -1246,6 +1247,28 @@ impl Crowd for Audience {
         }
         self.owners.fill(NOBODY);
         self.stage = Stage::Over;
+    }
+}
+
+impl Sealable for Audience {
+    fn shaken(&mut self, handshake_ns: u64, resumed: bool) {
+        self.tally.handshakes.increment();
+        if resumed {
+            self.tally.resumed.increment();
+        }
+        self.tally.handshake.record(handshake_ns);
+    }
+
+    fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
+        let Some(user) = self.owner(token) else { return };
+        match self.publisher(user) {
+            Some(publisher) => self.publishers.untrusted(publisher, cause, at, out),
+            None if self.listeners[user as usize].state == State::Dialing => {
+                self.tally.unconnected.increment();
+                self.broken(user, Phase::Tls, cause, at, out);
+            }
+            None => self.broken(user, Phase::Body, cause, at, out),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::{Address, Backend};
@@ -11,6 +12,7 @@ use super::mark;
 use super::paced::Paced;
 use crate::pace::Pace;
 use crate::plan::Stop;
+use crate::tls::Sessions;
 use crate::words;
 
 /// What a run does.
@@ -20,6 +22,8 @@ pub struct Plan {
     pub server: Address,
     /// Addresses that connections come from, each in its turn; none: as [`crate::dial::Sources`] has it.
     pub sources: Vec<IpAddr>,
+    /// What speaks TLS with it; none: nothing is sealed.
+    pub tls: Option<Arc<dyn Sessions>>,
     /// What the server is called in `Host`.
     pub authority: String,
     /// How it is spoken to.
@@ -85,6 +89,7 @@ impl Plan {
         Self {
             server: server.into(),
             sources: Vec::new(),
+            tls: None,
             authority,
             dialect,
             transport,

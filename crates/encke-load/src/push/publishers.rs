@@ -293,6 +293,14 @@ impl Publishers {
         }
     }
 
+    /// TLS cannot begin or go on.
+    pub(crate) fn untrusted(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
+        match self.publishers[usize::from(index)].state {
+            State::Idle => self.hang_up(index, at, out),
+            _ => self.lose(index, cause, at, out),
+        }
+    }
+
     fn answered(&mut self, index: u16, status: u16, at: Moment) {
         let one = &mut self.publishers[usize::from(index)];
         (one.state, one.since_ns) = (State::Idle, at.now_ns);

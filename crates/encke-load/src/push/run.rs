@@ -23,6 +23,7 @@ use super::tally::{Shared, Tally, Totals};
 use crate::message::MessageError;
 use crate::plan::Share;
 use crate::run::{Halt, ThreadShare, Trouble};
+use crate::sealed::Sealed;
 use crate::tally::Errors;
 use crate::threads::{Script, Threads};
 
@@ -255,7 +256,7 @@ impl Listening {
 }
 
 impl Script for Listening {
-    type Crowd = Audience;
+    type Crowd = Sealed<Audience>;
     type Part = Part;
 
     fn server(&self) -> &Address {
@@ -278,13 +279,15 @@ impl Script for Listening {
         u64::from(self.plan.subscribers) + u64::from(self.plan.publishers)
     }
 
-    fn crowd(&self, share: Share) -> Audience {
+    fn crowd(&self, share: Share) -> Sealed<Audience> {
         let mut clock = Clock::new();
         let clock = Box::new(move || clock.now().mono_ns);
         let tally = &self.tallies[share.number];
         let mut pacer = self.pacer.lock().unwrap_or_else(PoisonError::into_inner);
         let pacer = pacer.take_if(|_| share.number == 0);
-        Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock)
+        let audience =
+            Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock);
+        Sealed::new(audience, self.plan.tls.clone())
     }
 
     fn prepared(&self) {
@@ -292,8 +295,8 @@ impl Script for Listening {
         samples.held = Sample::now(&self.plan);
     }
 
-    fn part(crowd: Audience) -> Part {
-        crowd.into_part()
+    fn part(crowd: Sealed<Audience>) -> Part {
+        crowd.into_inner().into_part()
     }
 }
 

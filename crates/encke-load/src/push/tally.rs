@@ -38,7 +38,11 @@ pub struct Tally {
     pub connected: Counter,
     /// See above.
     pub unconnected: Counter,
-    /// Bytes received by subscribers and publishers, all framing included.
+    /// TLS handshakes that were completed.
+    pub handshakes: Counter,
+    /// Those of them that went on with a session of before.
+    pub resumed: Counter,
+    /// Bytes received by subscribers and publishers, all framing included but TLS'.
     pub received_bytes: Counter,
     /// Bytes handed to the kernel.
     pub sent_bytes: Counter,
@@ -48,8 +52,10 @@ pub struct Tally {
     pub first: Histogram,
     /// The same to the last of them, once one of them has a later message of its sequence.
     pub last: Histogram,
-    /// From connect(2) to established.
+    /// From connect(2) to established, a handshake included.
     pub connect: Histogram,
+    /// TLS' handshake alone.
+    pub handshake: Histogram,
     /// From connect(2) to the server's answer, of subscribers at the beginning.
     pub answer: Histogram,
     /// The same of those who came back.
@@ -78,12 +84,15 @@ pub struct Totals {
     pub left: u64,
     pub connected: u64,
     pub unconnected: u64,
+    pub handshakes: u64,
+    pub resumed: u64,
     pub received_bytes: u64,
     pub sent_bytes: u64,
     pub latency: Distribution,
     pub first: Distribution,
     pub last: Distribution,
     pub connect: Distribution,
+    pub handshake: Distribution,
     pub answer: Distribution,
     pub back: Distribution,
     pub taken: Distribution,
@@ -110,6 +119,8 @@ impl Totals {
                 (&mut totals.left, &tally.left),
                 (&mut totals.connected, &tally.connected),
                 (&mut totals.unconnected, &tally.unconnected),
+                (&mut totals.handshakes, &tally.handshakes),
+                (&mut totals.resumed, &tally.resumed),
                 (&mut totals.received_bytes, &tally.received_bytes),
                 (&mut totals.sent_bytes, &tally.sent_bytes),
             ] {
@@ -120,6 +131,7 @@ impl Totals {
                 (&mut totals.first, &tally.first),
                 (&mut totals.last, &tally.last),
                 (&mut totals.connect, &tally.connect),
+                (&mut totals.handshake, &tally.handshake),
                 (&mut totals.answer, &tally.answer),
                 (&mut totals.back, &tally.back),
                 (&mut totals.taken, &tally.taken),

@@ -24,6 +24,9 @@ pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
     let names = [arguments.one.clone(), arguments.other.clone()];
     match [&arguments.one, &arguments.other].map(|name| name.contains("://")) {
         [true, true] => servers(arguments, names, signals),
+        [false, false] if !arguments.watch.is_empty() => Err(Failure::Usage(
+            "--watch looks at servers; of saved runs it is known what was watched then".into(),
+        )),
         [false, false] => {
             let runs = [saved::read(Path::new(&arguments.one))?, saved::read(Path::new(&arguments.other))?];
             let compared = SavedRun::compared(names, [&runs[0], &runs[1]]);
@@ -40,9 +43,16 @@ fn servers(arguments: &Compare, names: [String; 2], signals: Signals) -> Done {
     let urls = [url(&arguments.one)?, url(&arguments.other)?];
     let block = Some(Stop::After(arguments.block.duration()));
     let plans = [plan(&urls[0], &arguments.traffic, block)?, plan(&urls[1], &arguments.traffic, block)?];
+    let watching = match &arguments.watch[..] {
+        [] => [None, None],
+        [both] => [Some(both), Some(both)],
+        [a, b] => [Some(a), Some(b)],
+        _ => return Err(Failure::Usage("--watch twice: for A, and for B".into())),
+    };
     let interrupts = Interrupts::watch(signals)?;
     let measured = |side: usize| -> Result<Report, Failure> {
-        let report = measure(plans[side].clone(), &urls[side], None, Shown::Silent, &interrupts)?;
+        let plan = plans[side].clone();
+        let report = measure(plan, &urls[side], watching[side], Shown::Silent, &interrupts)?;
         nothing_measured(&report)?;
         Ok(report)
     };

@@ -109,6 +109,12 @@ impl Onlooker {
         let _nobody_listens = write!(error, "{begin}{line}{end}").and_then(|()| error.flush());
     }
 
+    /// The process ends at once: gives the terminal back, if it was taken.
+    pub(super) fn abandon() {
+        #[cfg(feature = "screen")]
+        super::screen::give_back();
+    }
+
     /// The run is over: nothing of it stays on the terminal.
     pub(super) fn leave(self) {
         if matches!(self, Self::Lines { terminal: true, looks: 1.. }) {

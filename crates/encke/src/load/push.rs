@@ -18,13 +18,14 @@ use encke_io::{Address, Backend};
 
 use encke_load::compare::{Block, orders};
 use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, Plan, Report, Run};
-use encke_load::{Arrivals, Comparison, Pace, Rate, Slo, Sources, Stop, Url, words};
+use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop, Url, words};
 use encke_server::settings::{OrAuto, Period};
 
 use super::onlooker::Wish;
 #[cfg(feature = "screen")]
 use super::screen::push::Screen;
 use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
+use crate::arguments::Secrecy;
 use crate::load;
 use crate::{Done, Failure, INTERRUPTED, note, print};
 
@@ -151,6 +152,8 @@ pub(crate) struct Push {
     /// Addresses of this machine that connections come from: 127.0.0.2-9,127.0.0.20
     #[arg(long, value_name = "ADDRESSES", hide_short_help = true)]
     source: Vec<Sources>,
+    #[command(flatten)]
+    secrecy: Secrecy,
     /// auto, uring, epoll-edge, epoll-level or poll [default: auto]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     backend: Option<OrAuto<Backend>>,
@@ -374,9 +377,6 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
             Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    if url.is_secure() {
-        return Err(usage(format!("{url}: subscribers do not speak https yet; name a plain address")));
-    }
     if arguments.payload < PAYLOAD_BYTES_MIN {
         return Err(usage(format!("a message has at least {PAYLOAD_BYTES_MIN} bytes: its mark takes them")));
     }
@@ -421,6 +421,7 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
         .unwrap_or(base.stop);
     Ok(Plan {
         sources,
+        tls: load::tls(url, &arguments.secrecy, Protocol::Http1)?,
         channels,
         subscribers: arguments.subscribers.get(),
         pace,

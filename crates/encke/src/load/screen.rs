@@ -10,6 +10,7 @@
 pub(super) mod push;
 
 use std::io::{self, Stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use encke_io::host;
@@ -17,6 +18,7 @@ use encke_load::series::Stretch;
 use encke_load::{Plan, Series, Stop, Totals, words};
 use encke_stats::Distribution;
 use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
@@ -75,9 +77,9 @@ impl Screen {
     /// # Errors
     /// It is not to be had.
     pub(super) fn open(plan: &Plan, text: &str, urls: &[String]) -> io::Result<Self> {
+        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
         enable_raw_mode()?;
         // From here on dropping it gives the terminal back.
-        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
         let mut screen = Self {
             terminal,
             text: text.to_owned(),
@@ -89,6 +91,7 @@ impl Screen {
             busy: 0.0,
             ending: false,
         };
+        OURS.store(true, Ordering::Relaxed);
         execute!(io::stderr(), EnterAlternateScreen)?;
         screen.terminal.hide_cursor()?;
         Ok(screen)
@@ -146,15 +149,19 @@ fn keys(ending: &mut bool) -> Wish {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _gone = self.terminal.show_cursor();
         give_back();
     }
 }
 
-/// The terminal as it was.
-fn give_back() {
-    let _gone = execute!(io::stderr(), LeaveAlternateScreen);
-    let _gone = disable_raw_mode();
+/// Whether a screen has the terminal.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+/// The terminal as it was, if a screen has it: for whoever ends the process, from any thread.
+pub(super) fn give_back() {
+    if OURS.swap(false, Ordering::Relaxed) {
+        let _gone = execute!(io::stderr(), Show, LeaveAlternateScreen);
+        let _gone = disable_raw_mode();
+    }
 }
 
 /// A picture of a moment.

@@ -75,6 +75,8 @@ impl Saved {
             (&mut self.subscribers.turned_away, other.subscribers.turned_away),
             (&mut self.subscribers.left, other.subscribers.left),
             (&mut self.subscribers.unconnected, other.subscribers.unconnected),
+            (&mut self.subscribers.handshakes, other.subscribers.handshakes),
+            (&mut self.subscribers.resumed, other.subscribers.resumed),
             (&mut self.bytes.received, other.bytes.received),
             (&mut self.bytes.sent, other.bytes.sent),
         ] {
@@ -93,6 +95,7 @@ impl Saved {
             (&mut mine.first_to_last, &theirs.first_to_last),
             (&mut mine.last, &theirs.last),
             (&mut mine.connect, &theirs.connect),
+            (&mut mine.handshake, &theirs.handshake),
             (&mut mine.answer, &theirs.answer),
             (&mut mine.back, &theirs.back),
             (&mut mine.publish, &theirs.publish),

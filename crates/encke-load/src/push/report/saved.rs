@@ -140,6 +140,8 @@ pub struct Subscribers {
     pub turned_away: u64,
     pub left: u64,
     pub unconnected: u64,
+    pub handshakes: u64,
+    pub resumed: u64,
     /// From the first connect(2) until the last subscriber was answered.
     pub opening_ns: u64,
     /// How many had been answered so long after the first connect(2): ns, subscribers.
@@ -199,9 +201,12 @@ pub struct Times {
     /// From the send to the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Held>,
-    /// From connect(2) to established.
+    /// From connect(2) to established, TLS' handshake included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Held>,
+    /// TLS' handshake alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Held>,
     /// From connect(2) to the server's answer, of subscribers at the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Held>,
@@ -334,6 +339,8 @@ impl Report {
                 turned_away: totals.turned_away,
                 left: totals.left,
                 unconnected: totals.unconnected,
+                handshakes: totals.handshakes,
+                resumed: totals.resumed,
                 opening_ns: ns(outcome.opening),
                 course: outcome.opened.clone(),
             },
@@ -362,6 +369,7 @@ impl Report {
                 first_to_last: held(&outcome.messages.spread),
                 last: held(&outcome.messages.last),
                 connect: held(&totals.connect),
+                handshake: held(&totals.handshake),
                 answer: held(&totals.answer),
                 back: held(&totals.back),
                 publish: held(&totals.taken),

@@ -50,6 +50,11 @@ impl Saved {
                 (subscribers.slow.into(), "that read nothing"),
             ],
         )?;
+        if subscribers.handshakes > 0 {
+            let [made, resumed] = [subscribers.handshakes, subscribers.resumed].map(words::count);
+            let [p50, p99] = quantiles(&times.handshake);
+            writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")?;
+        }
         self.put_memory(out)?;
 
         let [p50, p99] = quantiles(&times.publish);
