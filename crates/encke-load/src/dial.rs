@@ -26,13 +26,13 @@ pub(crate) struct Dial {
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// Where new sockets come from: the system, or a simulated world.
-pub(crate) type Sockets = Box<dyn FnMut() -> Result<Dial, Fault>>;
+/// Where new sockets come from, for which user: the system, or a simulated world.
+pub(crate) type Sockets = Box<dyn FnMut(u32) -> Result<Dial, Fault>>;
 
 /// Those of a thread to a server; sources are taken in turn over all threads.
 pub(crate) fn sockets(server: Address, Sources(sources): Sources, share: Share) -> Sockets {
     let mut turn = share.number;
-    Box::new(move || match &server {
+    Box::new(move |_user| match &server {
         Address::Unix(path) => Ok(Dial { stream: socket::connected_local(path)?, peer: None }),
         Address::Inet(peer) => {
             let place = turn.checked_rem(sources.len());
@@ -142,6 +142,6 @@ mod tests {
     fn a_path_at_which_nobody_listens_is_told_when_it_is_dialed() {
         let nowhere = Address::Unix("/nowhere/at/all".into());
         let mut sockets = sockets(nowhere, Sources::default(), Share { number: 0, threads: 1 });
-        assert!(sockets().is_err());
+        assert!(sockets(0).is_err());
     }
 }

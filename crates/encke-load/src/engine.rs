@@ -146,7 +146,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     }
 
     fn dial(&mut self, user: u32, at: Moment) {
-        let dial = (self.sockets)();
+        let dial = (self.sockets)(user);
         let peer = dial.as_ref().map_or(None, |dial| dial.peer);
         let token = dial.and_then(|dial| self.reactor.adopt(Source::Stream(dial.stream)));
         self.crowd.dialed(user, token, at, &mut self.out);

@@ -37,6 +37,7 @@ mod requests;
 pub mod run;
 mod sealed;
 pub mod series;
+mod several;
 #[cfg(test)]
 mod simulation;
 pub mod slo;
@@ -56,7 +57,7 @@ pub use dial::Sources;
 pub use environment::Environment;
 pub use message::{Message, Mix, Style};
 pub use pace::{Arrivals, Pace, Rate};
-pub use plan::{Plan, Protocol, Stop, WarmUp};
+pub use plan::{Plan, Protocol, Stop, Target, WarmUp};
 pub use report::{Report, Saved, SavedRun};
 pub use run::{Outcome, Run, Trouble};
 pub use series::Series;

@@ -76,6 +76,13 @@ impl Rate {
         (within && legs.iter().any(|leg| leg.to > 0.0)).then_some(Self { legs })
     }
 
+    /// A part of it, from 0 to 1, at each moment.
+    pub(crate) fn part(&self, share: f64) -> Self {
+        let legs = self.legs.iter();
+        let legs = legs.map(|leg| Leg { from: leg.from * share, to: leg.to * share, ..*leg });
+        Self { legs: legs.collect() }
+    }
+
     /// How long it lasts, if it ends by itself.
     pub fn duration(&self) -> Option<Duration> {
         let seconds: f64 = self.legs.iter().map(|leg| leg.seconds).sum();

@@ -31,6 +31,9 @@ pub struct Plan {
     pub tls: Option<Arc<dyn Sessions>>,
     /// What is sent.
     pub mix: Mix,
+    /// Several servers, among which connections, requests and rate are divided; `server`, `tls` and `mix` are then the
+    /// first one's. None: those are all there is.
+    pub targets: Vec<Target>,
     /// When it ends.
     pub stop: Stop,
     /// When requests begin.
@@ -59,6 +62,40 @@ pub struct Plan {
     pub backend: Backend,
     /// Where chance begins: the same seed repeats the same choices and arrivals.
     pub seed: u64,
+}
+
+/// A server among several.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// What it is called in reports.
+    pub name: String,
+    /// The server.
+    pub server: Address,
+    /// What speaks TLS with it, if something does.
+    pub tls: Option<Arc<dyn Sessions>>,
+    /// What is sent to it.
+    pub mix: Mix,
+    /// Its part of everything, beside those of the others; not 0.
+    pub weight: u64,
+}
+
+/// Divides a number by weights into parts that add up to it, each of which has `least` at least, if there is so much.
+fn divided(whole: u64, weights: &[u64], least: u64) -> Vec<u64> {
+    let sum = weights.iter().sum::<u64>().max(1);
+    let spread = whole.saturating_sub(least * weights.len() as u64);
+    // What is left over by rounding down goes to those of whom most was cut off.
+    let exact = |weight: u64| u128::from(spread) * u128::from(weight);
+    let mut parts: Vec<u64> =
+        weights.iter().map(|weight| (exact(*weight) / u128::from(sum)) as u64).collect();
+    let mut left = spread - parts.iter().sum::<u64>();
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|place| std::cmp::Reverse(exact(weights[*place]) % u128::from(sum)));
+    for place in order {
+        let more = left.min(1);
+        parts[place] += more + least;
+        left -= more;
+    }
+    parts
 }
 
 /// What is spoken with the server.
@@ -112,6 +149,7 @@ impl Plan {
             sources: Vec::new(),
             tls: None,
             mix,
+            targets: Vec::new(),
             stop: Stop::After(Duration::from_secs(10)),
             pace: Pace::Closed,
             warm_up: WarmUp::None,
@@ -127,6 +165,44 @@ impl Plan {
             backend: Backend::EpollEdge,
             seed: 1,
         }
+    }
+
+    /// A plan for each server. Each has a connection for each thread at least, of which there must be enough.
+    pub(crate) fn parts(&self) -> Vec<Self> {
+        if self.targets.is_empty() {
+            return vec![self.clone()];
+        }
+        let weights: Vec<u64> = self.targets.iter().map(|target| target.weight).collect();
+        let whole = weights.iter().sum::<u64>().max(1);
+        let connections = divided(self.connections.into(), &weights, self.threads.into());
+        let requests = match self.stop {
+            Stop::Count(count) => divided(count, &weights, 0),
+            Stop::After(_) | Stop::Told => Vec::new(),
+        };
+        let warm_up = match self.warm_up {
+            WarmUp::Count(count) => divided(count, &weights, 0),
+            WarmUp::None | WarmUp::For(_) => Vec::new(),
+        };
+        let part = |(place, target): (usize, &Target)| Self {
+            server: target.server.clone(),
+            tls: target.tls.clone(),
+            mix: target.mix.clone(),
+            targets: Vec::new(),
+            // A part of a number of 32 bits.
+            connections: connections[place] as u32,
+            stop: requests.get(place).map_or(self.stop, |count| Stop::Count(*count)),
+            warm_up: warm_up.get(place).map_or(self.warm_up, |count| WarmUp::Count(*count)),
+            pace: match &self.pace {
+                Pace::Closed => Pace::Closed,
+                Pace::Open(rate, arrivals) => {
+                    Pace::Open(rate.part(target.weight as f64 / whole as f64), *arrivals)
+                }
+            },
+            // Each has a chance of its own.
+            seed: self.seed.wrapping_add(place as u64),
+            ..self.clone()
+        };
+        self.targets.iter().enumerate().map(part).collect()
     }
 
     /// Whether each request has a connection of its own.
@@ -188,6 +264,20 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_divided_adds_up_and_follows_the_weights() {
+        assert_eq!(divided(10, &[3, 1], 1), [7, 3]);
+        assert_eq!(divided(1_000, &[9, 1], 0), [900, 100]);
+        assert_eq!(divided(10, &[1, 1, 1], 0), [4, 3, 3]);
+        assert_eq!(divided(0, &[1, 2], 0), [0, 0]);
+        for whole in 0..200 {
+            for weights in [&[1, 1][..], &[7, 2, 1], &[1, 1_000_000], &[5]] {
+                let parts = divided(whole, weights, 0);
+                assert_eq!(parts.iter().sum::<u64>(), whole, "{weights:?}");
+            }
+        }
+    }
 
     #[test]
     fn shares_add_up_to_the_whole() {

@@ -129,6 +129,7 @@ pub(crate) mod tests {
             tcp: None,
             throttled: 0.0,
             server: None,
+            targets: Vec::new(),
         };
         let urls = vec!["http://h/".to_owned()];
         Report::new(plan, urls, "encke load http://h/".into(), outcome, Series::default())

@@ -24,6 +24,7 @@ mod streams;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke_io::wheel::Wheel;
 use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
@@ -98,6 +99,23 @@ pub(crate) struct Times {
     pub(crate) counted_ns: u64,
     /// The last answer.
     pub(crate) ended_ns: u64,
+}
+
+impl Times {
+    /// Takes those of another thread or server along.
+    pub(crate) fn stretch(&mut self, other: Self) {
+        if other.counted_ns > 0 {
+            self.counted_ns = self.counted_ns.min(other.counted_ns);
+        }
+        self.ended_ns = self.ended_ns.max(other.ended_ns);
+        self.opening_ns = self.opening_ns.min(other.opening_ns);
+        self.open_ns = self.open_ns.max(other.open_ns);
+    }
+
+    /// From the first request that counts to the last answer.
+    pub(crate) fn elapsed(self) -> Duration {
+        Duration::from_nanos(self.ended_ns.saturating_sub(self.counted_ns.min(self.ended_ns)))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

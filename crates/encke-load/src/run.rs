@@ -7,15 +7,16 @@
 //! The threads share nothing but the moment at which they begin and the wish that they end.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::host::TcpCounters;
-use encke_io::{Address, Backend, Unavailable};
+use encke_io::{Backend, Unavailable};
 
+use crate::dial::Sockets;
 use crate::plan::{Plan, Share};
 use crate::requests::{Requests, Times};
+use crate::several::{self, Several};
 use crate::tally::{Errors, Tally, Totals};
 pub use crate::threads::Halt;
 use crate::threads::{Script, Threads};
@@ -23,8 +24,9 @@ use crate::watch::Watched;
 
 /// Threads at work on a plan.
 pub struct Run {
-    tallies: Vec<Arc<Tally>>,
-    threads: Threads<Part>,
+    /// Of each server what it is called, and a tally for each thread.
+    servers: Vec<(String, Vec<Arc<Tally>>)>,
+    threads: Threads<Vec<Part>>,
 }
 
 /// What a run came to.
@@ -48,6 +50,19 @@ pub struct Outcome {
     pub throttled: f64,
     /// What the server used, if somebody watched it.
     pub server: Option<Watched>,
+    /// Of several servers what came of each; none if there is one.
+    pub targets: Vec<Aimed>,
+}
+
+/// What came of one server among several.
+#[derive(Clone, Debug)]
+pub struct Aimed {
+    /// What it is called.
+    pub name: String,
+    /// What was counted of it.
+    pub totals: Totals,
+    /// From its first request that counts to its last answer.
+    pub elapsed: Duration,
 }
 
 /// A thread's share of the processors.
@@ -78,9 +93,14 @@ impl Run {
     /// # Errors
     /// What the plan needs is not to be had.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
-        let tallies: Vec<Arc<Tally>> = (0..plan.threads).map(|_| Arc::new(Tally::new())).collect();
-        let script = Requesting { plan: Arc::new(plan), tallies: tallies.clone() };
-        Ok(Self { tallies, threads: Threads::start(&Arc::new(script))? })
+        let names = plan.targets.iter().map(|target| target.name.clone());
+        let names = if plan.targets.is_empty() { vec![String::new()] } else { names.collect() };
+        let plans: Vec<Arc<Plan>> = plan.parts().into_iter().map(Arc::new).collect();
+        let tallies = || (0..plan.threads).map(|_| Arc::new(Tally::new())).collect::<Vec<_>>();
+        let servers: Vec<_> = names.into_iter().map(|name| (name, tallies())).collect();
+        let tallies = servers.iter().map(|(_, tallies)| tallies.clone()).collect();
+        let script = Requesting { whole: plan, plans, tallies };
+        Ok(Self { servers, threads: Threads::start(&Arc::new(script))? })
     }
 
     /// Waits until the run is over, true, or so long, false.
@@ -100,7 +120,10 @@ impl Run {
 
     /// What is counted so far, and the moment on the monotonic clock.
     pub fn totals(&mut self) -> (u64, Totals) {
-        (self.threads.now_ns(), Totals::of(self.tallies.iter().map(|tally| &**tally)))
+        (
+            self.threads.now_ns(),
+            Totals::of(self.servers.iter().flat_map(|(_, tallies)| tallies).map(|tally| &**tally)),
+        )
     }
 
     /// What the run came to, once [`Run::wait`] has said that it is over.
@@ -110,22 +133,31 @@ impl Run {
     pub fn outcome(self) -> Result<Outcome, Trouble> {
         let whole = self.threads.whole()?;
         let mut errors = Errors::default();
-        let (mut counted, mut ended, mut opening, mut open) = (u64::MAX, 0, u64::MAX, 0);
-        for Part { times, errors: theirs } in whole.parts {
-            if times.counted_ns > 0 {
-                counted = counted.min(times.counted_ns);
+        // A run without any time ends before it begins.
+        let nothing = Times { opening_ns: u64::MAX, counted_ns: u64::MAX, ..Times::default() };
+        let (mut all, mut each) = (nothing, vec![nothing; self.servers.len()]);
+        for parts in whole.parts {
+            for (Part { times, errors: theirs }, server) in parts.into_iter().zip(&mut each) {
+                all.stretch(times);
+                server.stretch(times);
+                errors.merge(theirs);
             }
-            ended = ended.max(times.ended_ns);
-            opening = opening.min(times.opening_ns);
-            open = open.max(times.open_ns);
-            errors.merge(theirs);
         }
+        let totals = |tallies: &[Arc<Tally>]| Totals::of(tallies.iter().map(|tally| &**tally));
+        let several = self.servers.len() > 1;
+        let servers = self.servers.iter().zip(each).filter(|_| several);
+        let targets = servers.map(|((name, tallies), times)| Aimed {
+            name: name.clone(),
+            totals: totals(tallies),
+            elapsed: times.elapsed(),
+        });
         Ok(Outcome {
             began_unix_ns: whole.began_unix_ns,
-            totals: Totals::of(self.tallies.iter().map(|tally| &**tally)),
+            targets: targets.collect(),
+            totals: Totals::of(self.servers.iter().flat_map(|(_, tallies)| tallies).map(|tally| &**tally)),
             errors,
-            opening: Duration::from_nanos(open.saturating_sub(opening)),
-            elapsed: Duration::from_nanos(ended.saturating_sub(counted.min(ended))),
+            opening: Duration::from_nanos(all.open_ns.saturating_sub(all.opening_ns)),
+            elapsed: all.elapsed(),
             threads: whole.shares,
             tcp: whole.tcp,
             throttled: whole.throttled,
@@ -136,9 +168,11 @@ impl Run {
 
 /// Crowds that send a plan's requests.
 struct Requesting {
-    plan: Arc<Plan>,
-    /// One a thread.
-    tallies: Vec<Arc<Tally>>,
+    whole: Plan,
+    /// One for each server.
+    plans: Vec<Arc<Plan>>,
+    /// Of each server one a thread.
+    tallies: Vec<Vec<Arc<Tally>>>,
 }
 
 /// What a thread came to.
@@ -148,35 +182,37 @@ struct Part {
 }
 
 impl Script for Requesting {
-    type Crowd = Requests;
-    type Part = Part;
+    type Crowd = Several;
+    /// Of each server.
+    type Part = Vec<Part>;
 
-    fn server(&self) -> &Address {
-        &self.plan.server
-    }
-
-    fn sources(&self) -> &[IpAddr] {
-        &self.plan.sources
+    fn sockets(&self, share: Share) -> Sockets {
+        several::sockets(&self.plans, share)
     }
 
     fn backend(&self) -> Backend {
-        self.plan.backend
+        self.whole.backend
     }
 
     fn threads(&self) -> u16 {
-        self.plan.threads
+        self.whole.threads
     }
 
     fn connections(&self) -> u64 {
-        self.plan.connections.into()
+        self.whole.connections.into()
     }
 
-    fn crowd(&self, share: Share) -> Requests {
-        Requests::new(Arc::clone(&self.plan), share, Arc::clone(&self.tallies[share.number]))
+    fn crowd(&self, share: Share) -> Several {
+        let each = self.plans.iter().zip(&self.tallies);
+        let crowds = each.map(|(plan, tallies)| {
+            Requests::new(Arc::clone(plan), share, Arc::clone(&tallies[share.number]))
+        });
+        Several::new(crowds.collect(), &self.plans, share)
     }
 
-    fn part(crowd: Requests) -> Part {
-        Part { times: crowd.times(), errors: crowd.into_errors() }
+    fn part(crowd: Several) -> Vec<Part> {
+        let crowds = crowd.into_inner().into_iter();
+        crowds.map(|crowd| Part { times: crowd.times(), errors: crowd.into_errors() }).collect()
     }
 }
 

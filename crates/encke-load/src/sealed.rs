@@ -304,6 +304,6 @@ impl<C: Sealable> Crowd for Sealed<C> {
     }
 
     fn close(&mut self, out: &mut Outbox) {
-        self.with(out, |crowd, out| crowd.close(out));
+        self.with(out, Crowd::close);
     }
 }

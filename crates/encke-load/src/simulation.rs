@@ -357,7 +357,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let Address::Inet(target) = plan.server else { unreachable!("a world has no files") };
     let crowd = Requests::new(Arc::new(plan), share, Arc::clone(&tally));
     let factory = world.clone();
-    let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
+    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
     let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();

@@ -7,7 +7,6 @@
 //! ```
 //! What the crowds do is a [`Script`]'s to say: [`crate::run`] has one of requests, [`crate::push`] one of subscribers.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
@@ -17,10 +16,10 @@ use std::time::Duration;
 use encke_io::clock::Clock;
 use encke_io::host::{self, QuotaPeriods, TcpCounters, ThreadTimes};
 use encke_io::offload::Pool;
-use encke_io::{Address, Backend, Reactor, Unavailable, Waker, run_on};
+use encke_io::{Backend, Reactor, Unavailable, Waker, run_on};
 
 use crate::crowd::Crowd;
-use crate::dial::{self, Sources};
+use crate::dial::Sockets;
 use crate::engine::Engine;
 use crate::plan::Share;
 use crate::run::{ThreadShare, Trouble};
@@ -31,10 +30,8 @@ pub(crate) trait Script: Send + Sync + 'static {
     /// What a thread comes to.
     type Part: Send + 'static;
 
-    fn server(&self) -> &Address;
-
-    /// Addresses that connections come from, each in its turn; none: as [`Sources::of`] has it.
-    fn sources(&self) -> &[IpAddr];
+    /// Where the sockets of a thread come from.
+    fn sockets(&self, share: Share) -> Sockets;
 
     fn backend(&self) -> Backend;
 
@@ -242,9 +239,7 @@ impl<S: Script> Seat<S> {
         self.halt.enrol(reactor.waker());
         host::wake_on_time();
         let crowd = self.script.crowd(self.share);
-        let (server, given) = (self.script.server(), self.script.sources());
-        let sources = Sources::of(server, given, self.script.connections());
-        let sockets = dial::sockets(server.clone(), sources, self.share);
+        let sockets = self.script.sockets(self.share);
         let mut engine = Engine::new(reactor, crowd, sockets, Arc::clone(&self.halt.told));
         let opened = engine.open();
         if self.barrier.wait().is_leader() {

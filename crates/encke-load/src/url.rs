@@ -47,6 +47,12 @@ impl Url {
         if self.port == usual_port(self.secure) { host } else { format!("{host}:{}", self.port) }
     }
 
+    /// The server and how it is reached, as people write it.
+    pub fn origin(&self) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority())
+    }
+
     /// Whether both lead to the same server, in the same way.
     pub fn same_server(&self, other: &Self) -> bool {
         (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
@@ -96,8 +102,7 @@ impl FromStr for Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secure { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority(), self.target)
+        write!(f, "{}{}", self.origin(), self.target)
     }
 }
 

@@ -294,6 +294,7 @@ mod tests {
             tcp: None,
             throttled: 0.0,
             server: None,
+            targets: Vec::new(),
         }
     }
 

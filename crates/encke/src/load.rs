@@ -40,8 +40,8 @@ use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
 use encke_load::tls::Sessions;
 use encke_load::{
-    Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style, Url,
-    words,
+    Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style,
+    Target, Url, words,
 };
 use encke_server::settings::{OrAuto, Period};
 
@@ -369,14 +369,6 @@ pub(crate) fn warm_up(text: &str) -> Result<WarmUp, String> {
 
 fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan, Failure> {
     let usage = |text: String| Failure::Usage(text);
-    let [first, others @ ..] = urls else { return Err(usage("where to?".into())) };
-    if let Some(other) = others.iter().find(|other| !other.url.same_server(&first.url)) {
-        let text = format!(
-            "{} and {} are two servers; a run has one, so that its figures are about it",
-            first.url, other.url
-        );
-        return Err(usage(text));
-    }
     let limit = traffic.per_conn.map(|limit| u64::from(limit.get()));
     let requests_per_connection = if traffic.no_keepalive { Some(1) } else { limit };
     let errand = Errand::of(urls, traffic)?;
@@ -398,7 +390,7 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
             let text = format!("--pipeline is of HTTP/1; by HTTP/2 it is --streams {}", traffic.pipeline);
             return Err(usage(text));
         }
-        if !errand.mix.fits_http2() {
+        if !errand.aims.iter().all(|aim| aim.mix.fits_http2()) {
             return Err(usage(
                 "HTTP/2 cannot carry these requests: a method, a host or a path has characters that it \
                               has not"
@@ -417,11 +409,27 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
             Backend::auto_client().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    let base = match &traffic.unix {
-        Some(path) => Plan::new(Address::Unix(path.clone()), errand.mix),
-        None => Plan::new(server(&first.url)?, errand.mix),
-    };
-    let sources = sources(&base.server, &traffic.source)?;
+    let mut targets = Vec::new();
+    for Aim { url, mix, weight } in errand.aims {
+        let server = match &traffic.unix {
+            Some(path) => Address::Unix(path.clone()),
+            None => Address::from(server(&url)?),
+        };
+        let tls = tls(&url, &traffic.secrecy, protocol)?;
+        targets.push(Target { name: url.origin(), server, tls, mix, weight });
+    }
+    let Some(first) = targets.first().cloned() else { return Err(usage("where to?".into())) };
+    if targets.len() > 1 && traffic.unix.is_some() {
+        return Err(usage("--unix names one server, and the URLs are of several".into()));
+    }
+    for target in &targets {
+        sources(&target.server, &traffic.source)?;
+    }
+    let sources = sources(&first.server, &traffic.source)?;
+    if targets.len() == 1 {
+        targets.clear();
+    }
+    let base = Plan { tls: first.tls, targets, ..Plan::new(first.server, first.mix) };
     let mut plan = Plan {
         connections: traffic.connections.get(),
         threads: traffic.threads,
@@ -431,7 +439,6 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         timeout: traffic.timeout.duration(),
         drain: traffic.timeout.duration(),
         sources,
-        tls: tls(&first.url, &traffic.secrecy, protocol)?,
         body: traffic.expect_body.as_deref().map(expected_body).transpose()?,
         pace,
         backend,
@@ -446,8 +453,15 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     if let Stop::Count(count) = plan.stop {
         plan.connections = plan.connections.min(u32::try_from(count).unwrap_or(u32::MAX));
     }
-    if u32::from(plan.threads) > plan.connections {
-        return Err(usage(format!("{} threads have less than a connection each", plan.threads)));
+    let servers = plan.targets.len().max(1) as u64;
+    if u64::from(plan.threads) * servers > u64::from(plan.connections) {
+        let text = match servers {
+            1 => format!("{} threads have less than a connection each", plan.threads),
+            _ => {
+                format!("{} threads have less than a connection for each of {servers} servers", plan.threads)
+            }
+        };
+        return Err(usage(text));
     }
     Ok(plan)
 }
@@ -490,10 +504,17 @@ fn duration_of_rate(plan: &Plan) -> Option<Stop> {
 
 /// What is sent, from where it is listed.
 struct Errand {
-    mix: Mix,
+    aims: Vec<Aim>,
     /// A log's requests, if they are what is sent: so many, and how they came.
     count: Option<u64>,
     rate: Option<Rate>,
+}
+
+/// A server, what is sent to it, and how often beside what is sent to others.
+struct Aim {
+    url: Url,
+    mix: Mix,
+    weight: u64,
 }
 
 impl Errand {
@@ -506,18 +527,35 @@ impl Errand {
             return Err(Failure::Usage(text));
         }
         if let Some(path) = &traffic.list {
-            let mix = letter.listed(server, path)?;
-            return Ok(Self { mix, count: None, rate: None });
+            return Ok(Self { aims: letter.listed(server, path)?, count: None, rate: None });
         }
         if let Some(path) = &traffic.from_log {
             return letter.logged(server, path, traffic.replay);
         }
         let messages = urls.iter().map(|Weighted { weight, url }| {
-            letter.to(None, url, url.target(), false).map(|message| (message, *weight))
+            letter.to(None, url, url.target(), false).map(|message| (url.clone(), message, *weight))
         });
         let messages = messages.collect::<Result<Vec<_>, _>>().map_err(Failure::Usage)?;
-        let mix = Mix::new(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))?;
-        Ok(Self { mix, count: None, rate: None })
+        let aims = Aim::of(messages).ok_or_else(|| Failure::Usage("too many URLs".into()))?;
+        Ok(Self { aims, count: None, rate: None })
+    }
+}
+
+impl Aim {
+    /// Requests, of which each is for the server of its URL, by their servers. `None` if there are too many.
+    fn of(messages: Vec<(Url, Message, u32)>) -> Option<Vec<Self>> {
+        let mut servers: Vec<(Url, Vec<(Message, u32)>)> = Vec::new();
+        for (url, message, weight) in messages {
+            match servers.iter_mut().find(|(server, _)| server.same_server(&url)) {
+                Some((_, messages)) => messages.push((message, weight)),
+                None => servers.push((url, vec![(message, weight)])),
+            }
+        }
+        let aims = servers.into_iter().map(|(url, messages)| {
+            let weight = messages.iter().map(|(_, weight)| u64::from(*weight)).sum();
+            Some(Self { url, mix: Mix::new(messages)?, weight })
+        });
+        aims.collect()
     }
 }
 
@@ -552,22 +590,19 @@ impl<'a> Letter<'a> {
     }
 
     /// The requests of a file of URLs.
-    fn listed(&self, server: &Url, path: &Path) -> Result<Mix, Failure> {
+    fn listed(&self, server: &Url, path: &Path) -> Result<Vec<Aim>, Failure> {
         let wrong = |reason: String| Failure::Usage(format!("{}: {reason}", path.display()));
         let lines = list::lines(&text_of(path)?).map_err(|error| wrong(error.to_string()))?;
         let messages = lines.iter().map(|line| {
             let method = line.method.as_deref();
-            let message = match &line.place {
-                Place::Target(target) => self.to(method, server, target, false)?,
-                Place::Url(url) if !url.same_server(server) => {
-                    return Err(format!("{url} is not of {server}; a run has one server"));
-                }
-                Place::Url(url) => self.to(method, url, url.target(), false)?,
+            let (url, target) = match &line.place {
+                Place::Target(target) => (server, target.as_str()),
+                Place::Url(url) => (url, url.target()),
             };
-            Ok((message, line.weight))
+            Ok((url.clone(), self.to(method, url, target, false)?, line.weight))
         });
-        let messages = messages.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-        Mix::new(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
+        let messages = messages.collect::<Result<Vec<_>, String>>().map_err(wrong)?;
+        Aim::of(messages).ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} requests")))
     }
 
     /// The requests of an access log.
@@ -585,7 +620,7 @@ impl<'a> Letter<'a> {
         let rate = Rate::of_seconds(log.seconds).filter(|_| replay);
         let mix = Mix::in_order(messages, log.order)
             .ok_or_else(|| wrong(format!("more than {MESSAGES_MAX} different requests")))?;
-        Ok(Errand { mix, count, rate })
+        Ok(Errand { aims: vec![Aim { url: server.clone(), mix, weight: 1 }], count, rate })
     }
 }
 

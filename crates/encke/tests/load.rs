@@ -516,6 +516,45 @@ fn a_saved_run_is_printed_explained_and_joined() {
 }
 
 #[test]
+fn several_servers_have_their_parts_of_one_run() {
+    let (one_folder, one) = server("load-several-a");
+    let (other_folder, other) = server("load-several-b");
+    let urls = [&one.site, &other.site].map(|address| format!("http://{address}/"));
+    let weighted = [format!("2@{}", urls[0]), format!("1@{}none", urls[0]), format!("1@{}", urls[1])];
+    let [first, second, third] = weighted.each_ref().map(String::as_str);
+    for flags in [
+        &["-n", "400", "-c", "8", "-t", "2"][..],
+        &["-n", "400", "-c", "5", "-r", "2k", "--arrivals", "poisson"],
+    ] {
+        let output = load(&[flags, &["--json", first, second, third]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)));
+        assert_eq!(json["requests"]["finished"], 400, "{flags:?}");
+        let targets = json["targets"].as_array().expect("two servers");
+        let told = |target: &serde_json::Value| {
+            (
+                target["name"].clone(),
+                target["requests"]["finished"].clone(),
+                target["latency"]["count"].clone(),
+            )
+        };
+        let names = [&one.site, &other.site].map(|address| format!("http://{address}"));
+        assert_eq!(told(&targets[0]), (names[0].as_str().into(), 300.into(), 300.into()), "{flags:?}");
+        assert_eq!(told(&targets[1]), (names[1].as_str().into(), 100.into(), 100.into()), "{flags:?}");
+        assert_eq!(json["requests"]["wrong"], targets[0]["requests"]["wrong"], "the other one has the page");
+    }
+    let list = one_folder.write("urls.txt", &format!("/\n3@{}\n", urls[1]));
+    let output = load(&["-n", "40", "-c", "2", "--urls", &list, &urls[0]]);
+    let summary = text(&output.stdout);
+    assert!(summary.contains("             30: ") && summary.contains("             10: "), "{summary}");
+    for (folder, server, lines) in [(one_folder, one, 610), (other_folder, other, 230)] {
+        server.signal(Signal::Terminate);
+        assert_eq!(server.end().0, Some(0));
+        assert_eq!(folder.read("access.log").lines().count(), lines);
+    }
+}
+
+#[test]
 fn two_servers_are_compared_in_turns() {
     let (_one, one) = server("load-compare-a");
     let (_other, other) = server("load-compare-b");

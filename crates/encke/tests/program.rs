@@ -81,7 +81,7 @@ fn wrong_flags_are_usage_errors_that_say_what_was_meant() {
         (&["load", "-r", "fast", "http://localhost/"], "20k, 1k..50k/60s"),
         (&["load", "-r", "5", "--pipeline", "2", "http://localhost/"], "no meaning with a rate"),
         (&["load", "--slo", "p99=1ms", "http://localhost/"], "p99<10ms"),
-        (&["load", "http://localhost:1/", "http://localhost:2/"], "two servers"),
+        (&["load", "-c", "1", "http://127.0.0.1:1/", "http://127.0.0.1:2/"], "for each of 2 servers"),
         (&["load", "-H", "nothing", "http://localhost/"], "'Name: value'"),
         (&["load", "-H", "Content-Length: 5", "http://localhost/"], "follows from the body"),
         (&["completions", "tcsh"], "bash"),

@@ -3,14 +3,13 @@
 //! Receipts are accounted for when all is over, because a thread does not know what another has published or what was
 //! refused: until then each keeps how far each of its subscribers has come.
 
-use std::net::IpAddr;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use encke_io::Backend;
 use encke_io::clock::Clock;
 use encke_io::host::{self, ProcessUsage, TcpCounters};
-use encke_io::{Address, Backend};
 use encke_stats::Distribution;
 
 use super::audience::{Audience, Part, Round, Times};
@@ -20,6 +19,7 @@ use super::paced::{self, Pacer, Pacing, Step};
 use super::plan::Plan;
 use super::receipts::{Account, Ledger};
 use super::tally::{Shared, Tally, Totals};
+use crate::dial::{self, Sockets, Sources};
 use crate::message::MessageError;
 use crate::plan::Share;
 use crate::run::{Halt, ThreadShare, Trouble};
@@ -259,12 +259,10 @@ impl Script for Listening {
     type Crowd = Sealed<Audience>;
     type Part = Part;
 
-    fn server(&self) -> &Address {
-        &self.plan.server
-    }
-
-    fn sources(&self) -> &[IpAddr] {
-        &self.plan.sources
+    fn sockets(&self, share: Share) -> Sockets {
+        let Plan { server, sources, .. } = &*self.plan;
+        let sources = Sources::of(server, sources, self.connections());
+        dial::sockets(server.clone(), sources, share)
     }
 
     fn backend(&self) -> Backend {
@@ -285,8 +283,7 @@ impl Script for Listening {
         let tally = &self.tallies[share.number];
         let mut pacer = self.pacer.lock().unwrap_or_else(PoisonError::into_inner);
         let pacer = pacer.take_if(|_| share.number == 0);
-        let audience =
-            Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock);
+        let audience = Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock);
         Sealed::new(audience, self.plan.tls.clone())
     }
 

@@ -373,7 +373,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
             let clock = Box::new(move || times.now().mono_ns);
             let crowd = Audience::new(&plan, &requests, share, &shared, &tallies[number], None, clock);
             let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
-            let sockets = Box::new(move || Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
+            let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
             Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
         })
         .collect();

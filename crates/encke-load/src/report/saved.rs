@@ -16,7 +16,9 @@ use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::{Arrivals, Pace};
 use crate::plan::{Plan, Stop, WarmUp};
+use crate::run::Aimed;
 use crate::series::Stretch;
+use crate::tally::Totals;
 use crate::watch::Watched;
 
 /// Of the files that are read here.
@@ -69,11 +71,47 @@ pub struct Saved {
     /// What the server used, if somebody watched it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Watched>,
+    /// Of several servers what came of each; none if there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<SavedTarget>,
     /// The run over time.
     pub seconds: Vec<Stretch>,
     /// The runs that were joined to this one; none if it is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<SavedPart>,
+}
+
+/// What came of one server among several.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SavedTarget {
+    /// `http://HOST:PORT`.
+    pub name: String,
+    /// Each request in one of them. (`unsent` is the run's alone, and 0 here.)
+    pub requests: Requests,
+    /// Answers a second.
+    pub rate_per_s: f64,
+    /// From its first request that counts to its last answer.
+    pub elapsed_ns: u64,
+    /// Bytes of bodies received.
+    pub bodies_bytes: u64,
+    /// What users waited.
+    pub latency: Option<Held>,
+}
+
+impl SavedTarget {
+    fn of(aimed: &Aimed) -> Self {
+        let totals = &aimed.totals;
+        let seconds = aimed.elapsed.as_secs_f64();
+        let waited = totals.latency();
+        Self {
+            name: aimed.name.clone(),
+            requests: Requests::of(totals, 0),
+            rate_per_s: if seconds > 0.0 { totals.finished as f64 / seconds } else { 0.0 },
+            elapsed_ns: nanoseconds(aimed.elapsed),
+            bodies_bytes: totals.body_bytes,
+            latency: (waited.count() > 0).then(|| Held(waited.clone())),
+        }
+    }
 }
 
 /// A run that is part of another.
@@ -374,17 +412,7 @@ impl Report {
                 text: self.verdict.text.clone(),
                 remarks: self.verdict.remarks.clone(),
             },
-            requests: Requests {
-                begun: totals.begun,
-                finished: totals.finished,
-                wrong: totals.wrong,
-                differing: totals.differing,
-                failed: totals.failed,
-                aborted: totals.aborted,
-                warm_up: totals.warm_up,
-                queued: totals.queued,
-                unsent: self.unsent(),
-            },
+            requests: Requests::of(totals, self.unsent()),
             rate_per_s: self.rate(),
             elapsed_ns: nanoseconds(outcome.elapsed),
             statuses: (1..10).map(|class| (format!("{class}xx"), totals.statuses[class])).collect(),
@@ -417,6 +445,7 @@ impl Report {
                 retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
             },
             server: outcome.server.clone(),
+            targets: outcome.targets.iter().map(SavedTarget::of).collect(),
             seconds: self.series.stretches().to_vec(),
             parts: Vec::new(),
         }
@@ -425,6 +454,22 @@ impl Report {
     /// The same as JSON.
     pub fn json(&self) -> Value {
         self.saved().json()
+    }
+}
+
+impl Requests {
+    fn of(totals: &Totals, unsent: u64) -> Self {
+        Self {
+            begun: totals.begun,
+            finished: totals.finished,
+            wrong: totals.wrong,
+            differing: totals.differing,
+            failed: totals.failed,
+            aborted: totals.aborted,
+            warm_up: totals.warm_up,
+            queued: totals.queued,
+            unsent,
+        }
     }
 }
 

@@ -50,6 +50,20 @@ impl Saved {
             }
         }
         writeln!(out, "             {}", others.join(", "))?;
+        for target in &self.targets {
+            let requests = &target.requests;
+            let [finished, failed, wrong] =
+                [requests.finished, requests.failed, requests.wrong].map(words::count);
+            let latency = target.latency.as_ref();
+            let [p50, p99] =
+                [0.5, 0.99].map(|share| told(latency.and_then(|Held(latency)| latency.quantile_ns(share))));
+            let rate = words::number(target.rate_per_s);
+            writeln!(out, "  {}", target.name)?;
+            writeln!(
+                out,
+                "             {finished}: {rate} a second; {failed} failed, {wrong} wrong; p50 {p50}, p99 {p99}"
+            )?;
+        }
         let classes = self.statuses.iter().filter(|(_, count)| **count > 0);
         let classes: Vec<String> =
             classes.map(|(class, count)| format!("{class} {}", words::count(*count))).collect();

@@ -1,0 +1,155 @@
+//! Several servers in one run: for each a crowd of requests, with connections and a schedule of its own.
+//!
+//! ```text
+//!   users:  0 … │ n … │ m …            an event goes to the crowd whose connection it is of,
+//!           one │ two │ three          time to all of them
+//! ```
+//! What is divided among them is the plan's to say ([`Plan::parts`]); here they only stand side by side on a reactor. One
+//! crowd alone is not charged for others that are not there.
+
+use std::sync::Arc;
+
+use encke_io::{Event, Fault, Token};
+
+use crate::crowd::{Crowd, Moment, Outbox};
+use crate::dial::{self, Sockets, Sources};
+use crate::plan::{Plan, Share};
+use crate::requests::Requests;
+
+/// Crowds on one reactor.
+pub(crate) struct Several {
+    crowds: Vec<Requests>,
+    /// The first user of each.
+    first: Vec<u32>,
+    /// The crowd of each of the reactor's tokens, by its index; of one crowd nothing is written down.
+    homes: Vec<usize>,
+}
+
+/// Sockets of a thread, whose users are those of the plans one after the other.
+pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
+    let mut each: Vec<Sockets> = plans
+        .iter()
+        .map(|plan| {
+            let sources = Sources::of(&plan.server, &plan.sources, plan.connections.into());
+            dial::sockets(plan.server.clone(), sources, share)
+        })
+        .collect();
+    let first = first_users(plans.iter().map(|plan| users(plan, share)));
+    Box::new(move |user| (each[home(&first, user)])(user))
+}
+
+/// Users of a thread.
+fn users(plan: &Plan, share: Share) -> u32 {
+    // A part of a number of 32 bits.
+    share.of(plan.connections.into()) as u32
+}
+
+fn first_users(counts: impl Iterator<Item = u32>) -> Vec<u32> {
+    counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
+}
+
+/// Which crowd's a user is.
+fn home(first: &[u32], user: u32) -> usize {
+    // The first one's first user is 0.
+    first.partition_point(|first| *first <= user) - 1
+}
+
+impl Several {
+    /// Those of a thread, one for each plan.
+    pub(crate) fn new(crowds: Vec<Requests>, plans: &[Arc<Plan>], share: Share) -> Self {
+        let first = first_users(plans.iter().map(|plan| users(plan, share)));
+        Self { crowds, first, homes: Vec::new() }
+    }
+
+    pub(crate) fn into_inner(self) -> Vec<Requests> {
+        self.crowds
+    }
+
+    /// Lets one of them do something; users whom it has dial get the names that they have here.
+    fn with(&mut self, place: usize, out: &mut Outbox, act: impl FnOnce(&mut Requests, &mut Outbox)) {
+        let before = out.dials.len();
+        act(&mut self.crowds[place], out);
+        let first = self.first[place];
+        out.dials[before..].iter_mut().for_each(|user| *user += first);
+    }
+
+    fn with_each(&mut self, out: &mut Outbox, mut act: impl FnMut(&mut Requests, &mut Outbox)) {
+        for place in 0..self.crowds.len() {
+            self.with(place, out, &mut act);
+        }
+    }
+}
+
+impl Crowd for Several {
+    fn open(&mut self, at: Moment, out: &mut Outbox) {
+        self.with_each(out, |crowd, out| crowd.open(at, out));
+    }
+
+    fn is_open(&self) -> bool {
+        self.crowds.iter().all(Crowd::is_open)
+    }
+
+    fn begin(&mut self, at: Moment, out: &mut Outbox) {
+        self.with_each(out, |crowd, out| crowd.begin(at, out));
+    }
+
+    fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
+        let place = home(&self.first, user);
+        if let (Ok(token), [_, _, ..]) = (token, &self.crowds[..]) {
+            let index = token.index as usize;
+            if self.homes.len() <= index {
+                self.homes.resize(index + 1, 0);
+            }
+            self.homes[index] = place;
+        }
+        let own = user - self.first[place];
+        self.with(place, out, |crowd, out| crowd.dialed(own, token, at, out));
+    }
+
+    fn on_event(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
+        let place = match &event {
+            _ if self.crowds.len() == 1 => 0,
+            Event::Connected { token }
+            | Event::Received { token, .. }
+            | Event::PeerClosed { token, .. }
+            | Event::Sent { token, .. }
+            | Event::Closed { token, .. }
+            | Event::Failed { token, .. } => self.homes.get(token.index as usize).copied().unwrap_or(0),
+            Event::Accepted { .. } | Event::Watched { .. } | Event::Offloaded { .. } | Event::Woken => return,
+        };
+        self.with(place, out, |crowd, out| crowd.on_event(event, at, out));
+    }
+
+    fn on_time(&mut self, at: Moment, out: &mut Outbox) {
+        self.with_each(out, |crowd, out| crowd.on_time(at, out));
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.crowds.iter().filter(|crowd| !crowd.is_over()).filter_map(Crowd::next_ns).min()
+    }
+
+    fn stop(&mut self, at: Moment) {
+        self.crowds.iter_mut().for_each(|crowd| crowd.stop(at));
+    }
+
+    fn is_over(&self) -> bool {
+        self.crowds.iter().all(Crowd::is_over)
+    }
+
+    fn close(&mut self, out: &mut Outbox) {
+        self.with_each(out, Crowd::close);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_stand_one_crowd_behind_the_other() {
+        let first = first_users([3, 1, 2].into_iter());
+        assert_eq!(first, [0, 3, 4]);
+        let homes: Vec<usize> = (0..6).map(|user| home(&first, user)).collect();
+        assert_eq!(homes, [0, 0, 0, 1, 2, 2]);
+    }
+}
