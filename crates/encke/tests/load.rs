@@ -404,15 +404,15 @@ fn a_server_that_is_watched_tells_what_it_used() {
 fn a_file_that_is_no_list_is_told_with_its_line() {
     let folder = Folder::new("load-unlisted");
     let urls = folder.write("urls", "/a\nnowhere\n");
-    let other = folder.write("other", "http://elsewhere:1/\n");
+    let other = folder.write("other", "/\nhttp://127.0.0.1:2/\n");
     let log = folder.write("log", "nothing\n");
     for (flags, said) in [
         (["--urls", &urls], "line 2: `nowhere` is no URL"),
-        (["--urls", &other], "a run has one server"),
+        (["--urls", &other], "less than a connection for each of 2 servers"),
         (["--from-log", &log], "no GET or HEAD"),
         (["--expect-body", "sha256:1"], "64 hexadecimal digits"),
     ] {
-        let output = load(&[&flags[..], &["http://127.0.0.1:1/"]].concat());
+        let output = load(&[&flags[..], &["-c", "1", "http://127.0.0.1:1/"]].concat());
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
     }

@@ -81,11 +81,13 @@ fn by_https_it_is_the_same_and_handshakes_are_counted() {
     command.env("XDG_STATE_HOME", folder.path("state"));
     command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--tls-self-signed"]);
     folder.write("public/index.html", "hello");
-    let server = Running::start_command(command.arg(folder.path("public")));
+    let server = Running::start_command(command.arg(folder.path("public")).stdout(Stdio::null()));
     let authority = folder.path("state/encke/authority/authority.pem");
     let port = server.site.rsplit(':').next().expect("a port");
     let url = format!("https://127.0.0.1:{port}/");
-    for transport in ["sse", "poll", "ws", "ndjson"] {
+    let output = push(&["--transport", "ws", "--insecure", &url]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    for transport in ["sse", "poll", "ndjson"] {
         let flags = ["-s", "40", "-n", "20", "-t", "2", "--transport", transport, "--cacert", &authority];
         let json = report(&[&flags[..], &["--payload", "3000"]].concat(), &url);
         assert_eq!(json["receipts"]["received"], 800, "{transport}");
