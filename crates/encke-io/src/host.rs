@@ -263,6 +263,15 @@ mod unix {
         }
     }
 
+    /// Makes room in this process's table of descriptors for so many, at once. Linux doubles it whenever it is full, and of
+    /// a process with several threads each doubling waits until all processors have passed a quiet moment
+    /// (synchronize_rcu()): measured 4 to 17 ms each, 80 ms of the 1.1 s that 10,000 connections took. 8 bytes each.
+    pub fn reserve_descriptors(count: u64) {
+        let Ok(last) = i32::try_from(count.saturating_sub(1)) else { return };
+        // Where it is not to be had (no standard error, a lower limit), the table grows as it always does.
+        let _grown = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last);
+    }
+
     /// CPU time this process has used, user and system, in seconds (getrusage(2)).
     pub fn cpu_seconds() -> f64 {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -462,6 +471,10 @@ pub fn raise_descriptor_limit() -> u64 {
     8192
 }
 
+/// Makes room for so many descriptors; this system has no such table.
+#[cfg(not(unix))]
+pub fn reserve_descriptors(_count: u64) {}
+
 /// The name of this machine: not asked for here.
 #[cfg(not(unix))]
 pub fn name() -> Option<String> {
@@ -477,6 +490,16 @@ pub fn unsupported() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_table_of_descriptors_has_room_for_what_was_asked_for() {
+        raise_descriptor_limit();
+        reserve_descriptors(900);
+        let status = std::fs::read_to_string("/proc/self/status").expect("proc(5) is there");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("it is told");
+        assert!(size.trim().parse::<u64>().expect("a number") >= 900, "{size}");
+    }
 
     #[test]
     fn a_counter_is_found_by_its_row_and_name() {

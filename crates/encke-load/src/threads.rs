@@ -127,6 +127,8 @@ impl<P: Send + 'static> Threads<P> {
         if wanted > limit {
             return Err(Trouble::Descriptors(wanted, limit));
         }
+        // Before the first connection is timed.
+        host::reserve_descriptors(wanted);
         let threads = usize::from(script.threads());
         let halt = Halt::new();
         let barrier = Arc::new(Barrier::new(threads));
