@@ -85,9 +85,7 @@ fn by_https_it_is_the_same_and_handshakes_are_counted() {
     let authority = folder.path("state/encke/authority/authority.pem");
     let port = server.site.rsplit(':').next().expect("a port");
     let url = format!("https://127.0.0.1:{port}/");
-    let output = push(&["--transport", "ws", "--insecure", &url]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    for transport in ["sse", "poll", "ndjson"] {
+    for transport in ["sse", "poll", "ws", "ndjson"] {
         let flags = ["-s", "40", "-n", "20", "-t", "2", "--transport", transport, "--cacert", &authority];
         let json = report(&[&flags[..], &["--payload", "3000"]].concat(), &url);
         assert_eq!(json["receipts"]["received"], 800, "{transport}");
@@ -97,9 +95,11 @@ fn by_https_it_is_the_same_and_handshakes_are_counted() {
         assert_eq!(json["times"]["handshake"]["count"], 41, "{transport}");
     }
     let churn = ["-s", "30", "-d", "2s", "-r", "40", "--churn", "30%/s", "--storm", "--insecure"];
-    let json = report(&churn, &url);
-    assert_eq!(json["receipts"]["lost"], 0);
-    assert!(json["subscribers"]["resumed"].as_u64() > Some(20), "{}", json["subscribers"]);
+    for transport in ["sse", "ws"] {
+        let json = report(&[&churn[..], &["--transport", transport]].concat(), &url);
+        assert_eq!(json["receipts"]["lost"], 0, "{transport}");
+        assert!(json["subscribers"]["resumed"].as_u64() > Some(20), "{transport}: {}", json["subscribers"]);
+    }
 
     let output = push(&["-s", "5", "-n", "5", "--cacert", &authority, "--sni", "example.com", &url]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));

@@ -377,11 +377,6 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
             Backend::auto().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
         }
     };
-    if arguments.url.is_secure() && arguments.transport == Transport::Ws {
-        return Err(usage(
-            "by https there are sse, poll and ndjson; WebSockets are held by http alone, yet".into(),
-        ));
-    }
     if arguments.payload < PAYLOAD_BYTES_MIN {
         return Err(usage(format!("a message has at least {PAYLOAD_BYTES_MIN} bytes: its mark takes them")));
     }
