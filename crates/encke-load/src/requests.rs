@@ -113,7 +113,7 @@ impl Times {
     }
 
     /// From the first request that counts to the last answer.
-    pub(crate) fn elapsed(self) -> Duration {
+    pub(crate) fn counted(self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.counted_ns.min(self.ended_ns)))
     }
 }

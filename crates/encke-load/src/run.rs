@@ -149,7 +149,7 @@ impl Run {
         let targets = servers.map(|((name, tallies), times)| Aimed {
             name: name.clone(),
             totals: totals(tallies),
-            elapsed: times.elapsed(),
+            elapsed: times.counted(),
         });
         Ok(Outcome {
             began_unix_ns: whole.began_unix_ns,
@@ -157,7 +157,7 @@ impl Run {
             totals: Totals::of(self.servers.iter().flat_map(|(_, tallies)| tallies).map(|tally| &**tally)),
             errors,
             opening: Duration::from_nanos(all.open_ns.saturating_sub(all.opening_ns)),
-            elapsed: all.elapsed(),
+            elapsed: all.counted(),
             threads: whole.shares,
             tcp: whole.tcp,
             throttled: whole.throttled,

@@ -297,7 +297,11 @@ impl Publishers {
     pub(crate) fn untrusted(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
         match self.publishers[usize::from(index)].state {
             State::Idle => self.hang_up(index, at, out),
-            _ => self.lose(index, cause, at, out),
+            State::Busy => self.lose(index, cause, at, out),
+            State::Away | State::Resting | State::Dialing => {
+                self.unconnected(Phase::Tls, cause, at);
+                self.hang_up(index, at, out);
+            }
         }
     }
 
@@ -322,12 +326,14 @@ impl Publishers {
                 self.under_way -= 1;
                 self.refuse(mark, cause, at);
             }
-            None => {
-                self.tally.unconnected.increment();
-                self.errors.add(Phase::Connect, cause, at.now_ns, &[]);
-            }
+            None => self.unconnected(Phase::Connect, cause, at),
         }
         self.hang_up(index, at, out);
+    }
+
+    fn unconnected(&mut self, phase: Phase, cause: Cause, at: Moment) {
+        self.tally.unconnected.increment();
+        self.errors.add(phase, cause, at.now_ns, &[]);
     }
 
     fn refuse(&mut self, mark: Mark, cause: Cause, at: Moment) {
