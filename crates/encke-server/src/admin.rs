@@ -6,6 +6,7 @@
 //! | `/readyz` | anybody | 200, or 503 once it is told to stop: for load balancers |
 //! | `/metrics` | the token; anybody with `metrics = "open"` | Prometheus text |
 //! | `/api/v1/status` | the token | JSON, schema 1, only ever added to |
+//! | `/api/v1/live` | the token | the same without `families`, as an event stream: at once, and every second |
 //!
 //! The token comes as `Authorization: Bearer …` or `?token=…`. A browser can be led here by a page of somebody
 //! else's whose name was made to resolve to this machine, so only hosts that no such page can have are answered:
@@ -13,7 +14,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_stats::{Family, json, prometheus};
 use encke_wire::field::Known;
@@ -21,11 +22,14 @@ use encke_wire::method::Method;
 use encke_wire::target;
 use serde_json::{Value, json};
 
+use self::live::{Live, Pulse};
 use crate::exchange::Exchange;
 use crate::handler::{Desk, Handler, Mount, Outcome};
 use crate::reply::{Body, Reply};
 use crate::request::Request;
 use crate::server::Board;
+
+mod live;
 
 /// Who may ask, and of which server.
 #[derive(Clone)]
@@ -33,6 +37,8 @@ pub(crate) struct Admin {
     pub(crate) board: Arc<Board>,
     pub(crate) token: Arc<str>,
     pub(crate) metrics_open: bool,
+    /// For those who look on.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Mount for Admin {
@@ -42,37 +48,76 @@ impl Mount for Admin {
 }
 
 impl Handler for Admin {
-    fn call(&mut self, request: &Request<'_>, _: Exchange) -> Outcome {
-        Outcome::Now(self.answer(request).with("Cache-Control", "no-store"))
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let reply = match self.denial(request) {
+            Some(denial) => denial,
+            None if request.path() == b"/api/v1/live" => self.live(request.method(), &exchange),
+            None => self.answer(request),
+        };
+        exchange.answer(reply.with("Cache-Control", "no-store"));
+        Outcome::Later
     }
 }
 
 impl Admin {
-    fn answer(&self, request: &Request<'_>) -> Reply {
+    /// Why a request is not answered.
+    fn denial(&self, request: &Request<'_>) -> Option<Reply> {
         if !host_is_safe(request.authority()) {
             let text = "421 Misdirected Request\nAsk by an address or by localhost: other names may belong to a \
                         page that wants to read this.\n";
-            return Reply::text(421, text);
+            return Some(Reply::text(421, text));
         }
         if !matches!(request.method(), Method::Get | Method::Head) {
-            return Reply::error(405).with("Allow", "GET, HEAD");
+            return Some(Reply::error(405).with("Allow", "GET, HEAD"));
         }
+        let open = match request.path() {
+            b"/metrics" => self.metrics_open,
+            b"/api/v1/status" | b"/api/v1/live" => false,
+            _ => true,
+        };
+        if open || self.may(request) {
+            return None;
+        }
+        let text = "401 Unauthorized\nThe token was printed when the server started.\n";
+        Some(Reply::text(401, text).with("WWW-Authenticate", "Bearer"))
+    }
+
+    fn answer(&self, request: &Request<'_>) -> Reply {
         match request.path() {
             b"/healthz" => Reply::text(200, "ok\n"),
-            b"/readyz" if self.board.stopping.load(Ordering::Relaxed) => Reply::text(503, "stopping\n"),
+            b"/readyz" if self.stops() => Reply::text(503, "stopping\n"),
             b"/readyz" => Reply::text(200, "ready\n"),
-            b"/metrics" if self.metrics_open || self.may(request) => Reply::new(200)
+            b"/metrics" => Reply::new(200)
                 .with("Content-Type", prometheus::CONTENT_TYPE)
                 .body(Body::Bytes(prometheus::render(&self.families()).into_bytes())),
-            b"/api/v1/status" if self.may(request) => Reply::new(200)
-                .with("Content-Type", "application/json")
-                .body(Body::Bytes(self.status().to_string().into_bytes())),
-            b"/metrics" | b"/api/v1/status" => {
-                let text = "401 Unauthorized\nThe token was printed when the server started.\n";
-                Reply::text(401, text).with("WWW-Authenticate", "Bearer")
+            b"/api/v1/status" => {
+                let mut status = self.status();
+                let families = serde_json::from_str::<Value>(&json::render(&self.families()));
+                status["families"] = families.unwrap_or_default()["families"].take();
+                Reply::new(200)
+                    .with("Content-Type", "application/json")
+                    .body(Body::Bytes(status.to_string().into_bytes()))
             }
             _ => Reply::error(404),
         }
+    }
+
+    /// The status, again and again.
+    fn live(&self, method: Method, exchange: &Exchange) -> Reply {
+        let reply = Reply::new(200).with("Content-Type", "text/event-stream");
+        if method == Method::Head {
+            return reply;
+        }
+        let due = Arc::new(AtomicBool::new(false));
+        if self.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
+            return Reply::error(503).with("Retry-After", "1");
+        }
+        let admin = self.clone();
+        reply.body(Body::Stream(Box::new(Live::new(due, move || (!admin.stops()).then(|| admin.status())))))
+    }
+
+    fn stops(&self) -> bool {
+        self.board.stopping.load(Ordering::Relaxed)
     }
 
     fn may(&self, request: &Request<'_>) -> bool {
@@ -122,16 +167,16 @@ impl Admin {
         families
     }
 
+    /// What a person wants to know at a glance.
     fn status(&self) -> Value {
         let board = &self.board;
         let push = board.push_figures();
-        let families: Value = serde_json::from_str(&json::render(&self.families())).unwrap_or_default();
         let text =
             |addresses: &[encke_io::Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         json!({
             "schema": 1,
             "version": env!("CARGO_PKG_VERSION"),
-            "state": if board.stopping.load(Ordering::Relaxed) { "stopping" } else { "serving" },
+            "state": if self.stops() { "stopping" } else { "serving" },
             "backend": board.backend.name(),
             "backend_reason": board.backend_reason,
             "workers": board.metrics.len(),
@@ -152,7 +197,6 @@ impl Admin {
                 "subscriber_user_bytes": push.user_bytes,
                 "subscriber_kernel_bytes": push.kernel_bytes,
             },
-            "families": families["families"],
         })
     }
 }

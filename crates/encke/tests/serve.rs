@@ -3,9 +3,10 @@
 mod running;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use encke_io::host::Signal;
 use running::{Folder, Running, encke, text};
@@ -236,6 +237,36 @@ fn status_is_asked_with_the_url_that_was_printed() {
     let gone = status(&["127.0.0.1:1"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(text(&gone.stderr).contains("is the server running"), "{}", text(&gone.stderr));
+}
+
+#[test]
+fn the_status_comes_as_an_event_stream_every_second_until_the_server_stops() {
+    let folder = site("live");
+    let server = Running::start(&[&folder.path("public")]);
+    let (host, token) =
+        server.admin.trim_start_matches("http://").split_once("/api/v1/status").expect("a URL");
+    let ask = |request: String| {
+        let mut stream = TcpStream::connect(host).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("settable");
+        stream.write_all(request.as_bytes()).expect("sent");
+        BufReader::new(stream)
+    };
+    let denied = ask(format!("GET /api/v1/live HTTP/1.1\r\nHost: {host}\r\n\r\n")).lines().next();
+    assert_eq!(denied.expect("an answer").expect("text"), "HTTP/1.1 401 Unauthorized");
+
+    let mut lines = ask(format!("GET /api/v1/live{token} HTTP/1.1\r\nHost: {host}\r\n\r\n")).lines();
+    let mut event = || {
+        let mut told = lines.by_ref().map(|line| line.expect("more to come"));
+        let data = told.find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        data.map(|data| serde_json::from_str::<serde_json::Value>(&data).expect("JSON"))
+    };
+    let first = event().expect("one at once");
+    assert_eq!((&first["schema"], &first["state"]), (&1.into(), &"serving".into()));
+    server.get("/");
+    while event().expect("one every second")["requests"] == first["requests"] {}
+    server.signal(Signal::Terminate);
+    while event().is_some() {}
+    assert_eq!(server.end().0, Some(0));
 }
 
 #[test]

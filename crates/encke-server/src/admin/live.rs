@@ -1,0 +1,125 @@
+//! The status as an event stream: once at the start, then every second.
+//!
+//! ```text
+//!  beat (a thread, while anybody listens) ── due, wake ──► Live::pull ──► data: {…}
+//! ```
+//! Nobody beats for nobody: a server that is not looked at has no such thread.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::exchange::WakeStream;
+use crate::reply::{Pull, Pulled};
+use crate::server::lock;
+
+/// Between two events.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// What beats for all who listen.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    heart: Mutex<Heart>,
+}
+
+#[derive(Default)]
+struct Heart {
+    beats: bool,
+    listeners: Vec<(Weak<AtomicBool>, WakeStream)>,
+}
+
+impl Pulse {
+    /// Wakes a stream at every beat, for as long as `due` lives, which is set before.
+    ///
+    /// # Errors
+    /// There can be no thread for it.
+    pub(super) fn beat_for(self: &Arc<Self>, due: &Arc<AtomicBool>, stream: WakeStream) -> io::Result<()> {
+        let mut heart = lock(&self.heart);
+        if !heart.beats {
+            let pulse = Arc::clone(self);
+            thread::Builder::new().name("pulse".into()).spawn(move || pulse.run())?;
+            heart.beats = true;
+        }
+        heart.listeners.push((Arc::downgrade(due), stream));
+        Ok(())
+    }
+
+    fn run(&self) {
+        loop {
+            thread::sleep(BEAT);
+            let mut heart = lock(&self.heart);
+            heart.listeners.retain(|(due, stream)| {
+                let Some(due) = due.upgrade() else { return false };
+                due.store(true, Ordering::Release);
+                stream.wake();
+                true
+            });
+            if heart.listeners.is_empty() {
+                heart.beats = false;
+                return;
+            }
+        }
+    }
+}
+
+/// One stream. `look` gives the status; `None` once there will be no more.
+pub(super) struct Live<F> {
+    due: Arc<AtomicBool>,
+    look: F,
+    /// What of an event is not taken yet.
+    rest: Vec<u8>,
+}
+
+impl<F: Fn() -> Option<Value>> Live<F> {
+    /// Its first event is due at once.
+    pub(super) fn new(due: Arc<AtomicBool>, look: F) -> Self {
+        due.store(true, Ordering::Release);
+        Self { due, look, rest: Vec::new() }
+    }
+}
+
+impl<F: Fn() -> Option<Value> + Send> Pull for Live<F> {
+    fn pull(&mut self, max: usize, out: &mut Vec<u8>) -> Pulled {
+        if self.rest.is_empty() {
+            if !self.due.swap(false, Ordering::AcqRel) {
+                return Pulled::Pending;
+            }
+            let Some(status) = (self.look)() else { return Pulled::End };
+            self.rest = format!("data: {status}\n\n").into_bytes();
+        }
+        let taken = self.rest.len().min(max);
+        out.extend(self.rest.drain(..taken));
+        Pulled::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_given_in_any_pieces_and_the_next_when_it_is_due() {
+        let event = b"data: {\"n\":1}\n\n";
+        for max in 1..=event.len() {
+            let due = Arc::new(AtomicBool::new(false));
+            let mut live = Live::new(Arc::clone(&due), || Some(serde_json::json!({ "n": 1 })));
+            for _ in 0..2 {
+                let mut out = Vec::new();
+                while live.pull(max, &mut out) == Pulled::More {}
+                assert_eq!(out, event, "by {max}");
+                assert_eq!(live.pull(max, &mut out), Pulled::Pending);
+                due.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_when_there_is_nothing_more_to_see() {
+        let mut live = Live::new(Arc::default(), || None);
+        assert_eq!(live.pull(100, &mut Vec::new()), Pulled::End);
+    }
+}
