@@ -22,7 +22,8 @@ use encke_wire::method::Method;
 use encke_wire::target;
 use serde_json::{Value, json};
 
-use self::live::{Live, Pulse};
+use self::live::Live;
+pub(crate) use self::live::Pulse;
 use crate::exchange::Exchange;
 use crate::handler::{Desk, Handler, Mount, Outcome};
 use crate::reply::{Body, Reply};
@@ -37,8 +38,6 @@ pub(crate) struct Admin {
     pub(crate) board: Arc<Board>,
     pub(crate) token: Arc<str>,
     pub(crate) metrics_open: bool,
-    /// For those who look on.
-    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl Mount for Admin {
@@ -109,7 +108,7 @@ impl Admin {
             return reply;
         }
         let due = Arc::new(AtomicBool::new(false));
-        if self.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
+        if self.board.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
             return Reply::error(503).with("Retry-After", "1");
         }
         let admin = self.clone();

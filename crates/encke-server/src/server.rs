@@ -27,6 +27,7 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 
+use crate::admin::Pulse;
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
@@ -141,6 +142,8 @@ pub(crate) struct Board {
     /// What push obeys, if it is on.
     push: Mutex<Option<Arc<PushPlan>>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
+    /// For those who look on.
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) backend: Backend,
     pub(crate) backend_reason: &'static str,
     pub(crate) addresses: Mutex<Vec<Address>>,
@@ -329,6 +332,7 @@ impl Server {
             metrics: metrics.clone(),
             push: Mutex::new(push.clone()),
             stopping: false.into(),
+            pulse: Arc::default(),
             backend,
             backend_reason,
             addresses: Mutex::new(addresses),
@@ -447,6 +451,7 @@ impl Running {
     /// nothing new, and what is going on has `time` to end.
     pub fn drain(&self, delay: Duration, time: Duration) {
         self.board.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.board.pulse.quicken();
         for link in &self.links {
             link.send(Message::Command(Command::Drain { delay, time }));
         }

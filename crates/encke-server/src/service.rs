@@ -147,8 +147,7 @@ impl Service {
         }
         let for_admin = Arc::clone(&token);
         let running = server.start_with(|board| {
-            let board = Arc::clone(board);
-            let admin = Admin { board, token: for_admin, metrics_open, pulse: Arc::default() };
+            let admin = Admin { board: Arc::clone(board), token: for_admin, metrics_open };
             vec![MountPoint { prefix: "/".into(), mount: Arc::new(admin), admin: true }]
         })?;
         if let Err(error) = acme.care(fetched(settings)) {

@@ -1,13 +1,13 @@
 //! The status as an event stream: once at the start, then every second.
 //!
 //! ```text
-//!  beat (a thread, while anybody listens) ── due, wake ──► Live::pull ──► data: {…}
+//!  Pulse (a thread, while anybody listens) ── due, wake ──► Live::pull ──► data: {…}
 //! ```
 //! Nobody beats for nobody: a server that is not looked at has no such thread.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ const BEAT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Pulse {
     heart: Mutex<Heart>,
+    early: Condvar,
 }
 
 #[derive(Default)]
@@ -48,10 +49,16 @@ impl Pulse {
         Ok(())
     }
 
+    /// Beats at once: there is something to tell.
+    pub(crate) fn quicken(&self) {
+        self.early.notify_all();
+    }
+
     fn run(&self) {
+        let mut heart = lock(&self.heart);
         loop {
-            thread::sleep(BEAT);
-            let mut heart = lock(&self.heart);
+            let waited = self.early.wait_timeout(heart, BEAT);
+            (heart, _) = waited.unwrap_or_else(PoisonError::into_inner);
             heart.listeners.retain(|(due, stream)| {
                 let Some(due) = due.upgrade() else { return false };
                 due.store(true, Ordering::Release);
