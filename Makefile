@@ -29,7 +29,7 @@ build:
 
 test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace node npm chromium nginx haproxy apache2
-	.ci/need pebble pebble-challtestsrv
+	.ci/need pebble pebble-challtestsrv nats-server
 	$(CARGO) test --workspace --locked --no-fail-fast
 	cd bench && python3 -m unittest -q
 	cd client && npm ci --silent --no-audit --no-fund && npm test

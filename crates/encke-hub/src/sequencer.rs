@@ -32,10 +32,13 @@ use crate::slab::Slab;
 use crate::values::{Feed, Request};
 
 mod durable;
+mod shared;
 
-pub use durable::{Commit, Stored, Ticket};
+pub use durable::{Commit, Stored};
+pub use shared::{Errand, News, Place};
 
 use durable::Durable;
+use shared::Shared;
 
 /// The order of all messages, and the histories of all channels.
 #[derive(Debug)]
@@ -62,6 +65,8 @@ pub struct Sequencer {
     keys: Keys,
     /// Where messages are stored, if they are.
     durable: Option<Durable>,
+    /// Where their order is made, if not here.
+    shared: Option<Shared>,
 }
 
 #[derive(Debug)]
@@ -83,6 +88,8 @@ struct Channel {
     older: u32,
     /// The number of its entry in `ages`; 0: none.
     timer: u64,
+    /// Its past is being read, up to here: it is not opened before.
+    reading: Option<u64>,
 }
 
 /// What a core was told of a channel.
@@ -134,12 +141,17 @@ pub struct Published {
     pub early: bool,
 }
 
+/// Names something that is answered later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
 /// How far a publish is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publishing {
     /// Published.
     Done(Published),
-    /// It is when it is stored: [`Sequencer::committed`] answers the ticket.
+    /// It is when it is stored, or has its place in a stream that others share: [`Sequencer::committed`] or
+    /// [`Sequencer::hear`] answers the ticket.
     Waits(Ticket),
 }
 
@@ -154,7 +166,7 @@ impl Publishing {
 }
 
 /// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`] and what the
-/// store is to blame for.
+/// store or the cluster is to blame for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The payload is larger than allowed.
@@ -185,6 +197,14 @@ pub enum Refusal {
     NotStored,
     /// The store has not answered for so long that there are no offsets left to give.
     Stalled,
+    /// The stream that several nodes share cannot be reached.
+    Away,
+    /// That stream has not answered in time: nobody here knows whether it has the message.
+    Unanswered,
+    /// As many messages as may be are on their way to that stream.
+    Crowded,
+    /// That stream does not take it: what its own limits are is not known here.
+    NotTaken,
 }
 
 /// What there is of a channel.
@@ -253,6 +273,7 @@ impl Sequencer {
             heads_ns: 0,
             keys: Keys::default(),
             durable: None,
+            shared: None,
         }
     }
 
@@ -299,12 +320,16 @@ impl Sequencer {
         sequencer
     }
 
-    /// Publishes. To a durable channel that is not acknowledged early it waits for its commit.
+    /// Publishes. To a durable channel that is not acknowledged early it waits for its commit, and to a stream that
+    /// others share for its place there.
     ///
     /// # Errors
     /// See [`Refusal`]; then nothing has changed.
     pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Publishing, Refusal> {
         self.check(&draft)?;
+        if self.shared.is_some() {
+            return self.hand_over(draft);
+        }
         let found = self.names.get(&draft.channel).copied();
         let rules = found.map_or_else(|| *self.rules.of(&draft.channel), |at| self.channels[at].rules);
         let most = self.rules.channels;
@@ -343,6 +368,9 @@ impl Sequencer {
 
     /// The offset of what is published now, if there is one to give.
     fn next_offset(&self) -> Option<u64> {
+        if self.shared.is_some() {
+            return None;
+        }
         let next = self.newest + 1;
         let free = self.durable.as_ref().is_none_or(|durable| next <= durable.most());
         free.then_some(next)
@@ -505,12 +533,19 @@ impl Sequencer {
 
     /// A core wants a channel, which exists from now on if it did not.
     pub fn want(&mut self, core: usize, name: &Name) {
-        let at = self.found_or_made(name);
-        let reader = &mut self.channels[at].readers[core];
+        let found = self.names.get(name).copied();
+        let at = found.unwrap_or_else(|| self.found_or_made(name));
+        if found.is_none() {
+            self.ask_for_past(at);
+        }
+        let channel = &mut self.channels[at];
+        let reader = &mut channel.readers[core];
         if !reader.wanted {
             *reader = Reader { wanted: true, ..Reader::default() };
             self.cores[core].wants += 1;
-            self.cores[core].opening.push_back(at);
+            if channel.reading.is_none() {
+                self.cores[core].opening.push_back(at);
+            }
         }
         self.uses.renew(&mut self.channels, at);
     }
@@ -599,7 +634,8 @@ impl Sequencer {
         let head = core.fed_to;
         let channel = self.channels.get_mut(at)?;
         let reader = &mut channel.readers[number];
-        if !reader.wanted || reader.opened {
+        // It may also be another channel at that place by now, whose past is still being read.
+        if !reader.wanted || reader.opened || channel.reading.is_some() {
             return None;
         }
         let known = channel.ring.partition_point(|message| message.offset <= head);
@@ -816,17 +852,22 @@ impl Sequencer {
             newer: NONE,
             older: NONE,
             timer: 0,
+            reading: None,
         });
         self.names.insert(name.clone(), at);
         at
     }
 
-    /// A channel without a message that nobody wants does not exist.
+    /// A channel without a message that nobody wants does not exist. Of a stream that others share nothing is kept
+    /// that nobody wants: it can be read there again.
     fn forget_if_unused(&mut self, at: u32) {
+        let unwanted = !self.channels[at].readers.iter().any(|reader| reader.wanted);
+        while unwanted && self.shared.is_some() && self.drop_oldest(at) {}
         let channel = &self.channels[at];
-        if channel.ring.is_empty() && !channel.readers.iter().any(|reader| reader.wanted) {
+        if channel.ring.is_empty() && unwanted {
             match &mut self.durable {
                 Some(durable) if channel.rules.durable => durable.forget(&channel.name, channel.lost_to),
+                _ if self.shared.is_some() => {}
                 _ => self.forgotten_to = self.forgotten_to.max(channel.lost_to),
             }
             self.names.remove(&channel.name);
@@ -969,6 +1010,13 @@ impl fmt::Display for Refusal {
             Self::Stalled => {
                 f.write_str("the store has not answered for so long that ids have run out; try later")
             }
+            Self::Away => f.write_str("the cluster cannot be reached; nothing was published, try again"),
+            Self::Unanswered => f.write_str(
+                "the cluster has not answered in time, and may have the message: with an Idempotency-Key it can be \
+                 sent again",
+            ),
+            Self::Crowded => f.write_str("too many messages wait for the cluster; try again"),
+            Self::NotTaken => f.write_str("the cluster does not take it; the server's log says why"),
         }
     }
 }

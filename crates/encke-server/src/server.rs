@@ -166,6 +166,7 @@ impl Board {
             families.extend(push.admission.families(now_ns));
             families.extend(PushFigures::of(&self.metrics, now_ns).families());
             families.extend(push.archive.iter().flat_map(|archive| archive.families()));
+            families.extend(push.cluster.iter().flat_map(|cluster| cluster.families()));
         }
         families.extend(self.certificates());
         families.extend(self.acme.families());

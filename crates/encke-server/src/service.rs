@@ -19,6 +19,7 @@ use crate::https;
 use crate::log::AccessLog;
 use crate::plan::MountPoint;
 use crate::push::archive::Archive;
+use crate::push::cluster::Cluster;
 use crate::push::plan::PushPlan;
 use crate::push::rights::Openness;
 use crate::request::Request;
@@ -110,7 +111,10 @@ impl Service {
         if settings.push.enabled {
             let openness = openness(settings, &doors);
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
-            if let Some(folder) = &settings.server.state_dir {
+            if settings.cluster.is_on() {
+                let cluster = Cluster::join(&settings.cluster, &plan.rules)?;
+                plan = plan.shared_by(cluster);
+            } else if let Some(folder) = &settings.server.state_dir {
                 plan = plan.stored_in(Archive::open(folder)?);
             }
             server = server.push_by(plan);
@@ -212,7 +216,8 @@ impl Service {
         if self.settings.server.admin != settings.server.admin {
             notes.push("server.admin has changed, but takes effect at the next start only".into());
         }
-        let stores = self.running.push_plan().is_none_or(|push| push.archive.is_some());
+        let stores =
+            self.running.push_plan().is_none_or(|push| push.archive.is_some() || push.cluster.is_some());
         if !stores && settings.push.channel.iter().any(|channel| channel.durable) {
             notes.push(
                 "durable channels take effect at the next start only: this server was started without \

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) mod auth;
 mod choice;
+mod cluster;
 mod document;
 mod listen;
 mod network;
@@ -38,6 +39,7 @@ mod written;
 
 pub use auth::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
+pub use cluster::{ClusterSettings, StreamStorage};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
 pub(crate) use push::ADMISSION;
@@ -71,6 +73,9 @@ pub struct Settings {
     /// `{"sub": "ann", "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for
     /// `publish`, `subscribe`, `presence` and `manage`: `*` is one segment, `**` the rest.
     pub auth: AuthSettings,
+    /// Several servers that share their channels, by a stream of NATS JetStream: what is published to one of them reaches
+    /// whoever listens to any, and an id of one means the same to all.
+    pub cluster: ClusterSettings,
     /// Everybody who reaches the server may publish and subscribe: a flag for demonstrations, no key of the file.
     #[serde(skip)]
     pub open: bool,
@@ -322,7 +327,9 @@ impl Settings {
             iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
         });
         let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
-        for path in sockets.chain(places).chain(files).chain(self.auth.files_mut()) {
+        for path in
+            sockets.chain(places).chain(files).chain(self.auth.files_mut()).chain(self.cluster.files_mut())
+        {
             // An absolute path stays what it is when joined.
             *path = folder.join(&*path);
         }
@@ -401,12 +408,22 @@ impl Settings {
             let mut wrong = |key: &str, message: &str| {
                 wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
             };
-            if channel.durable && self.push.enabled && self.server.state_dir.is_none() {
+            let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
+            if clustered && channel.presence {
+                wrong("presence", "nodes of a cluster do not know of each other's members yet: leave it out");
+            }
+            if clustered && channel.ack != push::Ack::default() {
+                wrong("ack", "in a cluster a message has no id before the stream has it: leave it out");
+            }
+            if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
                 wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
             }
             if !channel.durable && channel.ack != push::Ack::default() {
                 wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
             }
+        }
+        for (key, message) in self.cluster.contradictions() {
+            wrong(&["cluster", key], message);
         }
         let prefix = &self.push.prefix;
         if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
@@ -430,6 +447,7 @@ impl Settings {
             ("server.offload_threads", old.offload_threads != new.offload_threads),
             ("push.enabled", self.push.enabled != whole.push.enabled),
             ("push.prefix", self.push.prefix != whole.push.prefix),
+            ("cluster", self.cluster != whole.cluster),
         ]
         .into_iter()
         .filter_map(|(key, differs)| differs.then_some(key))

@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Published, Publishing, Refusal, Sequencer};
+use super::{Published, Publishing, Refusal, Sequencer, Ticket};
 use crate::Now;
 use crate::keys::Repeat;
 use crate::limits::CEILING;
@@ -40,10 +40,6 @@ const EARLY_NS: u64 = 1_000_000_000;
 
 /// How long after a failed commit the next one is tried if nobody waits for it, in ns: 1 s.
 const RETRY_NS: u64 = 1_000_000_000;
-
-/// Names something that is answered with a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
 
 /// What is to be stored as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]

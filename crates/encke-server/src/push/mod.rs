@@ -28,6 +28,7 @@ use crate::request::{Kept, Request};
 
 pub(crate) mod admission;
 pub(crate) mod archive;
+pub(crate) mod cluster;
 pub(crate) mod envelope;
 pub(crate) mod form;
 mod negotiate;

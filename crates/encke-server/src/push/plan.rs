@@ -7,6 +7,7 @@ use encke_hub::{Epoch, Rules};
 
 use super::admission::Admission;
 use super::archive::{self, Archive};
+use super::cluster::Cluster;
 use super::pace::AddressRates;
 use super::rights::{Act, Openness, Rights};
 use crate::settings::{AuthSettings, PushSettings};
@@ -23,6 +24,8 @@ pub(crate) struct PushPlan {
     pub(crate) epoch: Epoch,
     /// Where messages are stored, if they are.
     pub(crate) archive: Option<Arc<Archive>>,
+    /// The stream that this node shares with others, if it does.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// What bodies of publishes that are not whole may take, a worker.
     pub(crate) incoming_bytes: usize,
     /// Silence after which a stream says that it is alive.
@@ -56,6 +59,7 @@ impl PushPlan {
             rights: Rights::new(auth, &push.origins, openness).map_err(io::Error::other)?,
             epoch: archive::new_epoch()?,
             archive: None,
+            cluster: None,
             incoming_bytes: usize::try_from(push.incoming.bytes()).unwrap_or(usize::MAX),
             heartbeat_ns: push.heartbeat.nanoseconds(),
             retry_ms: push.retry.nanoseconds() / 1_000_000,
@@ -79,12 +83,18 @@ impl PushPlan {
         };
         let same = self.admission.rate() == other.admission.rate();
         let admission = if same { Arc::clone(&other.admission) } else { self.admission };
-        let archive = other.archive.clone();
-        Self { epoch: other.epoch, archive, prefix: other.prefix.clone(), admission, anonymous_rates, ..self }
+        let (archive, cluster) = (other.archive.clone(), other.cluster.clone());
+        let (epoch, prefix) = (other.epoch, other.prefix.clone());
+        Self { epoch, archive, cluster, prefix, admission, anonymous_rates, ..self }
     }
 
     /// The stream that goes on in a store.
     pub(crate) fn stored_in(self, archive: Archive) -> Self {
         Self { epoch: archive.epoch().unwrap_or(self.epoch), archive: Some(Arc::new(archive)), ..self }
+    }
+
+    /// The stream that others share.
+    pub(crate) fn shared_by(self, cluster: Cluster) -> Self {
+        Self { epoch: cluster.epoch(), cluster: Some(Arc::new(cluster)), ..self }
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! any worker  ── Publish, Info, Forget, Requests ─►  the first worker: Sequencer
 //! any worker  ◄─────── Feed (one batch on its way, the next when it was taken) ──┘
+//!                      a cluster's engine  ── News ─►  the first worker  ── Errand ─►  the engine
 //! ```
 //! Publishes are answered when every worker's fan-out keeps up: while one lags, answers wait, and with them the
 //! publishers (a connection has one publish on its way).
@@ -12,8 +13,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    Delivery, Draft, Feed, Hub, Name, Now as HubNow, Position, Published, Publishing, Refusal, Request,
-    Sequencer, Since, Ticket,
+    Delivery, Draft, Errand, Feed, Hub, Name, News, Now as HubNow, Position, Published, Publishing, Refusal,
+    Request, Sequencer, Since, Ticket,
 };
 use encke_io::{Done, Job, Now};
 use encke_stats::Histogram;
@@ -100,6 +101,9 @@ pub(crate) enum Letter {
     Feed(Vec<Feed>),
     /// To the first worker: a worker has ended, and asks for nothing more.
     Gone { core: usize },
+    /// To the first worker, from the engine of a cluster.
+    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
+    News(Vec<News>),
     /// From the first worker, to the owner of the connection.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
@@ -184,6 +188,7 @@ struct Central {
     /// Which of an order's messages a ticket is for.
     tickets: HashMap<Ticket, (u64, usize)>,
     held: VecDeque<Held>,
+    errands: Vec<Errand>,
 }
 
 /// What somebody has asked for, until all of it is known.
@@ -223,9 +228,13 @@ impl Room {
     pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize, date: [u8; 29]) -> Self {
         let central = (core == 0).then(|| {
             let rules = Arc::clone(&plan.rules);
-            let sequencer = match plan.archive.as_ref().and_then(|archive| archive.take()) {
-                Some(found) => Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores),
-                None => Sequencer::new(plan.epoch, rules, cores),
+            let found = plan.archive.as_ref().and_then(|archive| archive.take());
+            let sequencer = match (&plan.cluster, found) {
+                (Some(cluster), _) => Sequencer::follow(plan.epoch, cluster.newest(), rules, cores),
+                (None, Some(found)) => {
+                    Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores)
+                }
+                (None, None) => Sequencer::new(plan.epoch, rules, cores),
             };
             Box::new(Central {
                 sequencer,
@@ -236,6 +245,7 @@ impl Room {
                 numbered: 0,
                 tickets: HashMap::new(),
                 held: VecDeque::new(),
+                errands: Vec::new(),
             })
         });
         Self {
@@ -287,6 +297,10 @@ impl Room {
     /// All workers have started.
     pub(crate) fn meet(&mut self, links: Arc<[Arc<Link>]>) {
         self.links = links;
+        if let (Some(_), Some(cluster), Some(first)) = (&self.central, &self.plan.cluster, self.links.first())
+        {
+            cluster.begin(Arc::clone(first));
+        }
         for letter in std::mem::take(&mut self.early) {
             self.post(letter);
         }
@@ -363,9 +377,23 @@ impl Room {
                 self.lagging = self.hub.lag(hub_now(now)).exceeded;
                 self.post(Letter::Taken { core: self.core, lagging: self.lagging });
             }
+            Letter::News(news) => self.hear_news(now, news),
             Letter::Heard { token, answer } => return Some((token, answer)),
         }
         None
+    }
+
+    /// The cluster's engine has news, on the first worker.
+    fn hear_news(&mut self, now: Now, news: Vec<News>) {
+        let Some(central) = &mut self.central else { return };
+        for one in news {
+            if let Some((ticket, result)) = central.sequencer.hear(one) {
+                self.published += central.answer(now, ticket, result);
+            }
+        }
+        if let Some(cluster) = &self.plan.cluster {
+            cluster.taken();
+        }
     }
 
     /// Values go their way: what the hub asks for to the sequencer, what that has to the hubs. Afterwards `pending`
@@ -413,6 +441,10 @@ impl Room {
             }
         }
         self.next_ns = central.sequencer.expire(moment);
+        central.sequencer.take_errands(&mut central.errands);
+        if let Some(cluster) = &self.plan.cluster {
+            central.errands.drain(..).for_each(|errand| cluster.run(errand));
+        }
         self.release(now)
     }
 
@@ -433,15 +465,7 @@ impl Room {
         let outcome = outcome.map_or(Err(Refusal::NotStored), |outcome| *outcome);
         let Some(central) = &mut self.central else { return };
         for (ticket, result) in central.sequencer.committed(hub_now(now), outcome) {
-            let Some((number, place)) = central.tickets.remove(&ticket) else { continue };
-            let Some(order) = central.orders.get_mut(&number) else { continue };
-            order.results[place] = Some(result);
-            order.open -= 1;
-            if order.open == 0
-                && let Some(order) = central.orders.remove(&number)
-            {
-                self.published += central.hold(now, order);
-            }
+            self.published += central.answer(now, ticket, result);
         }
         self.pending = true;
     }
@@ -551,8 +575,15 @@ impl Room {
                         let names = if members { central.sequencer.members(&channel) } else { Vec::new() };
                         info_reply(&channel, &info, members.then_some(&names))
                     }
+                    None if self.plan.cluster.is_some() => {
+                        refusal(404, format!("channel {channel} has no subscriber on this node"))
+                    }
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
+            }
+            Ask::Forget { exchange, .. } if self.plan.cluster.is_some() => {
+                let text = "nodes of a cluster cannot forget a channel yet: purge its subject in NATS";
+                exchange.answer(refusal(501, text.into()));
             }
             Ask::Forget { exchange, channels } => {
                 for channel in &channels {
@@ -614,6 +645,19 @@ impl Central {
         0
     }
 
+    /// It is known what became of a publish: if that was the last of its order, it is answered. Returns how many messages
+    /// were published.
+    fn answer(&mut self, now: Now, ticket: Ticket, result: Result<Published, Refusal>) -> u64 {
+        let Some((number, place)) = self.tickets.remove(&ticket) else { return 0 };
+        let Some(order) = self.orders.get_mut(&number) else { return 0 };
+        order.results[place] = Some(result);
+        order.open -= 1;
+        if order.open > 0 {
+            return 0;
+        }
+        self.orders.remove(&number).map_or(0, |order| self.hold(now, order))
+    }
+
     /// Whether somebody can be answered, while messages are `fanning` out here or not.
     fn owes_now(&self, fanning: bool) -> bool {
         let reached = self.reached();
@@ -623,6 +667,10 @@ impl Central {
 
     /// Up to where every core that is still there has what it wants.
     fn reached(&self) -> u64 {
+        // What has its place elsewhere comes when it comes: nobody waits for an outage to end.
+        if !self.sequencer.is_up() {
+            return u64::MAX;
+        }
         let cores = self.outstanding.iter().zip(&self.gone).enumerate().filter(|(_, (_, gone))| !**gone);
         let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.told_to(core)));
         reached.min().unwrap_or(u64::MAX)
@@ -734,7 +782,12 @@ fn tell(results: impl Iterator<Item = Result<Published, Refusal>>, lines: bool) 
                 let before = ids.last().map_or_else(String::new, |last| {
                     format!("; the {} before it were published, the last as {last}", ids.len())
                 });
-                return Err(refusal(status(&error), format!("{error}{before}")));
+                let reply = refusal(status(&error), format!("{error}{before}"));
+                return Err(if is_soon_over(&error) {
+                    reply.with("Retry-After", RETRY_AFTER_S)
+                } else {
+                    reply
+                });
             }
         }
     }
@@ -765,9 +818,18 @@ fn status(refusal: &Refusal) -> u16 {
         Refusal::KeyMismatch => 422,
         Refusal::ReservedEvent | Refusal::KeyTooLong | Refusal::BadEvent | Refusal::BadType => 400,
         Refusal::TooManyChannels { .. } | Refusal::NotStored | Refusal::Stalled => 503,
+        Refusal::Away | Refusal::Unanswered | Refusal::Crowded | Refusal::NotTaken => 503,
         Refusal::NoSpace => 507,
     }
 }
+
+/// Whether the same may well be taken in a moment.
+fn is_soon_over(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Away | Refusal::Unanswered | Refusal::Crowded)
+}
+
+/// How soon to try again what the cluster did not take: about as long as NATS needs to choose another leader.
+const RETRY_AFTER_S: &str = "2";
 
 fn info_reply(channel: &Name, info: &encke_hub::Info, members: Option<&Vec<Arc<str>>>) -> Reply {
     let id = |position: Option<Position>| match position {

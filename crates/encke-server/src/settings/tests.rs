@@ -144,8 +144,24 @@ fn a_key_in_the_wrong_section_is_sent_to_its_own() {
 
 #[test]
 fn a_section_that_does_not_exist_yet_is_unknown() {
-    let told = refused("[cluster]\n");
-    assert!(told.contains("unknown key `cluster`"), "{told}");
+    let told = refused("[proxy]\n");
+    assert!(told.contains("unknown key `proxy`"), "{told}");
+}
+
+#[test]
+fn a_cluster_that_could_not_be_is_refused_with_its_reason() {
+    let nats = "[cluster]\nnats = \"nats://host:4222\"\n";
+    for (text, reason) in [
+        ("[cluster]\nnats = \"host:4222\"", "is no NATS server"),
+        ("[cluster]\nnats = [\"nats://host\", \"nats://\"]", "is no NATS server"),
+        (&format!("{nats}user = \"ann\""), "belong together"),
+        (&format!("{nats}token = \"t\"\ncredentials = \"c\""), "three ways in"),
+        (&format!("{nats}stream = \"a.b\""), "cluster.stream"),
+        (&format!("{nats}[[push.channel]]\npattern = \"a\"\npresence = true"), "each other's members"),
+    ] {
+        let told = refused(text);
+        assert!(told.contains(reason), "{text}: {told}");
+    }
 }
 
 #[test]

@@ -1,0 +1,729 @@
+//! A stream of NATS JetStream that several nodes follow: its side of a [`Sequencer`](encke_hub::Sequencer).
+//!
+//! ```text
+//!  workers                       │ one thread, tokio
+//!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same name ─► News::Placed
+//!  Errand::Read ─────────────────┼─► past ─────────────────────────────────────────────────────────────► News::Past
+//!  Outlet::news ◄── Engine::taken┼── follow: one consumer of the whole stream ──────────────────────────► News::Messages
+//!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
+//! ```
+//! It decides nothing: what is kept and who is told of a loss is the sequencer's to say. No worker waits for it; what is
+//! on its way to workers is at most [`BATCHES`] batches, and what is on its way to NATS is the sequencer's to limit.
+//!
+//! **A node follows the whole stream** by one consumer, from the place that it has seen on. Sequences follow one another
+//! then, so that whoever has the newest message has everything, no filter has to move with the channels that clients want,
+//! and a hole is either something that was removed or a loss, which the stream's first sequence tells.
+
+use std::error::Error as _;
+use std::fmt;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::context::{ContextBuilder, PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use encke_hub::{Draft, Epoch, Errand, Message, Name, News, Place as Placed, Refusal, Ticket};
+use futures_util::StreamExt;
+use tokio::runtime;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+
+mod letter;
+mod past;
+
+/// Batches of news on their way to the workers, each of at most [`BATCH`] messages: what a worker that is late may be
+/// behind before NATS is asked for no more.
+const BATCHES: usize = 16;
+/// Messages in a batch.
+const BATCH: usize = 256;
+/// Messages that NATS may send ahead.
+const AHEAD: usize = 1_024;
+/// Histories that are read at a time.
+const READS: usize = 32;
+/// How long to reach NATS and to find the stream at the start.
+const JOIN_TIME: Duration = Duration::from_secs(10);
+/// How long NATS may take to answer what is asked of it.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How often each side of a quiet connection says that it is there: one that is cut is noticed after two of them.
+const PING: Duration = Duration::from_secs(5);
+/// How often a quiet consumer says that it is there.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long a consumer asks for messages at a time.
+const ASKING: Duration = Duration::from_secs(30);
+/// After so long without being asked NATS forgets a consumer.
+const INACTIVE: Duration = Duration::from_secs(60);
+/// How long to wait before something is tried again, if the connection does not come back before.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between two tries to connect.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// Where the stream is, and how it is made if it is not there.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Servers, as `nats://host:port` or `tls://host:port`.
+    pub servers: Vec<String>,
+    /// As whom.
+    pub login: Login,
+    /// The authority, as PEM, that vouches for the servers; else those that the system trusts.
+    pub authority: Option<PathBuf>,
+    /// Name of the stream, and of the first part of its subjects.
+    pub stream: String,
+    /// On how many servers it is kept.
+    pub replicas: usize,
+    /// Kept in memory alone.
+    pub memory: bool,
+    /// How long messages are kept.
+    pub age: Duration,
+    /// How many bytes are kept.
+    pub bytes: u64,
+    /// How long a publish is remembered by its name.
+    pub remembered: Duration,
+    /// How long a publish waits to be acknowledged.
+    pub patience: Duration,
+}
+
+/// As whom a node comes to NATS.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Login {
+    /// What the server's URL says, or nobody.
+    Nobody,
+    /// By a token.
+    Token(String),
+    /// By name and password.
+    User(String, String),
+    /// By a file that holds a token and a key.
+    Credentials(PathBuf),
+}
+
+/// As whom, and no more: what is secret is not shown.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("nobody"),
+            Self::Token(_) => f.write_str("a token"),
+            Self::User(name, _) => write!(f, "user {name}"),
+            Self::Credentials(file) => write!(f, "credentials {}", file.display()),
+        }
+    }
+}
+
+/// Who is told what the stream says. It is called on the thread of the engine, and does not wait.
+pub trait Outlet: Send + Sync {
+    /// News, to be answered by [`Engine::taken`].
+    fn news(&self, news: Vec<News>);
+
+    /// Something that an operator should know.
+    fn note(&self, note: Note);
+}
+
+/// What an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Something is wrong from now on.
+    Trouble(String),
+    /// It is well again.
+    Relief(String),
+}
+
+/// A node's part in a stream.
+pub struct Engine {
+    /// The life of the stream.
+    pub epoch: Epoch,
+    /// Where it was when the node joined.
+    pub newest: u64,
+    errands: mpsc::UnboundedSender<Errand>,
+    places: Arc<Semaphore>,
+    begins: Mutex<Option<oneshot::Sender<Arc<dyn Outlet>>>>,
+}
+
+impl Engine {
+    /// Joins the stream, which is made if it is not there. Waits for NATS, at most [`JOIN_TIME`].
+    ///
+    /// # Errors
+    /// NATS cannot be reached, refuses, or its stream is none that can be followed.
+    pub fn join(cluster: Cluster) -> Result<Self, JoinError> {
+        let (errands, asked) = mpsc::unbounded_channel();
+        let (begins, begun) = oneshot::channel();
+        let (tell, told) = std::sync::mpsc::channel();
+        let places = Arc::new(Semaphore::new(BATCHES));
+        let theirs = Arc::clone(&places);
+        let thread = std::thread::Builder::new().name("encke-nats".into());
+        let spawned = thread.spawn(move || {
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(JoinError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                let joined = timeout(JOIN_TIME, join(&cluster)).await;
+                match joined.unwrap_or_else(|_| Err(JoinError::Time(shown(&cluster.servers)))) {
+                    Ok(joined) => {
+                        let _gone = tell.send(Ok((joined.epoch, joined.newest)));
+                        if let Ok(outlet) = begun.await {
+                            serve(cluster, joined, outlet, theirs, asked).await;
+                        }
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
+                }
+            });
+        });
+        spawned.map_err(JoinError::Thread)?;
+        let (epoch, newest) =
+            told.recv().map_err(|_| JoinError::Thread(std::io::Error::other("it has ended")))??;
+        Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)) })
+    }
+
+    /// From now on the stream is followed, from where it was when it was joined; once.
+    pub fn begin(&self, outlet: Arc<dyn Outlet>) {
+        let begins = self.begins.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(begins) = begins {
+            let _gone = begins.send(outlet);
+        }
+    }
+
+    /// Runs an errand.
+    pub fn run(&self, errand: Errand) {
+        let _gone = self.errands.send(errand);
+    }
+
+    /// A batch of news was taken.
+    pub fn taken(&self) {
+        self.places.add_permits(1);
+    }
+}
+
+/// Why a node has not joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The thread could not be started.
+    Thread(std::io::Error),
+    /// The file of credentials cannot be used.
+    Credentials(PathBuf, std::io::Error),
+    /// No server was reached.
+    Unreachable(String, String),
+    /// The server does not let us in.
+    Refused(String),
+    /// NATS did not answer in time.
+    Time(String),
+    /// The stream could be neither found nor made.
+    Stream(String, String),
+    /// There is a stream of that name, and it cannot be followed.
+    Unfit(String, String),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(error) => write!(f, "the thread for NATS cannot be started: {error}"),
+            Self::Credentials(file, error) => {
+                write!(f, "the credentials in {} cannot be used: {error}", file.display())
+            }
+            Self::Unreachable(servers, why) => write!(f, "no NATS server is reached at {servers}: {why}"),
+            Self::Refused(servers) => write!(
+                f,
+                "NATS at {servers} refuses the login: look at cluster.token, cluster.user and cluster.credentials"
+            ),
+            Self::Time(servers) => write!(
+                f,
+                "NATS at {servers} has not answered within {} s; is JetStream enabled there, and has it a leader?",
+                JOIN_TIME.as_secs()
+            ),
+            Self::Stream(name, why) => write!(f, "the stream {name} can be neither found nor made: {why}"),
+            Self::Unfit(name, why) => write!(f, "the stream {name} is there and cannot be followed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// A connection, and the stream on it.
+struct Joined {
+    jetstream: jetstream::Context,
+    stream: Stream,
+    events: mpsc::UnboundedReceiver<Event>,
+    epoch: Epoch,
+    newest: u64,
+}
+
+async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
+    let (tell, events) = mpsc::unbounded_channel();
+    let mut options = ConnectOptions::new()
+        .name("encke")
+        .connection_timeout(ANSWER_TIME)
+        .request_timeout(Some(ANSWER_TIME))
+        .ping_interval(PING)
+        .reconnect_delay_callback(|tries| PAUSE.saturating_mul(tries as u32).min(RECONNECT_MAX))
+        .event_callback(move |event| {
+            let _gone = tell.send(event);
+            async {}
+        });
+    options = match &cluster.login {
+        Login::Nobody => options,
+        Login::Token(token) => options.token(token.clone()),
+        Login::User(name, password) => options.user_and_password(name.clone(), password.clone()),
+        Login::Credentials(file) => options
+            .credentials_file(file)
+            .await
+            .map_err(|error| JoinError::Credentials(file.clone(), error))?,
+    };
+    if let Some(authority) = &cluster.authority {
+        options = options.add_root_certificates(authority.clone());
+    }
+    let servers = shown(&cluster.servers);
+    let client = options.connect(&cluster.servers[..]).await.map_err(|error| match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            JoinError::Refused(servers.clone())
+        }
+        _ => JoinError::Unreachable(servers.clone(), causes(&error)),
+    })?;
+    let jetstream = ContextBuilder::new()
+        .timeout(ANSWER_TIME)
+        .ack_timeout(cluster.patience)
+        .max_ack_inflight(2 * AHEAD * READS)
+        .build(client);
+    let name = &cluster.stream;
+    let stream = jetstream
+        .get_or_create_stream(shape(cluster))
+        .await
+        .map_err(|error| JoinError::Stream(name.clone(), causes(&error)))?;
+    let info = stream.cached_info();
+    fits(&info.config, cluster).map_err(|why| JoinError::Unfit(name.clone(), why))?;
+    let (epoch, newest) = (epoch(info), info.state.last_sequence);
+    Ok(Joined { epoch, newest, jetstream, stream, events })
+}
+
+/// Servers as they may be shown: without what stands before an `@`, which may be a password.
+fn shown(servers: &[String]) -> String {
+    let plain = |server: &String| match server.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default()),
+        None => server.rsplit('@').next().unwrap_or_default().to_owned(),
+    };
+    servers.iter().map(plain).collect::<Vec<_>>().join(", ")
+}
+
+/// The stream, if it has to be made.
+fn shape(cluster: &Cluster) -> Config {
+    Config {
+        name: cluster.stream.clone(),
+        description: Some("channels of Encke".into()),
+        subjects: vec![format!("{}.>", prefix(&cluster.stream))],
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::Old,
+        storage: if cluster.memory { StorageType::Memory } else { StorageType::File },
+        num_replicas: cluster.replicas,
+        max_age: cluster.age,
+        max_bytes: i64::try_from(cluster.bytes).unwrap_or(i64::MAX),
+        max_messages: -1,
+        // Never longer than messages are kept: NATS refuses that.
+        duplicate_window: cluster.remembered.min(cluster.age),
+        allow_direct: true,
+        ..Config::default()
+    }
+}
+
+/// Whether a resume can be whole on a stream: messages go from its end alone, and all of them are in it.
+fn fits(config: &Config, cluster: &Cluster) -> Result<(), String> {
+    let wanted = format!("{}.>", prefix(&cluster.stream));
+    if !config.subjects.contains(&wanted) {
+        return Err(format!("it does not take {wanted}; add that to its subjects"));
+    }
+    if config.retention != RetentionPolicy::Limits {
+        return Err("its retention has to be limits, so that every node can read all of it".into());
+    }
+    if config.max_messages_per_subject > 0 {
+        return Err("it has a limit a subject, which drops messages from its middle; remove that".into());
+    }
+    Ok(())
+}
+
+fn prefix(stream: &str) -> String {
+    format!("{stream}.m")
+}
+
+/// Names the life of a stream: the same on every node, another one if it is made anew (FNV-1a).
+fn epoch(info: &Info) -> Epoch {
+    let created = info.created.unix_timestamp_nanos().to_le_bytes();
+    let bytes = info.config.name.bytes().chain([0]).chain(created);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // Nought is the epoch of ids that are not ours.
+    Epoch(hash.max(1))
+}
+
+/// What its tasks share.
+struct Side {
+    cluster: Cluster,
+    prefix: String,
+    jetstream: jetstream::Context,
+    stream: Stream,
+    epoch: Epoch,
+    outlet: Arc<dyn Outlet>,
+    places: Arc<Semaphore>,
+    reads: Semaphore,
+    /// The connection has come back: what was asked for before may have been lost.
+    back: Notify,
+}
+
+/// Runs errands until there will be none any more, and all the while follows the stream.
+async fn serve(
+    cluster: Cluster,
+    joined: Joined,
+    outlet: Arc<dyn Outlet>,
+    places: Arc<Semaphore>,
+    mut errands: mpsc::UnboundedReceiver<Errand>,
+) {
+    let Joined { jetstream, stream, events, epoch, newest } = joined;
+    let side = Arc::new(Side {
+        prefix: prefix(&cluster.stream),
+        cluster,
+        jetstream,
+        stream,
+        epoch,
+        outlet,
+        places,
+        reads: Semaphore::new(READS),
+        back: Notify::new(),
+    });
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(Arc::clone(&side).watch(events));
+    tokio::spawn(Arc::clone(&side).answer(told));
+    tokio::spawn(Arc::clone(&side).follow(newest + 1));
+    while let Some(errand) = errands.recv().await {
+        match errand {
+            Errand::Publish { ticket, draft } => side.publish(ticket, draft, &tell).await,
+            Errand::Read { channel, to, most } => {
+                tokio::spawn(Arc::clone(&side).read(channel, to, most, tell.clone()));
+            }
+        }
+    }
+}
+
+impl Side {
+    /// Brings news to the workers, as many at a time as they take.
+    async fn bring(&self, news: Vec<News>) {
+        if let Ok(place) = self.places.acquire().await {
+            place.forget();
+            self.outlet.news(news);
+        }
+    }
+
+    /// Brings answers, several at a time.
+    async fn answer(self: Arc<Self>, mut told: mpsc::UnboundedReceiver<News>) {
+        let mut news = Vec::new();
+        while told.recv_many(&mut news, BATCH).await > 0 {
+            self.bring(std::mem::take(&mut news)).await;
+        }
+    }
+
+    // ── The connection ──────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Tells when NATS cannot be reached. That it can be again is told when the stream is followed again.
+    async fn watch(self: Arc<Self>, mut events: mpsc::UnboundedReceiver<Event>) {
+        let mut up = true;
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Disconnected | Event::Closed if up => {
+                    up = false;
+                    self.bring(vec![News::Down]).await;
+                    let text = "the cluster's NATS cannot be reached; publishing is refused until it is back";
+                    self.outlet.note(Note::Trouble(text.into()));
+                }
+                Event::Connected => {
+                    if !std::mem::replace(&mut up, true) {
+                        self.outlet.note(Note::Relief("the cluster's NATS is back".into()));
+                    }
+                    self.back.notify_waiters();
+                }
+                Event::ServerError(error) => {
+                    self.outlet.note(Note::Trouble(format!("the cluster's NATS says: {error}")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the connection is back, or for a moment.
+    async fn pause(&self) {
+        let _early = timeout(PAUSE, self.back.notified()).await;
+    }
+
+    // ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Follows the stream from a sequence on, whatever happens.
+    async fn follow(self: Arc<Self>, mut next: u64) {
+        let mut unfit = false;
+        loop {
+            let Err(failure) = self.followed(&mut next).await;
+            let permanent = failure.0.starts_with(ANOTHER);
+            if permanent && !unfit {
+                self.bring(vec![News::Down]).await;
+                self.outlet.note(Note::Trouble(failure.0));
+            }
+            unfit = permanent;
+            self.pause().await;
+        }
+    }
+
+    async fn followed(&self, next: &mut u64) -> Result<Never, Failure> {
+        let back = self.back.notified();
+        let mut back = pin!(back);
+        back.as_mut().enable();
+        let info = self.stream.get_info().await?;
+        if epoch(&info) != self.epoch || info.state.last_sequence + 1 < *next {
+            return Err(Failure(format!(
+                "{ANOTHER}: {} was made anew or has lost its end; publishing is refused until the nodes are started \
+                 again",
+                self.cluster.stream
+            )));
+        }
+        self.tell_loss(next, info.state.first_sequence).await;
+        let config = pull::Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: *next },
+            ack_policy: AckPolicy::None,
+            filter_subject: format!("{}.>", self.prefix),
+            inactive_threshold: INACTIVE,
+            num_replicas: 1,
+            memory_storage: true,
+            ..pull::Config::default()
+        };
+        let consumer = self.stream.create_consumer(config).await?;
+        let messages =
+            consumer.stream().max_messages_per_batch(AHEAD).heartbeat(HEARTBEAT).expires(ASKING).messages();
+        let mut batches = messages.await?.ready_chunks(BATCH);
+        self.bring(vec![News::Up]).await;
+        let mut counted = 0;
+        loop {
+            let batch = tokio::select! {
+                batch = batches.next() => batch.ok_or_else(|| Failure("the consumer has ended".into()))?,
+                () = &mut back => return Err(Failure("the connection is another one".into())),
+            };
+            let mut messages = Vec::with_capacity(batch.len());
+            let mut failed = None;
+            for one in batch {
+                let one = match one {
+                    Ok(one) => one,
+                    Err(error) => {
+                        failed = Some(Failure::of(error));
+                        break;
+                    }
+                };
+                let info = one.info().map_err(Failure::of)?;
+                if info.consumer_sequence != counted + 1 {
+                    failed = Some(Failure("messages were lost on their way".into()));
+                    break;
+                }
+                counted = info.consumer_sequence;
+                if info.stream_sequence > *next {
+                    self.hand_on(&mut messages, *next).await;
+                    let first = self.stream.get_info().await?.state.first_sequence;
+                    self.tell_loss(next, first.min(info.stream_sequence)).await;
+                }
+                *next = info.stream_sequence + 1;
+                if let Some(channel) = letter::channel(&self.prefix, &one.subject) {
+                    messages.push(message(channel, &one, &info));
+                }
+            }
+            self.hand_on(&mut messages, *next).await;
+            if let Some(failure) = failed {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// Everything before `next` is here.
+    async fn hand_on(&self, messages: &mut Vec<Arc<Message>>, next: u64) {
+        self.bring(vec![News::Messages { messages: std::mem::take(messages), to: next - 1 }]).await;
+    }
+
+    /// What the stream has dropped before it came here is lost.
+    async fn tell_loss(&self, next: &mut u64, first: u64) {
+        if first > *next {
+            self.bring(vec![News::Lost { to: first - 1 }]).await;
+            *next = first;
+        }
+    }
+
+    /// Reads what a channel keeps, as often as it takes.
+    async fn read(self: Arc<Self>, channel: Name, to: u64, most: usize, tell: mpsc::UnboundedSender<News>) {
+        let subject = letter::subject(&self.prefix, &channel);
+        let Ok(_one_of_few) = self.reads.acquire().await else { return };
+        loop {
+            match past::read(&self.stream, &channel, &subject, to, most).await {
+                Ok(past::Past { lost_to, messages }) => {
+                    let _gone = tell.send(News::Past { channel, to, lost_to, messages });
+                    return;
+                }
+                Err(_) => self.pause().await,
+            }
+        }
+    }
+
+    // ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Sends a draft; what becomes of it is told later.
+    async fn publish(self: &Arc<Self>, ticket: Ticket, draft: Draft, tell: &mpsc::UnboundedSender<News>) {
+        let subject = letter::subject(&self.prefix, &draft.channel);
+        let id = match &draft.key {
+            Some(key) => letter::id(&draft.channel, key),
+            None => self.jetstream.client().new_inbox(),
+        };
+        // In their order, for as long as all goes well.
+        let first = timeout(
+            self.cluster.patience,
+            self.jetstream.send_publish(subject.clone(), letter::written(&draft, &id)),
+        );
+        let first = first
+            .await
+            .map_err(|_| Refusal::Away)
+            .and_then(|sent| sent.map_err(|error| self.refusal(&error, &draft)));
+        let (side, tell) = (Arc::clone(self), tell.clone());
+        tokio::spawn(async move {
+            let landed = async {
+                match first {
+                    Ok(first) => side.land(first, subject, &id, &draft).await,
+                    Err(refusal) => Err(refusal),
+                }
+            };
+            let fate = timeout(side.cluster.patience, landed).await.unwrap_or(Err(Refusal::Unanswered));
+            let _gone = tell.send(News::Placed { ticket, fate });
+        });
+    }
+
+    /// Waits for the place of a message, which is sent again under the same name while the connection comes and goes.
+    async fn land(
+        &self,
+        first: PublishAckFuture,
+        subject: String,
+        id: &str,
+        draft: &Draft,
+    ) -> Result<Placed, Refusal> {
+        let mut sent = Some(first);
+        loop {
+            let acknowledged = match sent.take() {
+                Some(sent) => tokio::select! {
+                    acknowledged = sent.into_future() => Some(acknowledged),
+                    () = self.back.notified() => None,
+                },
+                None => None,
+            };
+            match acknowledged {
+                Some(Ok(ack)) => {
+                    let place = Placed { offset: ack.sequence, repeated: ack.duplicate };
+                    return if ack.duplicate { self.same(place, draft).await } else { Ok(place) };
+                }
+                Some(Err(error)) => match error.kind() {
+                    PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => self.pause().await,
+                    PublishErrorKind::TimedOut => return Err(Refusal::Unanswered),
+                    _ => return Err(self.refusal(&error, draft)),
+                },
+                None => {}
+            }
+            let again = self.jetstream.send_publish(subject.clone(), letter::written(draft, id)).await;
+            sent = Some(again.map_err(|error| self.refusal(&error, draft))?);
+        }
+    }
+
+    /// Whether what was published under a key before is the same. If it is gone, nobody can say otherwise.
+    async fn same(&self, place: Placed, draft: &Draft) -> Result<Placed, Refusal> {
+        let Ok(found) = self.stream.get_raw_message(place.offset).await else { return Ok(place) };
+        let other = letter::read(draft.channel.clone(), Some(&found.headers), &found.payload);
+        let same = (&other.data, &other.content_type, &other.event)
+            == (&draft.data, &draft.content_type, &draft.event);
+        // Sent again by ourselves, it is no repetition.
+        let place = Placed { repeated: draft.key.is_some(), ..place };
+        if same { Ok(place) } else { Err(Refusal::KeyMismatch) }
+    }
+
+    /// Why NATS does not take a message.
+    fn refusal(&self, error: &jetstream::context::PublishError, draft: &Draft) -> Refusal {
+        match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => {
+                let most = self.jetstream.client().server_info().max_payload;
+                Refusal::TooLarge { bytes: draft.data.len(), most }
+            }
+            PublishErrorKind::TimedOut => Refusal::Unanswered,
+            PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => Refusal::Away,
+            _ => {
+                let code = error
+                    .source()
+                    .and_then(|source| source.downcast_ref::<jetstream::Error>())
+                    .map(jetstream::Error::error_code);
+                match code {
+                    Some(
+                        ErrorCode::STREAM_STORE_FAILED
+                        | ErrorCode::INSUFFICIENT_RESOURCES
+                        | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+                    ) => Refusal::NoSpace,
+                    _ => {
+                        let text = format!("the cluster does not take a message: {}", causes(error));
+                        self.outlet.note(Note::Trouble(text));
+                        Refusal::NotTaken
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Begins the text of a failure that does not heal.
+const ANOTHER: &str = "the cluster's stream is another one";
+
+/// There is none.
+enum Never {}
+
+/// Why something has to be tried again, in words.
+#[derive(Debug)]
+struct Failure(String);
+
+impl Failure {
+    fn of(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(causes(&error))
+    }
+}
+
+/// An error with its causes.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// What NATS has brought, at its place.
+fn message(channel: Name, one: &jetstream::Message, place: &Place<'_>) -> Arc<Message> {
+    let unix_ms = u64::try_from(place.published.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
+    let draft = letter::read(channel, one.headers.as_ref(), &one.payload);
+    Arc::new(Message::placed(place.stream_sequence, unix_ms, draft))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        let servers = ["nats://ann:se@cret@host:4222", "tls://host", "ann:secret@host"].map(str::to_owned);
+        assert_eq!(shown(&servers), "nats://host:4222, tls://host, host");
+        assert_eq!(format!("{:?}", Login::User("ann".into(), "secret".into())), "user ann");
+        assert_eq!(format!("{:?}", Login::Token("secret".into())), "a token");
+    }
+}

@@ -1,0 +1,182 @@
+//! A message as NATS carries it: subject, headers, payload.
+//!
+//! ```text
+//!  channel a.b/c  ◄──►  subject PREFIX.a=b.c          a segment is a token, and a dot, which would part tokens, a `=`
+//!  Content-Type, Encke-Event, Encke-Flags             only where a message has them
+//!  Nats-Msg-Id                                        one for each publish, however often it is sent
+//! ```
+//! Others may write to the stream as well: a subject that is no channel's is passed over, and a message without headers
+//! is a plain one.
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::message::PublishMessage;
+use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+
+const TYPE: &str = "Content-Type";
+const EVENT: &str = "Encke-Event";
+const FLAGS: &str = "Encke-Flags";
+
+/// The subject of a channel.
+pub(super) fn subject(prefix: &str, channel: &Name) -> String {
+    let mut subject = String::with_capacity(prefix.len() + 1 + channel.as_str().len());
+    subject.push_str(prefix);
+    subject.push('.');
+    subject.extend(channel.as_str().chars().map(|letter| match letter {
+        '/' => '.',
+        '.' => '=',
+        other => other,
+    }));
+    subject
+}
+
+/// The channel of a subject; `None`: it is no channel's.
+pub(super) fn channel(prefix: &str, subject: &str) -> Option<Name> {
+    let tokens = subject.strip_prefix(prefix)?.strip_prefix('.')?;
+    // A slash is no separator there.
+    if tokens.contains('/') {
+        return None;
+    }
+    let name: String = tokens
+        .chars()
+        .map(|letter| match letter {
+            '.' => '/',
+            '=' => '.',
+            other => other,
+        })
+        .collect();
+    Name::parse(name.as_bytes()).ok()
+}
+
+/// A draft as it is sent, under the name of its publish.
+pub(super) fn written(draft: &Draft, id: &str) -> PublishMessage {
+    let mut message = PublishMessage::build().payload(draft.data.to_vec().into());
+    if let Some(content_type) = &draft.content_type {
+        message = message.header(TYPE, &**content_type);
+    }
+    if let Some(event) = &draft.event {
+        message = message.header(EVENT, &**event);
+    }
+    if draft.flags != Flags::default() {
+        message = message.header(FLAGS, draft.flags.bits().to_string().as_str());
+    }
+    message.message_id(id)
+}
+
+/// What somebody has sent.
+pub(super) fn read(channel: Name, headers: Option<&HeaderMap>, payload: &[u8]) -> Draft {
+    let text = |name: &str| headers.and_then(|headers| headers.get(name)).map(|value| value.as_str().into());
+    let flags: Option<Box<str>> = text(FLAGS);
+    let flags = flags.and_then(|bits| bits.parse().ok()).map_or_else(Flags::default, Flags::from_bits);
+    Draft { channel, data: payload.into(), content_type: text(TYPE), event: text(EVENT), flags, key: None }
+}
+
+/// Names a publish that has a key: the same on every node, and another one for each channel and publisher.
+pub(super) fn id(channel: &Name, key: &IdempotencyKey) -> String {
+    format!("{channel} {:x} {}", key.publisher, key.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).expect("a name")
+    }
+
+    #[test]
+    fn a_channel_has_a_subject_of_its_own_and_is_found_by_it() {
+        for (text, expected) in [
+            ("news", "encke.m.news"),
+            ("news/today", "encke.m.news.today"),
+            ("a.b/c", "encke.m.a=b.c"),
+            ("a/b.c", "encke.m.a.b=c"),
+            ("~/-_", "encke.m.~.-_"),
+            ("a../b", "encke.m.a==.b"),
+        ] {
+            let subject = subject("encke.m", &name(text));
+            assert_eq!(subject, expected);
+            assert_eq!(channel("encke.m", &subject), Some(name(text)));
+        }
+    }
+
+    #[test]
+    fn any_two_channels_have_different_subjects_of_legal_tokens() {
+        let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+        println!("seed {seed}");
+        let mut subjects = std::collections::HashMap::new();
+        for _ in 0..100_000 {
+            let mut text = String::new();
+            for _ in 0..1 + seed % 7 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // What is alike is the more likely.
+                text.push(['a', '.', '/', '~', '-', '_', 'A', '.'][(seed >> 33) as usize % 8]);
+            }
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let Ok(name) = Name::parse(text.as_bytes()) else { continue };
+            let subject = subject("encke.m", &name);
+            assert!(subject.split('.').all(|token| !token.is_empty()), "{subject}");
+            assert!(!subject.contains(['*', '>', ' ', '/']), "{subject}");
+            assert_eq!(channel("encke.m", &subject).as_ref(), Some(&name), "{subject}");
+            let other = subjects.entry(subject).or_insert_with(|| name.clone());
+            assert_eq!(*other, name);
+        }
+        assert!(subjects.len() > 1_000);
+    }
+
+    #[test]
+    fn a_subject_of_somebody_else_is_no_channel() {
+        for subject in [
+            "",
+            "encke.m",
+            "encke.m.",
+            "encke.mm.a",
+            "other.m.a",
+            "encke.m.a..b",
+            "encke.m.=a",
+            "encke.m.a/b",
+            "encke.m.a$",
+        ] {
+            assert_eq!(channel("encke.m", subject), None, "{subject}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for (content_type, event, flags) in [
+            (None, None, Flags::default()),
+            (Some("text/plain"), None, Flags::KEY_FRAME),
+            (Some("a/b; c=\"ä\""), Some("märz x"), Flags::default()),
+        ] {
+            let draft = Draft {
+                channel: name("a.b/c"),
+                data: b"x\0\xff".as_slice().into(),
+                content_type: content_type.map(Into::into),
+                event: event.map(Into::into),
+                flags,
+                key: None,
+            };
+            let sent = written(&draft, "id").outbound_message(subject("p", &draft.channel));
+            let back = read(channel("p", &sent.subject).expect("ours"), sent.headers.as_ref(), &sent.payload);
+            let parts = |draft: &Draft| {
+                let Draft { channel, data, content_type, event, flags, .. } = draft.clone();
+                (channel, data, content_type, event, flags)
+            };
+            assert_eq!(parts(&back), parts(&draft));
+        }
+    }
+
+    #[test]
+    fn a_key_names_a_publish_in_its_channel_and_of_its_publisher() {
+        let key = |publisher, key: &str| IdempotencyKey { publisher, key: key.into() };
+        let ids = [
+            id(&name("a"), &key(1, "k")),
+            id(&name("b"), &key(1, "k")),
+            id(&name("a"), &key(2, "k")),
+            id(&name("a"), &key(1, "1 k")),
+            id(&name("a"), &key(0x11, "k")),
+        ];
+        for (at, one) in ids.iter().enumerate() {
+            assert!(ids.iter().skip(at + 1).all(|other| other != one), "{one}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The engine of a cluster against a real nats-server.
+#![cfg(feature = "nats")]
+
+mod server;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy};
+use encke_broker::nats::{Cluster, Engine, JoinError, Login, Note, Outlet};
+use encke_hub::{
+    Draft, Epoch, Flags, IdempotencyKey, Name, News, Now, Publishing, Refusal, Rules, Sequencer, Ticket,
+};
+use server::Nats;
+
+/// Long enough for a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOW: Now = Now { mono_ns: 1, unix_ms: 1 };
+
+/// A node: its sequencer, and an engine that is driven by hand.
+struct Node {
+    engine: Engine,
+    sequencer: Sequencer,
+    news: Receiver<Vec<News>>,
+    /// What became of publishes.
+    fates: Vec<(Ticket, Fate)>,
+}
+
+/// The offset, and whether it is a repetition.
+type Fate = Result<(u64, bool), Refusal>;
+
+/// Hands news on to the test.
+struct Hand(Mutex<Sender<Vec<News>>>);
+
+impl Outlet for Hand {
+    fn news(&self, news: Vec<News>) {
+        let _gone = self.0.lock().expect("no panic").send(news);
+    }
+
+    fn note(&self, note: Note) {
+        println!("{note:?}");
+    }
+}
+
+fn cluster(nats: &Nats) -> Cluster {
+    Cluster {
+        servers: vec![nats.url()],
+        login: Login::Nobody,
+        authority: None,
+        stream: "encke".into(),
+        replicas: 1,
+        memory: false,
+        age: Duration::from_secs(3_600),
+        bytes: 64 << 20,
+        remembered: Duration::from_secs(120),
+        patience: PATIENCE,
+    }
+}
+
+impl Node {
+    fn join(nats: &Nats) -> Self {
+        let engine = Engine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
+        let (tell, news) = channel();
+        engine.begin(Arc::new(Hand(Mutex::new(tell))));
+        let mut rules = Rules::default();
+        rules.default.messages = 5;
+        let sequencer = Sequencer::follow(engine.epoch, engine.newest, Arc::new(rules), 1);
+        Self { engine, sequencer, news, fates: Vec::new() }
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.engine.epoch
+    }
+
+    /// Carries errands and news to and fro until something holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        loop {
+            let mut errands = Vec::new();
+            self.sequencer.take_errands(&mut errands);
+            errands.into_iter().for_each(|errand| self.engine.run(errand));
+            if holds(self) {
+                return;
+            }
+            let news = self.news.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
+            self.engine.taken();
+            for news in news {
+                if let Some((ticket, result)) = self.sequencer.hear(news) {
+                    let fate = result.map(|published| (published.position.offset, published.repeated));
+                    self.fates.push((ticket, fate));
+                }
+            }
+        }
+    }
+
+    /// What becomes of a draft.
+    fn publish(&mut self, draft: Draft) -> Fate {
+        match self.sequencer.publish(NOW, draft)? {
+            Publishing::Waits(ticket) => {
+                self.until("answered", |node| node.fates.iter().any(|(one, _)| *one == ticket));
+                let at = self.fates.iter().position(|(one, _)| *one == ticket).expect("it holds");
+                self.fates.remove(at).1
+            }
+            Publishing::Done(_) => panic!("it has no place before the stream gives it one"),
+        }
+    }
+
+    /// The offsets that are kept of a channel, once it has come to an offset.
+    fn kept(&mut self, channel: &str, to: u64) -> (u64, Vec<u64>) {
+        self.sequencer.want(0, &name(channel));
+        self.until("there", |node| node.sequencer.newest().offset >= to);
+        let mut feed = Vec::new();
+        while feed.is_empty() {
+            self.until("opened", |node| node.sequencer.has_feed(0));
+            self.sequencer.take_feed(0, 1, &mut feed);
+        }
+        self.sequencer.unwant(0, &name(channel));
+        match feed.remove(0) {
+            encke_hub::Feed::Opened { lost_to, messages, .. } => {
+                (lost_to, messages.iter().map(|message| message.offset).collect())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+fn draft(channel: &str, data: &str) -> Draft {
+    Draft {
+        channel: name(channel),
+        data: data.as_bytes().into(),
+        content_type: None,
+        event: None,
+        flags: Flags::default(),
+        key: None,
+    }
+}
+
+fn keyed(channel: &str, data: &str, key: &str) -> Draft {
+    Draft { key: Some(IdempotencyKey { publisher: 1, key: key.into() }), ..draft(channel, data) }
+}
+
+#[test]
+fn nodes_agree_on_ids_and_on_what_a_channel_keeps() {
+    let nats = Nats::start("agree", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    assert_eq!(one.epoch(), other.epoch());
+    for number in 1..=12 {
+        let (node, channel) = if number % 2 == 0 { (&mut one, "a.b/c") } else { (&mut other, "a/b.c") };
+        assert_eq!(node.publish(draft(channel, &number.to_string())), Ok((number, false)));
+    }
+    // Rings keep five; a channel with fewer has lost nothing.
+    assert_eq!(one.publish(draft("few", "x")), Ok((13, false)));
+    for node in [&mut one, &mut other] {
+        assert_eq!(node.kept("a.b/c", 13), (2, vec![4, 6, 8, 10, 12]));
+        assert_eq!(node.kept("few", 13), (0, vec![13]));
+        assert_eq!(node.kept("none", 13), (0, vec![]));
+    }
+    // One that comes later, too.
+    let mut third = Node::join(&nats);
+    assert_eq!((third.epoch(), third.kept("a/b.c", 13)), (one.epoch(), (1, vec![3, 5, 7, 9, 11])));
+}
+
+#[test]
+fn the_newest_messages_of_a_long_channel_are_found_among_many() {
+    let nats = Nats::start("long", &[]);
+    let mut node = Node::join(&nats);
+    for number in 0..300 {
+        let channel = if number % 3 == 0 { "rare" } else { "often" };
+        let published = node.sequencer.publish(NOW, draft(channel, "x")).expect("taken");
+        assert!(matches!(published, Publishing::Waits(_)));
+    }
+    node.until("answered", |node| node.fates.len() == 300);
+    let mut offsets: Vec<u64> = node.fates.iter().map(|(_, fate)| fate.as_ref().expect("stored").0).collect();
+    assert!(offsets.is_sorted(), "in the order of publishing");
+    offsets.dedup();
+    assert_eq!(offsets.len(), 300);
+    assert_eq!(node.kept("rare", 300), (283, vec![286, 289, 292, 295, 298]));
+    assert_eq!(node.kept("often", 300), (293, vec![294, 296, 297, 299, 300]));
+}
+
+#[test]
+fn a_key_makes_a_publish_happen_once_whichever_node_it_comes_to() {
+    let nats = Nats::start("keys", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    assert_eq!(one.publish(keyed("a", "x", "k")), Ok((1, false)));
+    assert_eq!(other.publish(keyed("a", "x", "k")), Ok((1, true)));
+    assert_eq!(other.publish(keyed("a", "y", "k")), Err(Refusal::KeyMismatch));
+    assert_eq!(other.publish(keyed("b", "y", "k")), Ok((2, false)));
+}
+
+#[test]
+fn a_nats_that_ends_and_comes_back_loses_nothing_and_doubles_nothing() {
+    let mut nats = Nats::start("back", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    assert_eq!(one.publish(draft("a", "1")), Ok((1, false)));
+    nats.stop();
+    one.until("down", |node| !node.sequencer.is_up());
+    other.until("down", |node| !node.sequencer.is_up());
+    assert_eq!(one.publish(draft("a", "2")), Err(Refusal::Away));
+    nats.run();
+    one.until("up", |node| node.sequencer.is_up());
+    other.until("up", |node| node.sequencer.is_up());
+    assert_eq!(other.publish(draft("a", "2")), Ok((2, false)));
+    for node in [&mut one, &mut other] {
+        assert_eq!(node.kept("a", 2), (0, vec![1, 2]));
+    }
+}
+
+/// Makes the stream as somebody else might have.
+fn make(nats: &Nats, config: Config) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = async_nats::connect(nats.url()).await.expect("it listens");
+        async_nats::jetstream::new(client).create_stream(config).await.expect("made");
+    });
+}
+
+fn theirs() -> Config {
+    Config { name: "encke".into(), subjects: vec!["encke.m.>".into()], ..Config::default() }
+}
+
+#[test]
+fn a_stream_that_is_full_and_takes_no_more_says_so() {
+    let nats = Nats::start("full", &[]);
+    make(&nats, Config { max_messages: 2, discard: DiscardPolicy::New, ..theirs() });
+    let mut node = Node::join(&nats);
+    assert_eq!(node.publish(draft("a", "1")), Ok((1, false)));
+    assert_eq!(node.publish(draft("a", "2")), Ok((2, false)));
+    assert_eq!(node.publish(draft("a", "3")), Err(Refusal::NoSpace));
+}
+
+#[test]
+fn a_stream_that_drops_its_oldest_messages_says_up_to_where() {
+    let nats = Nats::start("drops", &[]);
+    make(&nats, Config { max_messages: 3, discard: DiscardPolicy::Old, ..theirs() });
+    let mut node = Node::join(&nats);
+    for number in 1..=5 {
+        let channel = if number == 4 { "b" } else { "a" };
+        assert_eq!(node.publish(draft(channel, "x")), Ok((number, false)));
+    }
+    assert_eq!(node.kept("a", 5), (2, vec![3, 5]));
+    assert_eq!(node.kept("none", 5), (2, vec![]));
+}
+
+#[test]
+fn a_stream_on_which_a_resume_could_not_be_whole_is_refused() {
+    let nats = Nats::start("unfit", &[]);
+    make(&nats, Config { max_messages_per_subject: 1, ..theirs() });
+    let error = Engine::join(cluster(&nats)).err().expect("refused");
+    assert!(matches!(&error, JoinError::Unfit(_, why) if why.contains("limit a subject")), "{error}");
+}
+
+#[test]
+fn who_may_not_come_in_is_told_so() {
+    let nats = Nats::start("login", &["--user", "encke", "--pass", "secret"]);
+    for login in [Login::Nobody, Login::User("encke".into(), "wrong".into()), Login::Token("secret".into())] {
+        let error = Engine::join(Cluster { login, ..cluster(&nats) }).err().expect("refused");
+        assert!(matches!(error, JoinError::Refused(_)), "{error}");
+    }
+    let login = Login::User("encke".into(), "secret".into());
+    assert!(Engine::join(Cluster { login, ..cluster(&nats) }).is_ok());
+    let nobody = Cluster { servers: vec!["nats://127.0.0.1:1".into()], ..cluster(&nats) };
+    let error = Engine::join(nobody).err().expect("nobody is there");
+    assert!(matches!(error, JoinError::Unreachable(..)), "{error}");
+}

@@ -1,0 +1,73 @@
+//! A real nats-server with JetStream: on a port that the system chooses, with a folder of its own, gone with the test.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io::{self, BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// A server that runs, or could again.
+pub(crate) struct Nats {
+    child: Option<Child>,
+    folder: PathBuf,
+    arguments: Vec<String>,
+    port: u16,
+}
+
+impl Nats {
+    /// Starts one, with these arguments beside those that it needs.
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("encke-nats-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        let mut nats = Self { child: None, folder, arguments, port: 0 };
+        nats.run();
+        nats
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it: what it had promised is on disk.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ended_already = child.kill();
+            child.wait().expect("a child");
+        }
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn run(&mut self) {
+        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
+        let mut child = Command::new("nats-server")
+            .args(["-js", "-a", "127.0.0.1", "-p", &port, "-sd"])
+            .arg(&self.folder)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("nats-server is installed: .ci/need nats-server");
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let mut said = String::new();
+        while !said.contains("Server is ready") {
+            let read = log.read_line(&mut said).expect("text");
+            assert!(read > 0, "nats-server ended: {said}");
+        }
+        let (_, address) = said.split_once("client connections on 127.0.0.1:").expect("where it listens");
+        let port: String = address.chars().take_while(char::is_ascii_digit).collect();
+        self.port = port.parse().expect("a port");
+        self.child = Some(child);
+        // Nobody reads the rest, and it must not wait for that.
+        std::thread::spawn(move || io::copy(&mut log, &mut io::sink()));
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.stop();
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,195 @@
+//! Cases of a stream that others share: what waits for it, what it tells, and what is kept of it.
+
+use super::*;
+use crate::Now;
+use crate::values::Feed;
+
+const NOW: Now = Now { mono_ns: 1_000, unix_ms: 1_000_000 };
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+fn draft(channel: &str, data: &[u8]) -> Draft {
+    Draft {
+        channel: name(channel),
+        data: data.into(),
+        content_type: None,
+        event: None,
+        flags: Flags::default(),
+        key: None,
+    }
+}
+
+fn message(channel: &str, offset: u64) -> Arc<Message> {
+    Arc::new(Message::placed(offset, NOW.unix_ms, draft(channel, offset.to_string().as_bytes())))
+}
+
+/// A node that joins a stream at offset 10; rings keep three messages.
+fn node() -> Sequencer {
+    let mut rules = Rules::default();
+    rules.default.messages = 3;
+    Sequencer::follow(Epoch(7), 10, Arc::new(rules), 2)
+}
+
+fn told(sequencer: &mut Sequencer, messages: &[(&str, u64)], to: u64) {
+    let messages = messages.iter().map(|(channel, offset)| message(channel, *offset)).collect();
+    assert_eq!(sequencer.hear(News::Messages { messages, to }), None);
+}
+
+fn past(channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> News {
+    let messages = offsets.iter().map(|offset| message(channel, *offset)).collect();
+    News::Past { channel: name(channel), to, lost_to, messages }
+}
+
+/// What a core is told.
+fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
+    let mut feed = Vec::new();
+    sequencer.take_feed(core, 100, &mut feed);
+    let one = |feed: &Feed| match feed {
+        Feed::Opened { channel, lost_to, head, messages } => {
+            let offsets: Vec<u64> = messages.iter().map(|message| message.offset).collect();
+            format!("{channel} {offsets:?} behind {lost_to} up to {head}")
+        }
+        Feed::Message { message, lost_to } => format!("{} behind {lost_to}", message.offset),
+        Feed::Lost { channel, to } => format!("{channel} lost {to}"),
+        Feed::Head { to } => format!("head {to}"),
+    };
+    feed.iter().map(one).collect()
+}
+
+/// What the stream is asked.
+fn asked(sequencer: &mut Sequencer) -> Vec<String> {
+    let mut errands = Vec::new();
+    sequencer.take_errands(&mut errands);
+    let one = |errand: Errand| match errand {
+        Errand::Publish { draft, .. } => format!("publish to {}", draft.channel),
+        Errand::Read { channel, to, most } => format!("read {channel} up to {to}, {most}"),
+    };
+    errands.into_iter().map(one).collect()
+}
+
+#[test]
+fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    node.count(0, &name("a"), 2, 0);
+    let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
+    assert_eq!(asked(&mut node), ["read a up to 10, 3", "publish to a"]);
+    node.hear(past("a", 10, 0, &[]));
+    assert_eq!(feed(&mut node, 0), ["a [] behind 0 up to 10"]);
+
+    let fate = Ok(Place { offset: 11, repeated: false });
+    let (answered, result) = node.hear(News::Placed { ticket, fate }).expect("an answer");
+    let published = result.expect("published");
+    assert_eq!((answered, published.position.offset, published.subscribers), (ticket, 11, 2));
+    assert_eq!(feed(&mut node, 0), [""; 0], "it has yet to come");
+    assert_eq!(node.hear(News::Placed { ticket, fate }), None, "answered once");
+
+    told(&mut node, &[("a", 11)], 11);
+    assert_eq!(feed(&mut node, 0), ["11 behind 0"]);
+    told(&mut node, &[("a", 11)], 11);
+    assert_eq!(feed(&mut node, 0), [""; 0], "told again after an outage");
+}
+
+#[test]
+fn an_outage_is_told_to_publishers_and_what_is_on_its_way_is_still_answered() {
+    let mut node = node();
+    let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
+    node.hear(News::Down);
+    assert!(!node.is_up());
+    assert_eq!(node.publish(NOW, draft("a", b"y")), Err(Refusal::Away));
+    let answer = node.hear(News::Placed { ticket, fate: Err(Refusal::Unanswered) });
+    assert_eq!(answer, Some((ticket, Err(Refusal::Unanswered))));
+    node.hear(News::Up);
+    assert!(matches!(node.publish(NOW, draft("a", b"y")), Ok(Publishing::Waits(_))));
+}
+
+#[test]
+fn only_so_much_may_be_on_its_way() {
+    let mut node = node();
+    let mut first = None;
+    for _ in 0..FLIGHTS_MAX {
+        let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"")) else { panic!("it waits") };
+        first.get_or_insert(ticket);
+    }
+    assert_eq!(node.publish(NOW, draft("a", b"")), Err(Refusal::Crowded));
+    let ticket = first.expect("there was one");
+    node.hear(News::Placed { ticket, fate: Err(Refusal::Unanswered) });
+    assert!(node.publish(NOW, draft("a", b"")).is_ok());
+}
+
+#[test]
+fn a_channel_is_opened_with_its_past_and_what_came_meanwhile() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    told(&mut node, &[("b", 11), ("a", 12)], 13);
+    assert_eq!(feed(&mut node, 0), [""; 0], "its past is not known yet");
+    node.hear(past("a", 10, 4, &[6, 9]));
+    assert_eq!(feed(&mut node, 0), ["a [6, 9, 12] behind 4 up to 13"]);
+    // A second core needs no further look.
+    asked(&mut node);
+    node.want(1, &name("a"));
+    assert_eq!(asked(&mut node), [""; 0]);
+    assert_eq!(feed(&mut node, 1), ["a [6, 9, 12] behind 4 up to 13"]);
+    told(&mut node, &[("a", 14)], 14);
+    assert_eq!(feed(&mut node, 1), ["14 behind 6"]);
+}
+
+#[test]
+fn a_past_behind_a_hole_is_lost_with_it() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    // The ring keeps three, so that 11 is gone before its past is known.
+    told(&mut node, &[("a", 11), ("a", 12), ("a", 13), ("a", 14)], 14);
+    node.hear(past("a", 10, 0, &[8, 9]));
+    assert_eq!(feed(&mut node, 0), ["a [12, 13, 14] behind 11 up to 14"]);
+}
+
+#[test]
+fn what_nobody_wants_is_not_kept_and_an_old_answer_opens_nothing() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    node.unwant(0, &name("a"));
+    told(&mut node, &[("a", 11)], 11);
+    assert_eq!((node.channels(), node.memory()), (0, 0));
+    node.want(0, &name("a"));
+    assert_eq!(asked(&mut node), ["read a up to 10, 3", "read a up to 11, 3"]);
+    node.hear(past("a", 10, 0, &[9]));
+    assert_eq!(feed(&mut node, 0), [""; 0]);
+    node.hear(past("a", 11, 0, &[9, 11]));
+    assert_eq!(feed(&mut node, 0), ["a [9, 11] behind 0 up to 11"]);
+    node.unwant(0, &name("a"));
+    assert_eq!((node.channels(), node.memory()), (0, 0));
+}
+
+#[test]
+fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
+    let mut node = node();
+    for core in 0..2 {
+        node.want(core, &name("a"));
+    }
+    node.hear(past("a", 10, 0, &[9]));
+    assert_eq!(feed(&mut node, 0), ["a [9] behind 0 up to 10"]);
+    node.hear(News::Lost { to: 20 });
+    node.hear(News::Lost { to: 15 });
+    assert_eq!(feed(&mut node, 0), ["a lost 20"]);
+    told(&mut node, &[("a", 21)], 21);
+    assert_eq!(feed(&mut node, 0), ["21 behind 20"]);
+    assert_eq!(feed(&mut node, 1), ["a [21] behind 20 up to 21"]);
+}
+
+#[test]
+fn what_others_write_to_the_stream_is_read_as_far_as_it_can_be_said() {
+    let odd = Draft {
+        content_type: Some("".into()),
+        event: Some("encke.join".into()),
+        flags: Flags::CONTROL.with(Flags::KEY_FRAME),
+        ..draft("a", b"\xff")
+    };
+    let message = Message::placed(5, 7, odd);
+    assert_eq!((&message.content_type, &message.event), (&None, &None));
+    assert_eq!((message.flags, message.text), (Flags::KEY_FRAME, false));
+    let fine = Draft { event: Some("x".into()), ..draft("a", b"y") };
+    assert_eq!(Message::placed(5, 7, fine).event.as_deref(), Some("x"));
+}

@@ -1,0 +1,155 @@
+//! `[cluster]`: where the stream is that several nodes share.
+
+use std::fmt;
+use std::num::NonZeroU8;
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, Period, Secret};
+
+/// `[cluster]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// NATS servers with JetStream, 2.10 or later: one or a list, as `nats://host:4222`, or `tls://host:4222` for TLS alone.
+    /// Without any, this server is a node by itself. *start*
+    #[serde(deserialize_with = "texts")]
+    #[schemars(schema_with = "texts_schema")]
+    pub nats: Vec<String>,
+    /// A token by which NATS lets nodes in. *start*
+    pub token: Option<Secret>,
+    /// Name of a user of NATS. *start*
+    pub user: Option<String>,
+    /// That user's password. *start*
+    pub password: Option<Secret>,
+    /// A credentials file of NATS (`.creds`), which holds a token and its key. *start*
+    pub credentials: Option<PathBuf>,
+    /// The authority, as PEM, that vouches for the servers, if it is a private one. Else those that the system trusts.
+    /// *start*
+    pub ca: Option<PathBuf>,
+    /// Name of the stream; its subjects begin with it. Nodes of one stream are one cluster. It is made if it is not there, by
+    /// the next four keys; once it is there it stays as it is. *start*
+    pub stream: String,
+    /// On how many NATS servers it is kept: 1, 3 or 5. *start*
+    pub replicas: NonZeroU8,
+    /// Where they keep it. *start*
+    pub storage: StreamStorage,
+    /// How long it keeps messages. *start*
+    pub age: Period,
+    /// How many bytes it keeps. *start*
+    pub bytes: ByteSize,
+    /// How long a publish may wait for its place in the stream; then it is a 503. *start*
+    pub publish_time: Period,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            nats: Vec::new(),
+            token: None,
+            user: None,
+            password: None,
+            credentials: None,
+            ca: None,
+            stream: "encke".into(),
+            replicas: NonZeroU8::MIN,
+            storage: StreamStorage::default(),
+            age: Period::seconds(24 * 3600),
+            bytes: ByteSize::of(1 << 30),
+            publish_time: Period::seconds(5),
+        }
+    }
+}
+
+/// Where a stream is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamStorage {
+    /// On disk.
+    #[default]
+    File,
+    /// In memory: gone when all of its servers are.
+    Memory,
+}
+
+impl ClusterSettings {
+    /// Whether this server is one of several.
+    pub fn is_on(&self) -> bool {
+        !self.nats.is_empty()
+    }
+
+    /// Files that it names.
+    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let secrets = [&mut self.token, &mut self.password].into_iter().flatten();
+        let secrets = secrets.filter_map(|secret| match secret {
+            Secret::File(path) => Some(path),
+            _ => None,
+        });
+        secrets.chain(&mut self.credentials).chain(&mut self.ca)
+    }
+
+    /// What cannot hold together: the key, and what is wrong.
+    pub(super) fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        for server in &self.nats {
+            let host = server.strip_prefix("nats://").or_else(|| server.strip_prefix("tls://"));
+            if host.is_none_or(str::is_empty) {
+                found.push(("nats", format!("{server:?} is no NATS server: write it as nats://host:4222")));
+            }
+        }
+        if self.user.is_some() != self.password.is_some() {
+            found.push(("user", "cluster.user and cluster.password belong together".into()));
+        }
+        let ways = [self.token.is_some(), self.user.is_some(), self.credentials.is_some()];
+        if ways.into_iter().filter(|way| *way).count() > 1 {
+            let text = "cluster.token, cluster.user and cluster.credentials are three ways in: leave one";
+            found.push(("nats", text.into()));
+        }
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        if self.stream.is_empty() || self.stream.len() > STREAM_BYTES_MAX || !self.stream.chars().all(plain) {
+            let text = format!(
+                "cluster.stream {:?} must have 1 to {STREAM_BYTES_MAX} letters, digits, - and _",
+                self.stream
+            );
+            found.push(("stream", text));
+        }
+        found
+    }
+}
+
+/// NATS advises at most 32 characters for a stream's name, of which folders are made.
+const STREAM_BYTES_MAX: usize = 32;
+
+/// A text, or a list of them.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a server in quotes, or a list of them")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut texts = Vec::new();
+            while let Some(text) = list.next_element()? {
+                texts.push(text);
+            }
+            Ok(texts)
+        }
+    }
+
+    deserializer.deserialize_any(OneOrMany)
+}
+
+fn texts_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+}
