@@ -1,0 +1,501 @@
+//! What holds whoever keeps the messages: memory alone, a store on disk, or a stream of NATS.
+//!
+//! A case is told once, and played on each: a sequencer with its broker, and two cores whose hubs serve listeners. Where
+//! brokers promise different things, which is what happens to them when the process is killed, the case says so.
+#![cfg(feature = "nats")]
+
+mod server;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use encke_broker::Store;
+use encke_broker::nats::{Cluster, Engine, Login, Note, Outlet};
+use encke_broker::sim::Disk;
+use encke_hub::{
+    ChannelRules, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub, IdempotencyKey, Name,
+    News, Now, Once, Position, Publishing, Refusal, Request, Rules, Run, Sequencer, Since, Subscribe,
+    SubscriberId, Ticket, What,
+};
+use server::Nats;
+
+/// Long enough for a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(40);
+const CORES: usize = 2;
+const LARGEST: usize = 1_000;
+
+/// Plays a case on each broker.
+fn on_each(name: &str, case: impl Fn(&mut Node)) {
+    println!("{name}: memory");
+    case(&mut Node::start(Broker::Memory));
+    println!("{name}: a disk");
+    case(&mut Node::start(Broker::Disk { store: None, disk: Disk::default() }));
+    println!("{name}: NATS");
+    let nats = Nats::start(&format!("conformance-{name}"), &[]);
+    case(&mut Node::start(Broker::Nats { engine: None, nats }));
+}
+
+// ── Cases ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+#[test]
+fn a_message_comes_to_all_who_listen_once_and_in_the_order_of_ids() {
+    on_each("order", |node| {
+        let listeners = [0, 1, 0].map(|core| node.listen(core, &["a", "b/c.d"], Since::Now));
+        let ids: Vec<Position> = (0..20)
+            .map(|number| node.publish(draft(["a", "b/c.d"][number % 2], &number.to_string())))
+            .collect();
+        assert!(ids.windows(2).all(|pair| pair[0].offset < pair[1].offset && pair[0].epoch == pair[1].epoch));
+        let all: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        for listener in listeners {
+            assert_eq!(node.hears(listener, 20), all);
+            assert_eq!(node.listeners[&listener].position, ids.last().copied());
+        }
+    });
+}
+
+#[test]
+fn a_message_comes_as_it_was_published() {
+    on_each("content", |node| {
+        let listener = node.listen(0, &["a"], Since::Now);
+        node.publish(Draft { data: b"\0\xff\n".as_slice().into(), ..draft("a", "") });
+        node.publish(draft("a", ""));
+        node.publish(Draft {
+            content_type: Some("text/x; charset=\"utf-8\"".into()),
+            event: Some("märz".into()),
+            flags: Flags::KEY_FRAME.with(Flags::CONTROL),
+            ..draft("a", "x")
+        });
+        let labels = format!("märz text/x; charset=\"utf-8\" {} x", Flags::KEY_FRAME.bits());
+        assert_eq!(node.hears(listener, 3), ["\\x00\\xff\\n", "", &labels]);
+    });
+}
+
+#[test]
+fn who_comes_back_by_an_id_gets_what_came_since_and_nothing_else() {
+    on_each("resume", |node| {
+        let ids: Vec<Position> =
+            (0..6).map(|number| node.publish(draft(["a", "b"][number % 2], &number.to_string()))).collect();
+        for (seen, id) in ids.iter().enumerate() {
+            let rest: Vec<String> =
+                (seen + 1..6).filter(|number| number % 2 == 0).map(|n| n.to_string()).collect();
+            let listener = node.listen(seen % CORES, &["a"], Since::After(*id));
+            assert_eq!(node.hears(listener, rest.len()), rest);
+            let both = node.listen(seen % CORES, &["a", "b"], Since::After(*id));
+            assert_eq!(node.hears(both, 5 - seen).len(), 5 - seen);
+            for listener in [listener, both] {
+                assert_eq!(node.listeners[&listener].gap, None);
+                node.leave(listener);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_channel_keeps_no_more_is_a_gap_and_where_it_keeps_all_there_is_none() {
+    on_each("gaps", |node| {
+        let ids: Vec<Position> =
+            (0..6).map(|number| node.publish(draft("short/a", &number.to_string()))).collect();
+        let late = node.listen(0, &["short/a"], Since::After(ids[1]));
+        assert_eq!(node.hears(late, 3), ["3", "4", "5"]);
+        let gap = node.listeners[&late].gap.expect("one is missing");
+        assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[2], GapReason::Away));
+        let in_time = node.listen(1, &["short/a"], Since::After(ids[2]));
+        assert_eq!(node.hears(in_time, 3), ["3", "4", "5"]);
+        assert_eq!(node.listeners[&in_time].gap, None);
+    });
+}
+
+#[test]
+fn a_channel_is_the_same_when_somebody_comes_after_nobody_was_there_for_long() {
+    on_each("linger", |node| {
+        let first = node.listen(0, &["a"], Since::Now);
+        let id = node.publish(draft("a", "1"));
+        node.hears(first, 1);
+        node.leave(first);
+        node.publish(draft("a", "2"));
+        // Long enough for a core to let go of it, and not for a message to be too old.
+        node.mono_ns += 60_000_000_000;
+        node.turn();
+        node.publish(draft("a", "3"));
+        let second = node.listen(0, &["a"], Since::After(id));
+        assert_eq!(node.hears(second, 2), ["2", "3"]);
+        assert_eq!(node.listeners[&second].gap, None);
+    });
+}
+
+#[test]
+fn a_key_makes_a_publish_happen_once_in_its_channel() {
+    on_each("keys", |node| {
+        let listener = node.listen(0, &["a", "b"], Since::Now);
+        let keyed = |channel: &str, data: &str, publisher| Draft {
+            key: Some(IdempotencyKey { publisher, key: "k".into() }),
+            ..draft(channel, data)
+        };
+        let first = node.send(keyed("a", "1", 1)).expect("taken");
+        assert!(!first.repeated);
+        let again = node.send(keyed("a", "1", 1)).expect("taken");
+        assert_eq!((again.position, again.repeated), (first.position, true));
+        assert_eq!(node.send(keyed("a", "2", 1)).err(), Some(Refusal::KeyMismatch));
+        assert!(!node.send(keyed("b", "3", 1)).expect("another channel").repeated);
+        assert!(!node.send(keyed("a", "4", 2)).expect("another publisher").repeated);
+        assert_eq!(node.hears(listener, 3), ["1", "3", "4"]);
+    });
+}
+
+#[test]
+fn what_is_refused_is_not_published() {
+    on_each("refused", |node| {
+        let listener = node.listen(0, &["a"], Since::Now);
+        for (wrong, refusal) in [
+            (draft("a", &"x".repeat(LARGEST + 1)), Refusal::TooLarge { bytes: LARGEST + 1, most: LARGEST }),
+            (Draft { event: Some("encke.join".into()), ..draft("a", "") }, Refusal::ReservedEvent),
+            (Draft { event: Some("a\nb".into()), ..draft("a", "") }, Refusal::BadEvent),
+            (Draft { content_type: Some("".into()), ..draft("a", "") }, Refusal::BadType),
+        ] {
+            assert_eq!(node.send(wrong).err(), Some(refusal));
+        }
+        node.publish(draft("a", &"x".repeat(LARGEST)));
+        assert_eq!(node.hears(listener, 1), ["x".repeat(LARGEST)]);
+    });
+}
+
+#[test]
+fn many_messages_on_their_way_at_once_keep_their_order() {
+    on_each("many", |node| {
+        let listener = node.listen(1, &["a"], Since::Now);
+        let tickets: Vec<Publishing> = (0..300)
+            .map(|number| node.sequencer.publish(node.now(), draft("a", &number.to_string())).expect("taken"))
+            .collect();
+        let ids: Vec<u64> =
+            tickets.into_iter().map(|one| node.placed(one).expect("taken").position.offset).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
+        let all: Vec<String> = (0..300).map(|number| number.to_string()).collect();
+        assert_eq!(node.hears(listener, 300), all);
+    });
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_where_that_is_promised_and_is_told_as_lost_where_not() {
+    on_each("killed", |node| {
+        let ids: Vec<Position> = (0..3).map(|number| node.publish(draft("a", &number.to_string()))).collect();
+        node.is_killed();
+        let after = node.publish(draft("a", "3"));
+        let listener = node.listen(0, &["a"], Since::After(ids[0]));
+        if matches!(node.broker, Broker::Memory) {
+            assert_eq!(node.hears(listener, 1), ["3"]);
+            assert_eq!(node.listeners[&listener].gap.map(|gap| gap.reason), Some(GapReason::Epoch));
+        } else {
+            assert!(after.epoch == ids[2].epoch && after.offset > ids[2].offset);
+            assert_eq!(node.hears(listener, 3), ["1", "2", "3"]);
+            assert_eq!(node.listeners[&listener].gap, None);
+        }
+    });
+}
+
+// ── A node ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Who keeps the messages. What runs is made by [`Broker::start`].
+enum Broker {
+    Memory,
+    Disk { store: Option<Store>, disk: Disk },
+    Nats { engine: Option<(Engine, Receiver<Vec<News>>)>, nats: Nats },
+}
+
+impl Broker {
+    /// A life of it, and the sequencer with which it begins.
+    fn start(&mut self, life: u64) -> Sequencer {
+        let fresh = Epoch(life);
+        let now = Now { mono_ns: 1, unix_ms: 1 };
+        match self {
+            Self::Memory => Sequencer::new(fresh, rules(false), CORES),
+            Self::Disk { store, disk } => {
+                let (opened, found) =
+                    Store::open_by(Path::new("a disk"), disk.opener(), fresh).expect("a store that is whole");
+                *store = Some(opened);
+                Sequencer::restore(now, found.saved, found.ceiling, rules(true), CORES)
+            }
+            Self::Nats { engine, nats } => {
+                let joined = Engine::join(cluster(nats)).unwrap_or_else(|error| panic!("{error}"));
+                let (tell, news) = channel();
+                joined.begin(Arc::new(Hand(Mutex::new(tell))));
+                let sequencer = Sequencer::follow(joined.epoch, joined.newest, rules(false), CORES);
+                *engine = Some((joined, news));
+                sequencer
+            }
+        }
+    }
+
+    /// What runs of it is gone, without a word.
+    fn is_killed(&mut self) {
+        match self {
+            Self::Memory => {}
+            Self::Disk { store, disk } => {
+                *store = None;
+                disk.restart(|| true);
+            }
+            Self::Nats { engine, .. } => *engine = None,
+        }
+    }
+}
+
+fn cluster(nats: &Nats) -> Cluster {
+    Cluster {
+        servers: vec![nats.url()],
+        login: Login::Nobody,
+        authority: None,
+        stream: "encke".into(),
+        replicas: 1,
+        memory: true,
+        age: Duration::from_secs(3_600),
+        bytes: 64 << 20,
+        remembered: Duration::from_secs(120),
+        patience: PATIENCE,
+    }
+}
+
+/// Hands news on to the test.
+struct Hand(Mutex<Sender<Vec<News>>>);
+
+impl Outlet for Hand {
+    fn news(&self, news: Vec<News>) {
+        let _gone = self.0.lock().expect("no panic").send(news);
+    }
+
+    fn note(&self, note: Note) {
+        println!("{note:?}");
+    }
+}
+
+fn rules(durable: bool) -> Arc<Rules> {
+    let mut rules = Rules::default();
+    rules.message_bytes = LARGEST;
+    rules.default = ChannelRules { durable, messages: 1_000, ..ChannelRules::default() };
+    let short = ChannelRules { messages: 3, ..rules.default };
+    rules.set("short/*".parse().expect("a pattern"), short);
+    Arc::new(rules)
+}
+
+struct Node {
+    broker: Broker,
+    sequencer: Sequencer,
+    hubs: Vec<Hub>,
+    listeners: HashMap<u64, Listener>,
+    /// What became of publishes.
+    fates: HashMap<Ticket, Result<encke_hub::Published, Refusal>>,
+    mono_ns: u64,
+    lives: u64,
+    keys: u64,
+}
+
+/// Somebody who listens, and what it was told.
+struct Listener {
+    core: usize,
+    id: SubscriberId,
+    started: bool,
+    messages: Vec<String>,
+    position: Option<Position>,
+    gap: Option<Gap>,
+}
+
+impl Node {
+    fn start(mut broker: Broker) -> Self {
+        let sequencer = broker.start(1);
+        let mut node = Self {
+            broker,
+            sequencer,
+            hubs: Vec::new(),
+            listeners: HashMap::new(),
+            fates: HashMap::new(),
+            mono_ns: 1,
+            lives: 1,
+            keys: 0,
+        };
+        node.open();
+        node
+    }
+
+    fn open(&mut self) {
+        let epoch = self.sequencer.newest().epoch;
+        self.hubs = (0..CORES).map(|core| Hub::new(core, epoch, rules(false))).collect();
+    }
+
+    /// Ends without a word, and begins again.
+    fn is_killed(&mut self) {
+        self.broker.is_killed();
+        self.lives += 1;
+        self.sequencer = self.broker.start(self.lives);
+        self.listeners.clear();
+        self.fates.clear();
+        self.open();
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ns: self.mono_ns, unix_ms: 1_000 }
+    }
+
+    /// Publishes; the id.
+    fn publish(&mut self, draft: Draft) -> Position {
+        self.send(draft).expect("taken").position
+    }
+
+    /// Publishes; what became of it.
+    fn send(&mut self, draft: Draft) -> Result<encke_hub::Published, Refusal> {
+        let publishing = self.sequencer.publish(self.now(), draft)?;
+        self.placed(publishing)
+    }
+
+    fn placed(&mut self, publishing: Publishing) -> Result<encke_hub::Published, Refusal> {
+        match publishing {
+            Publishing::Done(published) => Ok(published),
+            Publishing::Waits(ticket) => {
+                self.until("answered", |node| node.fates.contains_key(&ticket));
+                self.fates.remove(&ticket).expect("it is there")
+            }
+        }
+    }
+
+    /// Somebody begins to listen; it is told where it stands.
+    fn listen(&mut self, core: usize, channels: &[&str], since: Since) -> u64 {
+        self.keys += 1;
+        let key = self.keys;
+        let subscribe = Subscribe {
+            channels: channels.iter().map(|channel| name(channel)).collect(),
+            since,
+            form: Form(0),
+            once: Once::Never,
+            key,
+            member: None,
+        };
+        let now = self.now();
+        let id = self.hubs[core].subscribe(now, subscribe).expect("within limits");
+        let (messages, position, gap) = (Vec::new(), None, None);
+        self.listeners.insert(key, Listener { core, id, started: false, messages, position, gap });
+        self.until("started", |node| node.listeners[&key].started);
+        key
+    }
+
+    fn leave(&mut self, key: u64) {
+        let listener = self.listeners.remove(&key).expect("it is there");
+        self.hubs[listener.core].leave(listener.id);
+    }
+
+    /// What a listener was told, once that is so much: and no more.
+    fn hears(&mut self, key: u64, count: usize) -> Vec<String> {
+        self.until("heard", |node| node.listeners[&key].messages.len() >= count);
+        for _ in 0..3 {
+            self.turn();
+        }
+        self.listeners[&key].messages.clone()
+    }
+
+    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..1_000 {
+            self.turn();
+            if holds(self) {
+                return;
+            }
+            if let Broker::Nats { engine: Some((engine, news)), .. } = &self.broker {
+                let news = news.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
+                engine.taken();
+                self.take(news);
+            }
+        }
+        panic!("never {what}");
+    }
+
+    fn take(&mut self, news: Vec<News>) {
+        for news in news {
+            self.fates.extend(self.sequencer.hear(news));
+        }
+    }
+
+    /// Everything that is there goes its way; it waits for nothing.
+    fn turn(&mut self) {
+        self.mono_ns += 1_000_000;
+        let now = self.now();
+        for (core, hub) in self.hubs.iter_mut().enumerate() {
+            let mut requests: Vec<Request> = Vec::new();
+            hub.take_requests(&mut requests);
+            requests.into_iter().for_each(|request| self.sequencer.apply(now, core, request));
+        }
+        match &mut self.broker {
+            Broker::Memory => {}
+            Broker::Disk { store, .. } => {
+                if let Some(commit) = self.sequencer.take_commit(now) {
+                    let store = store.as_mut().expect("it runs");
+                    store.commit(&commit).expect("a disk that is well");
+                    self.fates.extend(self.sequencer.committed(now, Ok(())));
+                }
+            }
+            Broker::Nats { engine, .. } => {
+                let (engine, _) = engine.as_ref().expect("it runs");
+                let mut errands = Vec::new();
+                self.sequencer.take_errands(&mut errands);
+                errands.into_iter().for_each(|errand| engine.run(errand));
+            }
+        }
+        let mut out = Vec::new();
+        for (core, hub) in self.hubs.iter_mut().enumerate() {
+            let mut feeds = Vec::new();
+            self.sequencer.take_feed(core, 1_000, &mut feeds);
+            feeds.into_iter().for_each(|feed| hub.feed(now, feed));
+            hub.slice(now, 1_000, &mut Plain, &mut out);
+        }
+        self.sequencer.expire(now);
+        for Delivery { key, what, .. } in out {
+            let Some(listener) = self.listeners.get_mut(&key) else { continue };
+            match what {
+                What::Started { position, gap } => {
+                    listener.started = true;
+                    listener.position = Some(position);
+                    listener.gap = gap;
+                }
+                What::Bytes(bytes) => {
+                    let text = String::from_utf8(bytes.to_vec()).expect("as it was encoded");
+                    let (position, messages) = text.split_once('\n').expect("a line");
+                    listener.position = position.parse().ok();
+                    listener.messages.extend(messages.lines().map(str::to_owned));
+                }
+                other => panic!("nobody polls, and nobody is late: {other:?}"),
+            }
+            self.hubs[listener.core].sent(listener.id);
+        }
+    }
+}
+
+/// Writes runs so that the test can read them: the position, and a line for each message.
+struct Plain;
+
+impl Encoder for Plain {
+    fn encode(&mut self, _: Form, run: &Run<'_>, out: &mut Vec<u8>) {
+        assert!(run.gap.is_none(), "nobody is late");
+        out.extend(format!("{}\n", run.position).bytes());
+        for message in run.messages {
+            for label in [&message.event, &message.content_type].into_iter().flatten() {
+                out.extend(format!("{label} ").bytes());
+            }
+            if message.flags != Flags::default() {
+                out.extend(format!("{} ", message.flags.bits()).bytes());
+            }
+            out.extend(format!("{}\n", message.data.escape_ascii()).bytes());
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+fn draft(channel: &str, data: &str) -> Draft {
+    Draft {
+        channel: name(channel),
+        data: data.as_bytes().into(),
+        content_type: None,
+        event: None,
+        flags: Flags::default(),
+        key: None,
+    }
+}
