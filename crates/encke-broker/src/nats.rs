@@ -23,7 +23,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::context::{ContextBuilder, PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::context::{
+    ContextBuilder, CreateStreamErrorKind, PublishAckFuture, PublishErrorKind,
+};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
@@ -31,7 +33,7 @@ use encke_hub::{Draft, Epoch, Errand, Message, Name, News, Place as Placed, Refu
 use futures_util::StreamExt;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 mod letter;
 mod past;
@@ -45,8 +47,9 @@ const BATCH: usize = 256;
 const AHEAD: usize = 1_024;
 /// Histories that are read at a time.
 const READS: usize = 32;
-/// How long to reach NATS and to find the stream at the start.
-const JOIN_TIME: Duration = Duration::from_secs(10);
+/// How long to reach NATS and to find the stream at the start. Three servers that start together have a leader after some
+/// five seconds, on a machine that has much else to do after twenty.
+const JOIN_TIME: Duration = Duration::from_secs(30);
 /// How long NATS may take to answer what is asked of it.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How often each side of a quiet connection says that it is there: one that is cut is noticed after two of them.
@@ -230,7 +233,8 @@ impl fmt::Display for JoinError {
             ),
             Self::Time(servers) => write!(
                 f,
-                "NATS at {servers} has not answered within {} s; is JetStream enabled there, and has it a leader?",
+                "NATS at {servers} has not found or made the stream within {} s; is JetStream enabled there, has it a leader, \
+                 and are there as many servers as cluster.replicas?",
                 JOIN_TIME.as_secs()
             ),
             Self::Stream(name, why) => write!(f, "the stream {name} can be neither found nor made: {why}"),
@@ -287,14 +291,35 @@ async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
         .max_ack_inflight(2 * AHEAD * READS)
         .build(client);
     let name = &cluster.stream;
-    let stream = jetstream
-        .get_or_create_stream(shape(cluster))
-        .await
-        .map_err(|error| JoinError::Stream(name.clone(), causes(&error)))?;
+    let mut tries = interval(PAUSE);
+    let stream = loop {
+        tries.tick().await;
+        match jetstream.get_or_create_stream(shape(cluster)).await {
+            Ok(stream) => break stream,
+            Err(error) if is_for_now(&error.kind()) => {}
+            Err(error) => return Err(JoinError::Stream(name.clone(), causes(&error))),
+        }
+    };
     let info = stream.cached_info();
     fits(&info.config, cluster).map_err(|why| JoinError::Unfit(name.clone(), why))?;
     let (epoch, newest) = (epoch(info), info.state.last_sequence);
     Ok(Joined { epoch, newest, jetstream, stream, events })
+}
+
+/// Whether NATS will say something else in a moment: servers that have just started have no leader yet, or not all of them
+/// are there.
+fn is_for_now(error: &CreateStreamErrorKind) -> bool {
+    match error {
+        CreateStreamErrorKind::TimedOut => true,
+        CreateStreamErrorKind::JetStream(error) => matches!(
+            error.error_code(),
+            ErrorCode::CLUSTER_NOT_AVAILABLE
+                | ErrorCode::CLUSTER_NOT_LEADER
+                | ErrorCode::CLUSTER_NO_PEERS
+                | ErrorCode::INSUFFICIENT_RESOURCES
+        ),
+        _ => false,
+    }
 }
 
 /// Servers as they may be shown: without what stands before an `@`, which may be a password.
