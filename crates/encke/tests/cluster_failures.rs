@@ -1,0 +1,234 @@
+//! What nodes of a cluster do while others fail: real servers, real sockets, and messages that are counted.
+//!
+//! Publishers are told to come back, listeners stay or go on elsewhere by their ids, and at last everybody has seen every
+//! message, once and in the same order. No test has a message that may be lost: a gap is a fault in all of them.
+
+mod nodes;
+mod running;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nodes::link::Link;
+use nodes::listener::{Kind, Listener, ask};
+use nodes::nats::{Nats, Trio, address, api};
+use nodes::{Answer, Crowd, Node, Source, publish, sites};
+use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use running::{Folder, encke, text};
+use serde_json::json;
+
+/// So many nodes of one cluster.
+fn start(name: &str, count: usize, cluster: &str) -> Vec<Node> {
+    (0..count).map(|number| Node::start(&format!("{name}-{number}"), cluster)).collect()
+}
+
+fn on(nats: &Nats) -> String {
+    format!("nats = {:?}", nats.url())
+}
+
+#[test]
+fn nodes_are_killed_under_load_and_nobody_misses_a_message() {
+    let nats = Nats::start("killed", &[]);
+    let mut nodes = start("killed", 3, &on(&nats));
+    let sites = sites(&nodes);
+    let crowd = Crowd::gather(&sites, "load", &[Kind::ALL, Kind::ALL].concat());
+    let source = Source::start(&sites, "load");
+    source.begin(200);
+    nodes[0].kill();
+    source.begin(200);
+    nodes[0].again();
+    nodes[1].kill();
+    source.begin(200);
+    source.end();
+    let accounts = crowd.settle(&[200; 3]);
+    let moves: usize = accounts.iter().map(|account| account.moves).sum();
+    assert!(moves >= 2 * 6, "of both nodes that were killed all have come back elsewhere: {moves}");
+}
+
+#[test]
+fn three_nodes_are_upgraded_one_after_the_other_and_nobody_misses_a_message() {
+    let nats = Nats::start("upgraded", &[]);
+    let mut nodes = start("upgraded", 3, &on(&nats));
+    let sites = sites(&nodes);
+    let crowd = Crowd::gather(&sites, "load", &Kind::ALL);
+    let source = Source::start(&sites, "load");
+    for node in &mut nodes {
+        source.begin(100);
+        node.upgrade();
+    }
+    source.begin(100);
+    source.end();
+    crowd.settle(&[100; 4]);
+}
+
+#[test]
+fn of_three_nats_servers_the_leader_is_killed_and_then_the_next_one() {
+    let mut trio = Trio::start("trio");
+    let nodes = start("trio", 2, &format!("nats = {}\nreplicas = 3", trio.urls()));
+    let sites = sites(&nodes);
+    let crowd = Crowd::gather(&sites, "load", &Kind::ALL);
+    let source = Source::start(&sites, "load");
+    for _ in 0..2 {
+        source.begin(100);
+        let leader = trio.leader("encke");
+        trio.0[leader].stop();
+        // Two of three go on without it.
+        source.begin(100);
+        trio.0[leader].run();
+    }
+    source.begin(100);
+    source.end();
+    let accounts = crowd.settle(&[100; 5]);
+    assert!(accounts.iter().all(|account| account.moves == 0), "listeners stay: {accounts:?}");
+}
+
+#[test]
+fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
+    let nats = Nats::start("cut", &[]);
+    let link = Link::to(&address(&nats));
+    let near = Node::start("cut-near", &on(&nats));
+    let mut far =
+        Node::start("cut-far", &format!("nats = \"nats://{}\"\npublish_time = \"1s\"", link.address));
+    let mut listeners = Vec::new();
+    for (site, kind) in [(&near.site, Kind::Socket), (&far.site, Kind::Events), (&far.site, Kind::Socket)] {
+        listeners.push(Listener::open(site, kind, "news", "now").expect("it listens"));
+    }
+    // Where each is, it is told before anything is published.
+    listeners.iter_mut().for_each(|listener| drop(listener.next()));
+    let first = far.tell("news", "first");
+    assert!(listeners.iter_mut().all(|listener| listener.data() == "first"));
+
+    link.cut();
+    let late = |node: &Node| publish(&node.site, "news", "late", "late").expect("it answers");
+    assert_eq!(late(&far), Answer::Later, "nobody knows of the cut yet: after `publish_time`");
+    for number in 0..20 {
+        near.tell("news", &number.to_string());
+    }
+    // Nothing is said on the way for as long as two pings take, and then it is known.
+    far.running.error_with("cannot be reached");
+    assert_eq!(late(&far), Answer::Later, "at once");
+    let (head, body) = ask(&far.site, "GET", "news?since=all&wait=0&as=json", "", "").expect("it answers");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains(&first), "memory is served: {head}{body}");
+    listeners[1].heartbeat();
+
+    link.mend();
+    far.running.error_with("is back");
+    far.tell("news", "late");
+    near.tell("news", "last");
+    let mut seen = listeners.iter_mut().map(|listener| {
+        let mut seen: Vec<String> =
+            std::iter::repeat_with(|| listener.data()).take_while(|data| data != "last").collect();
+        let late = seen.iter().position(|data| data == "late").expect("it was stored");
+        seen.remove(late);
+        assert_eq!(seen, (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+        late
+    });
+    let late = seen.next();
+    assert!(seen.all(|other| Some(other) == late), "in the same place for all");
+}
+
+#[test]
+fn a_nats_that_is_slow_is_waited_for_and_one_that_is_too_slow_is_an_outage() {
+    let nats = Nats::start("slow", &[]);
+    let link = Link::to(&address(&nats));
+    let node = Node::start("slow", &format!("nats = \"nats://{}\"\npublish_time = \"10s\"", link.address));
+    let mut events = Listener::open(&node.site, Kind::Events, "news", "now").expect("it listens");
+    events.next();
+    link.slow_down(Duration::from_millis(200));
+    let publish = |key: &str| publish(&node.site, "news", key, key).expect("it answers");
+    assert!(matches!(publish("slow"), Answer::Stored(_, false)));
+    assert_eq!(events.data(), "slow");
+
+    link.slow_down(Duration::from_secs(600));
+    assert_eq!(publish("slower"), Answer::Later);
+    link.mend();
+    // It was stored in the end, though nobody knew: said again, it is known by its key.
+    assert_eq!(events.data(), "slower");
+    assert!(matches!(publish("slower"), Answer::Stored(_, true)));
+    assert!(matches!(publish("after"), Answer::Stored(_, false)));
+    assert_eq!(events.data(), "after", "and comes once");
+}
+
+#[test]
+fn a_stream_that_is_full_refuses_publishers_until_there_is_room() {
+    let nats = Nats::start("no-room", &[]);
+    let stream = json!({ "name": "encke", "subjects": ["encke.m.>"], "max_msgs": 2, "discard": "new" });
+    let made = api(&nats, "STREAM.CREATE.encke", &stream).expect("it answers");
+    assert!(made["error"].is_null(), "{made}");
+    let node = Node::start("no-room", &on(&nats));
+    let mut events = Listener::open(&node.site, Kind::Events, "news", "now").expect("it listens");
+    events.next();
+    let say = |data: &str| ask(&node.site, "POST", "news", "", data).expect("it answers").0;
+    for data in ["one", "two"] {
+        assert!(say(data).starts_with("HTTP/1.1 201 "));
+        assert_eq!(events.data(), data);
+    }
+    let told = say("three");
+    assert!(told.starts_with("HTTP/1.1 507 "), "{told}");
+    api(&nats, "STREAM.PURGE.encke", &json!({})).expect("it answers");
+    assert!(say("four").starts_with("HTTP/1.1 201 "));
+    assert_eq!(events.data(), "four", "who had seen what went has lost nothing");
+}
+
+#[test]
+fn a_nats_that_lets_nobody_in_any_more_is_an_outage_and_no_end() {
+    let folder = Folder::new("password");
+    let password =
+        |word: &str| folder.write("nats.conf", &format!("authorization {{ user: encke, password: {word} }}"));
+    let settings = password("right");
+    let mut nats = Nats::start("password", &["-c", &settings]);
+    let mut node = Node::start("password", &format!("{}\nuser = \"encke\"\npassword = \"right\"", on(&nats)));
+    let mut events = Listener::open(&node.site, Kind::Events, "news", "now").expect("it listens");
+    events.next();
+
+    nats.stop();
+    password("wrong");
+    nats.run();
+    node.running.error_with("cannot be reached");
+    assert_eq!(publish(&node.site, "news", "a", "a").expect("it answers"), Answer::Later);
+    events.heartbeat();
+
+    nats.stop();
+    password("right");
+    nats.run();
+    node.running.error_with("is back");
+    node.tell("news", "a");
+    assert_eq!(events.data(), "a");
+}
+
+#[test]
+fn nats_is_spoken_to_by_tls_and_only_if_its_certificate_is_good() {
+    let folder = Folder::new("nats-tls");
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("randomness");
+    let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+    let authority = folder.write("authority.pem", &issuer.pem());
+    let key = KeyPair::generate().expect("randomness");
+    let params = CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address");
+    let cert = folder.write("cert.pem", &params.signed_by(&key, &issuer).expect("a certificate").pem());
+    let key = folder.write("key.pem", &key.serialize_pem());
+    let nats = Nats::start("tls", &["--tls", "--tlscert", &cert, "--tlskey", &key]);
+
+    // It asks for TLS itself, whatever the scheme says.
+    for scheme in ["tls", "nats"] {
+        let url = format!("{scheme}://{}", address(&nats));
+        let node = Node::start(&format!("tls-{scheme}"), &format!("nats = {url:?}\nca = {authority:?}"));
+        let mut events = Listener::open(&node.site, Kind::Events, "news", "now").expect("it listens");
+        events.next();
+        node.tell("news", scheme);
+        assert_eq!(events.data(), scheme);
+    }
+    folder.write("public/index.html", "hello");
+    let file = folder.write(
+        "encke.toml",
+        &format!("[[site]]\nroot = \"public\"\n[cluster]\nnats = \"tls://{}\"\n", address(&nats)),
+    );
+    let refused = encke()
+        .args(["serve", "-l", "127.0.0.1:0", "--admin", "off", "-c", &file])
+        .stdout(Stdio::null())
+        .output();
+    let refused = refused.expect("the program starts");
+    assert_ne!(refused.status.code(), Some(0));
+    assert!(text(&refused.stderr).contains("certificate"), "{}", text(&refused.stderr));
+}

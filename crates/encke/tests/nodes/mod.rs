@@ -1,0 +1,264 @@
+//! Nodes of a cluster as programs, with what a test needs around them.
+//!
+//! ```text
+//!  Source ── numbered messages ─► Node ─┐                       ┌─► Nats (one, or a Trio)
+//!  Crowd ◄── each once, in order ─ Node ┴─► Link (may be cut) ──┘
+//! ```
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use encke_io::host::Signal;
+
+use crate::running::{Folder, Running, encke};
+
+pub(crate) mod link;
+pub(crate) mod listener;
+pub(crate) mod nats;
+
+use listener::{Kind, Listener, Told};
+
+/// What every node is told. A ring keeps all that a test publishes: whoever is told of a gap has found a fault.
+const SETTINGS: &str = r#"
+[server]
+drain_time = "2s"
+[log]
+access = "off"
+[[site]]
+root = "public"
+[auth]
+anonymous = ["publish", "subscribe"]
+[push]
+anonymous_rate = "off"
+heartbeat = "1s"
+retry = "1ms"
+[[push.channel]]
+pattern = "**"
+messages = 10000
+[cluster]
+"#;
+
+/// The last message of a [`Source`].
+const LAST: &str = "the last";
+
+/// A node, which may be ended and started again at the same address.
+pub(crate) struct Node {
+    folder: Folder,
+    file: String,
+    pub(crate) site: String,
+    pub(crate) running: Running,
+}
+
+impl Node {
+    /// Starts one; `cluster` is what stands in that table of its settings.
+    pub(crate) fn start(name: &str, cluster: &str) -> Self {
+        let folder = Folder::new(name);
+        folder.write("public/index.html", "hello");
+        let file = folder.write("encke.toml", &format!("{SETTINGS}{cluster}\n"));
+        let running = Running::start(&["-c", &file]);
+        Self { site: running.site.clone(), folder, file, running }
+    }
+
+    /// Publishes until it is stored, under a key that is the message itself; its id.
+    pub(crate) fn tell(&self, channel: &str, data: &str) -> String {
+        published(std::slice::from_ref(&self.site), channel, data, data)
+    }
+
+    /// Ends it as `kill -9` does, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.running.child.kill().expect("it lives");
+        self.running.child.wait().expect("a child");
+    }
+
+    /// Ends it as an upgrade does, and starts it again.
+    pub(crate) fn upgrade(&mut self) {
+        self.running.signal(Signal::Terminate);
+        let status = self.running.child.wait().expect("a child");
+        assert!(status.success(), "{status}");
+        self.again();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn again(&mut self) {
+        let arguments = ["serve", "-l", &self.site, "--admin", "127.0.0.1:0", "-w", "2", "-c", &self.file];
+        self.running = Running::start_command(encke().args(arguments));
+    }
+}
+
+/// Where nodes are.
+pub(crate) fn sites(nodes: &[Node]) -> Arc<[String]> {
+    nodes.iter().map(|node| node.site.clone()).collect()
+}
+
+/// What a publish was answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Its id, and whether it had been stored before.
+    Stored(String, bool),
+    /// Come back later: 503 with `Retry-After`.
+    Later,
+}
+
+/// Publishes under a key, so that what was answered with a 503 can be said again.
+pub(crate) fn publish(site: &str, channel: &str, key: &str, data: &str) -> io::Result<Answer> {
+    let (head, body) = listener::ask(site, "POST", channel, &format!("Idempotency-Key: {key}\r\n"), data)?;
+    let told: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    let id = || told["id"].as_str().expect("an id").to_owned();
+    match head.split(' ').nth(1) {
+        Some("201") => Ok(Answer::Stored(id(), false)),
+        Some("200") => Ok(Answer::Stored(id(), true)),
+        Some("503") => {
+            assert!(
+                head.contains("\r\nRetry-After: "),
+                "who is sent away is told for how long: {head}{body}"
+            );
+            Ok(Answer::Later)
+        }
+        _ => panic!("{key} is answered with {head}{body}"),
+    }
+}
+
+/// Publishes until it is stored, on whichever node; its id. Whoever is sent away or cut off says the same again.
+fn published(sites: &[String], channel: &str, key: &str, data: &str) -> String {
+    let mut turns = sites.iter().cycle();
+    loop {
+        let site = turns.next().expect("there are nodes");
+        match publish(site, channel, key, data) {
+            Ok(Answer::Stored(id, _)) => return id,
+            Ok(Answer::Later) | Err(_) => thread::yield_now(),
+        }
+    }
+}
+
+/// Publishes numbers on all nodes in turn, as many as it is told, from a thread of its own.
+pub(crate) struct Source {
+    orders: Sender<usize>,
+    done: Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Source {
+    pub(crate) fn start(sites: &Arc<[String]>, name: &'static str) -> Self {
+        let (orders, ordered) = channel::<usize>();
+        let (tell, done) = channel();
+        let sites = Arc::clone(sites);
+        let thread = thread::spawn(move || {
+            let mut number = 0;
+            let mut say = |data: &str| {
+                let first = number % sites.len();
+                let turns: Vec<String> = sites[first..].iter().chain(&sites[..first]).cloned().collect();
+                published(&turns, name, &format!("key-{number}"), data);
+                number += 1;
+            };
+            for (begun, count) in ordered.iter().enumerate() {
+                for one in 0..count {
+                    say(&format!("{begun} {one}"));
+                    let _gone = tell.send(());
+                }
+            }
+            say(LAST);
+        });
+        Self { orders, done, thread }
+    }
+
+    /// Has it publish so many, and goes on when the first half is stored: the rest follows meanwhile.
+    pub(crate) fn begin(&self, count: usize) {
+        self.orders.send(count).expect("it lives");
+        self.wait(count / 2);
+    }
+
+    /// Waits until so many more are stored.
+    pub(crate) fn wait(&self, count: usize) {
+        for _ in 0..count {
+            self.done.recv().expect("it publishes whatever happens");
+        }
+    }
+
+    /// Has it publish the last one.
+    pub(crate) fn end(self) {
+        drop(self.orders);
+        self.thread.join().expect("it publishes whatever happens");
+    }
+}
+
+/// Many who listen, each at whichever node takes it, and come back by their ids.
+pub(crate) struct Crowd(Vec<JoinHandle<Account>>);
+
+/// What one of them has seen.
+#[derive(Debug)]
+pub(crate) struct Account {
+    kind: Kind,
+    seen: Vec<String>,
+    /// How often it had to come back.
+    pub(crate) moves: usize,
+}
+
+impl Crowd {
+    /// Each of these kinds once a node, and returns when all of them listen.
+    pub(crate) fn gather(sites: &Arc<[String]>, name: &'static str, kinds: &[Kind]) -> Self {
+        let count = sites.len() * kinds.len();
+        let (tell, ready) = channel();
+        let mut threads = Vec::new();
+        for first in 0..sites.len() {
+            for &kind in kinds {
+                let (sites, tell) = (Arc::clone(sites), tell.clone());
+                let ready = move || tell.send(()).expect("everybody is waited for");
+                threads.push(thread::spawn(move || listen(&sites, first, name, kind, ready)));
+            }
+        }
+        drop(tell);
+        assert_eq!(ready.iter().take(count).count(), count, "all of them listen");
+        Self(threads)
+    }
+
+    /// Waits until all have seen the last message, and sees to it that every one has seen what a [`Source`] publishes by these
+    /// orders, once and in order.
+    pub(crate) fn settle(self, orders: &[usize]) -> Vec<Account> {
+        let one = |(begun, count): (usize, &usize)| (0..*count).map(move |one| format!("{begun} {one}"));
+        let due: Vec<String> = orders.iter().enumerate().flat_map(one).collect();
+        let accounts: Vec<Account> =
+            self.0.into_iter().map(|one| one.join().expect("told why above")).collect();
+        for Account { kind, seen, moves } in &accounts {
+            // The first difference says enough.
+            let wrong = (0..due.len().max(seen.len())).find(|&at| due.get(at) != seen.get(at));
+            let wrong = wrong.map(|at| (at, due.get(at), seen.get(at)));
+            assert_eq!(wrong, None, "(place, due, seen) of {kind:?} after {moves} moves");
+        }
+        accounts
+    }
+}
+
+/// Listens until the last message has come.
+fn listen(sites: &[String], first: usize, channel: &str, kind: Kind, ready: impl FnOnce()) -> Account {
+    let mut account = Account { kind, seen: Vec::new(), moves: 0 };
+    let mut ready = Some(ready);
+    let mut id = "now".to_owned();
+    for site in sites.iter().cycle().skip(first) {
+        let Ok(mut listener) = Listener::open(site, kind, channel, &id) else {
+            continue;
+        };
+        loop {
+            match listener.next() {
+                Told::At(position) => id = position,
+                Told::Message { id: position, data } => {
+                    id = position;
+                    if data == LAST {
+                        return account;
+                    }
+                    account.seen.push(data);
+                }
+                Told::Gap(text) => panic!("{kind:?} at {site} since {id}: nothing was lost, and yet: {text}"),
+                Told::End => break,
+            }
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+        }
+        account.moves += 1;
+    }
+    unreachable!("sites go round")
+}

@@ -1,0 +1,97 @@
+//! NATS servers: one as the broker's tests have it, three that are one JetStream, and what is asked of them by hand.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+#[path = "../../../encke-broker/tests/server/mod.rs"]
+mod server;
+
+pub(crate) use server::Nats;
+
+/// Where it listens, without a scheme.
+pub(crate) fn address(nats: &Nats) -> String {
+    nats.url().trim_start_matches("nats://").to_owned()
+}
+
+/// Three servers that keep a stream three times.
+pub(crate) struct Trio(pub(crate) Vec<Nats>);
+
+impl Trio {
+    /// Starts them, and returns when they can keep a stream.
+    pub(crate) fn start(name: &str) -> Self {
+        static TRIOS: AtomicU8 = AtomicU8::new(1);
+        // Each must know the others' ports before they have any. On an address of its own, which no other process and no
+        // other trio of this one has, all of them are free.
+        let [.., middle, low] = std::process::id().to_be_bytes();
+        let host = format!("127.{}.{middle}.{low}", TRIOS.fetch_add(1, Ordering::Relaxed));
+        let route = |number: u16| format!("nats://{host}:{}", 6222 + number);
+        let routes: Vec<String> = (0..3).map(route).collect();
+        let routes = routes.join(",");
+        let one = |number: u16| {
+            let name = format!("{name}-{number}");
+            let arguments =
+                ["--name", &name, "--cluster_name", "trio", "--cluster", &route(number), "--routes", &routes];
+            Nats::start(&name, &arguments)
+        };
+        let trio = Self((0..3).map(one).collect());
+        // Whom a probe can be kept by three times, a stream can be, too.
+        let probe = json!({ "name": "probe", "subjects": ["probe"], "num_replicas": 3, "storage": "memory" });
+        while api(&trio.0[0], "STREAM.CREATE.probe", &probe).map_or(true, |told| !told["error"].is_null()) {
+            thread::yield_now();
+        }
+        api(&trio.0[0], "STREAM.DELETE.probe", &json!({})).expect("it has just answered");
+        trio
+    }
+
+    /// Their URLs, as a list of the settings.
+    pub(crate) fn urls(&self) -> String {
+        format!("{:?}", self.0.iter().map(Nats::url).collect::<Vec<_>>())
+    }
+
+    /// Which of them leads a stream, as soon as one does.
+    pub(crate) fn leader(&self, stream: &str) -> usize {
+        loop {
+            for nats in &self.0 {
+                let told = api(nats, &format!("STREAM.INFO.{stream}"), &json!({})).unwrap_or_default();
+                let leader = told["cluster"]["leader"].as_str().and_then(|name| name.rsplit('-').next());
+                if let Some(at) = leader.and_then(|number| number.parse().ok()) {
+                    return at;
+                }
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Asks JetStream by NATS' own protocol, which is lines of text; what it answers.
+///
+/// # Errors
+/// It cannot be reached, or does not answer.
+pub(crate) fn api(nats: &Nats, subject: &str, question: &Value) -> io::Result<Value> {
+    let mut stream = BufReader::new(TcpStream::connect(address(nats))?);
+    stream.get_ref().set_read_timeout(Some(Duration::from_secs(2)))?;
+    let question = question.to_string();
+    let length = question.len();
+    let asked = format!(
+        "CONNECT {{\"verbose\":false}}\r\nSUB answer 1\r\nPUB $JS.API.{subject} answer {length}\r\n{question}\r\n"
+    );
+    stream.get_mut().write_all(asked.as_bytes())?;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if !line.starts_with("MSG ") {
+            continue;
+        }
+        let length = line.trim_end().rsplit(' ').next().and_then(|length| length.parse().ok());
+        let mut answer = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
+        stream.read_exact(&mut answer)?;
+        return Ok(serde_json::from_slice(&answer)?);
+    }
+}
