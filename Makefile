@@ -9,20 +9,25 @@ SOAK_MINUTES ?= 10
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
 PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-server -p encke-load
 
-.PHONY: help run build test bench bench-load lint fmt fuzz soak dist
+.PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist
 
 help:
 	@echo 'make run     build and serve the chat of examples/chat'
+	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; testssl.sh; kTLS'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; a cycle over a cluster; testssl.sh; kTLS'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
 	$(TARGET)/release/encke demo
+
+cluster: build
+	.ci/need python3 nats-server haproxy
+	examples/cluster/cluster --encke $(TARGET)/release/encke
 
 build:
 	$(CARGO) build --release --locked
@@ -31,6 +36,7 @@ test:
 	.ci/need python3 cc curl go openssl ab wrk h2load strace node npm chromium nginx haproxy apache2
 	.ci/need pebble pebble-challtestsrv nats-server
 	$(CARGO) test --workspace --locked --no-fail-fast
+	tests/cluster --encke $(abspath $(TARGET))/debug/encke --polls 1500 --rounds 20
 	cd bench && python3 -m unittest -q
 	cd client && npm ci --silent --no-audit --no-fund && npm test
 	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/debug/encke npm test
@@ -68,6 +74,8 @@ soak: build
 	.ci/need python3
 	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
+	.ci/need nats-server haproxy
+	tests/cluster --encke $(TARGET)/release/encke
 	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
 	.ci/need openssl testssl
 	tests/testssl --encke $(TARGET)/release/encke
