@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from encke_bench import (agreement, counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed,
+from encke_bench import (agreement, cluster, counts, crowds, durable, load, machine, plot, promises, push, report, servers, timed,
                          tls, verdicts)
 from encke_bench.figures import ROUNDS_FOR_VERDICT, Section
 from encke_bench.machine import Trouble
 from encke_bench.report import Progress
-from encke_bench.servers import BACKENDS, BENCH, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
+from encke_bench.servers import BACKENDS, BENCH, CLUSTER, LOAD, PEER_NAMES, PUSH, SERVERS, TLS, Bench, Encke, located
 
 REPOSITORY = BENCH.parent
 SAMPLES = BENCH / "out" / "samples.json"
@@ -52,6 +52,7 @@ class Measurement:
     quick: bool = True  # part of --quick
 
 
+NATS = ("nats-server", "nats-server")
 WRK = ("wrk", "wrk")
 AB = ("ab", "apache2-utils")
 H2LOAD = ("h2load", "nghttp2-client")
@@ -97,6 +98,8 @@ PLAN: tuple[Measurement, ...] = (
       for kind in load.KINDS),
     Measurement("load-held", "load generators: memory of a connection, and how fast they open", load.held_seconds,
                 load.held, (WRK,), quick=False),
+    Measurement("cluster-cost", "cluster: a delivery against a server by itself; publish to last on another node", cluster.seconds_of,
+                cluster.cost, (NATS,), quick=False),
     Measurement("load-verdict", "load generators: who was the limit, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
 )
@@ -192,7 +195,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--realtime", action="store_true", help="servers and generators run before all others (root "
                         "may): for times of waking on a machine that others use")
     parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md, "
-                             "RESULTS-tls.md and RESULTS-load.md")
+                             "RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -262,7 +265,7 @@ def _encke(options: argparse.Namespace, chosen: list[servers.Server], plan: list
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     binary = (options.encke or target / "release" / "encke").resolve()
     # It is a server, and the generator of some measurements.
-    needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD for entry in plan)
+    needed = any(isinstance(server, Encke) for server in chosen) or any(entry.name in PUSH + LOAD + CLUSTER for entry in plan)
     if needed and not os.access(binary, os.X_OK):
         raise Trouble(f"{_shown(binary)} is missing: cargo build --release -p encke, name another by --encke FILE, "
                       "or measure the others alone by --backends none")
@@ -300,7 +303,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     push = [section for section in sections if section.name.startswith("push-")]
     tls_sections = [section for section in sections if section.name in TLS]
     load_sections = [section for section in sections if section.name in LOAD]
-    requests = [section for section in sections if section not in push + tls_sections + load_sections]
+    cluster_sections = [section for section in sections if section.name in CLUSTER]
+    others = push + tls_sections + load_sections + cluster_sections
+    requests = [section for section in sections if section not in others]
     written = []
     if requests:
         report.write_results(BENCH / "RESULTS.md", account, requests)
@@ -316,6 +321,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if load_sections:
         report.write_results(BENCH / "RESULTS-load.md", account, load_sections)
         written.append("RESULTS-load.md")
+    if cluster_sections:
+        report.write_results(BENCH / "RESULTS-cluster.md", account, cluster_sections)
+        written.append("RESULTS-cluster.md")
     print("Written: " + ", ".join(f"bench/{name}" for name in written))
 
 

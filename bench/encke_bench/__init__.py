@@ -6,6 +6,7 @@
            ├─► promises  no failed request, no answer held back
            ├─► push      what a message costs a receiver, what a subscriber costs
            ├─► durable   what it costs to be told that a message is stored
+           ├─► cluster   what a delivery costs a node that shares its channels by NATS
            └─► tls       memory of a connection by TLS (its timed workloads are in timed)
                   │
                   ├── servers     who serves, and what

@@ -29,6 +29,8 @@ PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle
 TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
 # The generators', against nginx.
 LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-verdict")
+# Encke's, beside NATS.
+CLUSTER = ("cluster-cost",)
 TRANSPORTS = ("sse", "poll", "ws")
 # May publish in peers/encke-push.toml, as often as it likes; others may 10 times a second.
 PUBLISHER_TOKEN = "a-token-for-the-bench"
@@ -100,7 +102,7 @@ class Server:
         return ((self.program, self.package),) if self.package else ()
 
     def takes_part(self, section: str) -> bool:
-        return section in self.only if self.only else section not in PUSH + TLS
+        return section in self.only if self.only else section not in PUSH + TLS + CLUSTER
 
     def speaking(self, transport: str) -> "Server":
         """This server, where it must be started in another way for that transport."""

@@ -1,0 +1,241 @@
+"""Cluster: what a delivery costs a node that shares its channels by NATS, and how late it is on another node.
+
+    for each round, in random order:
+        cluster    two nodes on one NATS, 1,000 event streams at each: a message is said to the first one
+        alone      two servers by themselves, 1,000 event streams at each: it is said to both
+        raw        one connection to the same NATS says it, another one hears it
+        unwanted   one connection fills the stream, and a third node, to which nobody listens, reads it
+
+All servers are on the server's core, NATS among them. CPU time is that of both Enckes, all threads (the one that speaks with NATS
+is one of them), ÷ deliveries; what NATS itself takes is told beside. Times are from just before the first byte of a message
+is sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three.
+"""
+
+import selectors
+import socket
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .crowds import settle
+from .figures import Bar, Section, judge, number, paired
+from .machine import Process, Trouble, cpu, free_port
+from .report import Progress
+from .servers import HELLO, PUBLISHER_TOKEN, Bench, Encke, Place, Running, located
+
+STREAMS = 1_000
+MESSAGES = 50  # a round
+BYTES = 64
+ANSWER_SECONDS_MAX = 20
+PIECE_BYTES = 64 * 1024
+UNWANTED_MESSAGES = 10_000  # a round
+CLUSTER, ALONE, RAW, UNWANTED = "a node of a cluster", "a server by itself", "NATS, raw", "a message that nobody here wants"
+COST_BAR = Bar(1.10, "CPU a delivery ÷ a server by itself")
+
+
+class Node(Encke):
+    """One of those that share a NATS."""
+
+    def __init__(self, nats: int):
+        super().__init__("epoll-edge", name=CLUSTER, settings="encke-push.toml")
+        self._nats = nats
+
+    def command(self, place: Place) -> list[str]:
+        argv = super().command(place)
+        settings = Path(argv[argv.index("-c") + 1])
+        settings.write_text(f'{settings.read_text()}\n[cluster]\nnats = "nats://127.0.0.1:{self._nats}"\n')
+        return argv
+
+
+class Streams:
+    """Event streams of one server, all of one channel, read by one thread."""
+
+    def __init__(self, run: Running, channel: str):
+        self.run = run
+        self._ready = selectors.EpollSelector()
+        self._publisher = socket.create_connection(("127.0.0.1", run.port), ANSWER_SECONDS_MAX)
+        self._channel = channel
+        self._last = {}
+        for _ in range(STREAMS):
+            client = socket.create_connection(("127.0.0.1", run.port), ANSWER_SECONDS_MAX)
+            client.sendall(f"GET /push/{channel} HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
+            self._ready.register(client, selectors.EVENT_READ)
+            self._last[client] = b""
+        self.wait(b"\nid: ")
+
+    def close(self) -> None:
+        for client in self._last:
+            client.close()
+        self._publisher.close()
+        self._ready.close()
+
+    def publish(self, payload: bytes) -> None:
+        head = (f"POST /push/{self._channel} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {PUBLISHER_TOKEN}\r\n"
+                f"Content-Type: text/plain\r\nContent-Length: {len(payload)}\r\n\r\n")
+        self._publisher.sendall(head.encode() + payload)
+
+    def published(self) -> None:
+        """The answer to the publisher, which must be good."""
+        answer = b""
+        while not answer.endswith(b"}\n"):
+            piece = self._publisher.recv(PIECE_BYTES)
+            answer += piece
+            if not piece or not answer.startswith(b"HTTP/1.1 201"[:len(answer)]):
+                raise Trouble(f"{self.run.server.name}: a publish was answered with {answer[:200]!r}")
+
+    def wait(self, part: bytes) -> None:
+        """Until every stream has this."""
+        missing = STREAMS
+        while missing:
+            events = self._ready.select(ANSWER_SECONDS_MAX)
+            if not events:
+                raise Trouble(f"{self.run.server.name}: {missing} of {STREAMS} streams have heard nothing")
+            for key, _ in events:
+                client = key.fileobj
+                piece = client.recv(PIECE_BYTES)
+                if not piece:
+                    raise Trouble(f"{self.run.server.name} closed a stream")
+                # What comes in two pieces is found in both together.
+                text = self._last[client] + piece
+                if part in text:
+                    missing -= 1
+                    text = b""
+                self._last[client] = text[-4 * BYTES:]
+
+
+@dataclass
+class Raw:
+    """A publisher and a subscriber who speak NATS' own protocol."""
+
+    publisher: socket.socket
+    subscriber: socket.socket
+
+    def turn(self, payload: bytes) -> float:
+        began = time.perf_counter()
+        self.publisher.sendall(b"PUB raw %d\r\n%s\r\n" % (len(payload), payload))
+        heard = b""
+        while payload not in heard:
+            heard += self.subscriber.recv(PIECE_BYTES)
+        return time.perf_counter() - began
+
+
+def seconds_of(bench: Bench) -> float:
+    return 5 + (bench.rounds + 1) * (1 + MESSAGES * 4 * STREAMS * 25e-6)
+
+
+def cost(bench: Bench, progress: Progress) -> Section:
+    section = Section("cluster-cost", "cluster: what a delivery costs, and how late it is on another node",
+                      f"two servers with {STREAMS:,} event streams each, {BYTES} bytes, {MESSAGES} messages a round, one after "
+                      "the other; until the last stream of the other server has it; raw: one publisher, one subscriber; "
+                      f"a message that nobody wants: {UNWANTED_MESSAGES:,} in one go, ÷ messages",
+                      ["", "CPU µs", "÷ by itself [95 %]", "NATS' CPU µs/message", "last, p50 ms", "p99 ms"], samples={})
+    rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], RAW: [], UNWANTED: []}
+    with ExitStack() as stack:
+        progress.step("cluster-cost: servers and streams start")
+        nats, nats_port = stack.enter_context(_nats(bench))
+        servers = {CLUSTER: Node(nats_port), ALONE: Encke("epoll-edge", name=ALONE, settings="encke-push.toml")}
+        pairs = {name: [_streams(bench, stack, server) for _ in range(2)] for name, server in servers.items()}
+        raw = stack.enter_context(_raw(nats_port))
+        idle = stack.enter_context(bench.running(Node(nats_port), HELLO))
+        turns = {CLUSTER: lambda: _round(pairs[CLUSTER], nats, shared=True), ALONE: lambda: _round(pairs[ALONE], nats, shared=False),
+                 RAW: lambda: _raw_round(raw), UNWANTED: lambda: _unwanted_round(raw, idle, nats)}
+        for turn in range(bench.rounds + 1):
+            order = list(rounds)
+            bench.chance.shuffle(order)
+            for name in order:
+                progress.step(f"cluster-cost: round {turn} of {bench.rounds}, {name}")
+                rounds[name].append(turns[name]())
+    samples = {name: of[1:] for name, of in rounds.items()}  # what is done for the first time is not measured
+    section.samples = samples
+    ratio = paired(*([sample["cpu_us"] for sample in samples[name]] for name in (CLUSTER, ALONE)))
+    for name, of in samples.items():
+        costs = [_middle(of, "cpu_us"), str(ratio) if name == CLUSTER else "–", "–" if name == ALONE else _middle(of, "nats_us")]
+        lasted = sorted(one for sample in of for one in sample.get("lasted", ()))
+        times = [f"{lasted[len(lasted) * share // 100] * 1e3:.2f}" for share in (50, 99)] if lasted else ["–", "–"]
+        section.rows.append([name, *costs, *times])
+    section.verdicts.append(judge(section.title, CLUSTER, COST_BAR, ratio, rounds=bench.rounds))
+    return section
+
+
+def _streams(bench: Bench, stack: ExitStack, server: Encke) -> Streams:
+    streams = Streams(stack.enter_context(bench.running(server, HELLO)), "cost")
+    stack.callback(streams.close)
+    return streams
+
+
+def _round(pair: list[Streams], nats: Process, shared: bool) -> dict:
+    """Messages one after the other; nobody works when CPU time is read."""
+    first, other = pair
+    pids = [streams.run.pid for streams in pair]
+    for streams in pair:
+        settle(streams.run)
+    before, nats_before = [cpu(pid) for pid in pids], cpu(nats.root_pid)
+    lasted = []
+    for _ in range(MESSAGES):
+        payload = _payload()
+        began = time.perf_counter()
+        (first if shared else other).publish(payload)
+        other.wait(payload)
+        lasted.append(time.perf_counter() - began)
+        if not shared:
+            first.publish(payload)
+            other.published()
+        first.published()
+        first.wait(payload)
+    for streams in pair:
+        settle(streams.run)
+    ran = sum(cpu(pid).since(earlier)[0] for pid, earlier in zip(pids, before, strict=True))
+    return {"cpu_us": ran / 1e3 / (2 * STREAMS * MESSAGES), "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / MESSAGES,
+            "lasted": lasted}
+
+
+def _middle(samples: list[dict], name: str) -> str:
+    values = [sample[name] for sample in samples if name in sample]
+    return number(statistics.median(values)) if values else "–"
+
+
+def _unwanted_round(raw: Raw, idle: Running, nats: Process) -> dict:
+    """A node that reads the stream for nobody. Both servers rest before and afterwards."""
+    settle(idle)
+    before, nats_before = cpu(idle.pid), cpu(nats.root_pid)
+    payload = _payload()
+    raw.publisher.sendall(b"PUB encke.m.unwanted %d\r\n%s\r\n" % (len(payload), payload) * UNWANTED_MESSAGES)
+    settle(idle)
+    return {"cpu_us": cpu(idle.pid).since(before)[0] / 1e3 / UNWANTED_MESSAGES,
+            "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / UNWANTED_MESSAGES}
+
+
+def _raw_round(raw: Raw) -> dict:
+    return {"lasted": [raw.turn(_payload()) for _ in range(MESSAGES)]}
+
+
+def _payload() -> bytes:
+    return str(time.perf_counter_ns()).encode().rjust(BYTES, b"-")
+
+
+@contextmanager
+def _nats(bench: Bench) -> Iterator[tuple[Process, int]]:
+    state, port = bench.new_state("nats"), free_port()
+    argv = [located("nats-server", "nats-server"), "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(state)]
+    process = Process("nats-server", argv, bench.cores.server, state / "stderr")
+    try:
+        process.wait_listening(port)
+        yield process, port
+    finally:
+        process.stop()
+
+
+@contextmanager
+def _raw(port: int) -> Iterator[Raw]:
+    with ExitStack() as stack:
+        both = [stack.enter_context(socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX)) for _ in range(2)]
+        for one, words in zip(both, (b"", b"SUB raw 1\r\n"), strict=True):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            one.sendall(b'CONNECT {"verbose":false}\r\n' + words + b"PING\r\n")
+            heard = b""
+            while b"PONG" not in heard:
+                heard += one.recv(PIECE_BYTES)
+        yield Raw(*both)
