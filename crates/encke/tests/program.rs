@@ -205,6 +205,31 @@ fn the_example_settings_say_the_defaults_and_every_line_of_them_works() {
 }
 
 #[test]
+fn settings_for_containers_are_good_and_end_in_the_time_that_they_are_given() {
+    let dist = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist");
+    let folder = Folder::new("containers");
+    folder.write("srv/encke/index.html", "hello");
+    for (settings, container, grace) in [
+        ("compose/encke.toml", "compose/compose.yaml", "stop_grace_period: "),
+        ("kubernetes/encke.toml", "kubernetes/encke.yaml", "terminationGracePeriodSeconds: "),
+    ] {
+        let kept = std::fs::read_to_string(format!("{dist}/{settings}")).expect(settings);
+        let file = folder.write("encke.toml", &kept.replace("/srv/encke", &folder.path("srv/encke")));
+        let output = encke().args(["check", &file]).env("ENCKE_NATS_PASSWORD", "secret").output();
+        let output = output.expect("the program starts");
+        assert_eq!(output.status.code(), Some(0), "{settings}: {}", text(&output.stderr));
+
+        let container = std::fs::read_to_string(format!("{dist}/{container}")).expect(container);
+        let seconds = |text: &str, name: &str| -> u32 {
+            let value = text.lines().find_map(|line| line.trim().strip_prefix(name)).expect(name);
+            value.trim_matches('"').trim_end_matches('s').parse().expect(name)
+        };
+        let drained = seconds(&kept, "drain_delay = ") + seconds(&kept, "drain_time = ");
+        assert!(drained + 5 <= seconds(&container, grace), "{settings}: {drained} s, and a moment to end");
+    }
+}
+
+#[test]
 fn completions_and_man_pages_are_made_for_all() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = text(&run(&["completions", shell]).stdout);
