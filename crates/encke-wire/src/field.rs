@@ -90,12 +90,19 @@ impl Known {
     #[inline(always)]
     #[must_use]
     pub fn of(name: &[u8]) -> Option<Self> {
-        if name.len() > FOLDED_BYTES_MAX {
-            return None;
-        }
-        let key = Folded::of(name);
-        let known = SLOTS[key.slot(MULTIPLIER)]?;
-        KEYS[known as usize].is(&key).then_some(known)
+        Self::spelt(Folded::of(name))
+    }
+
+    /// As [`Self::of`] for the name from `start` to `end` in a head.
+    #[inline(always)]
+    pub(crate) fn at(head: &[u8], start: usize, end: usize) -> Option<Self> {
+        Self::spelt(Folded::at(head, start, end))
+    }
+
+    #[inline(always)]
+    fn spelt(name: Folded) -> Option<Self> {
+        let known = SLOTS[name.slot(MULTIPLIER)]?;
+        KEYS[known as usize].is(&name).then_some(known)
     }
 
     /// The name in lower case.
@@ -222,40 +229,64 @@ impl<'a> Iterator for Parts<'a> {
 /// Folding is `| 0x20`. The texts that we compare with are letters, digits and `-`: besides themselves and the
 /// other case, only control characters fold onto these, and those never come this far
 /// (`names_match_whole_and_in_any_case` tries every byte of a token).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Folded {
+    /// The first eight bytes, or all of a shorter text and zeros (folded like the rest).
     first: u64,
+    /// The eight bytes from the ninth on, if there are more than 16.
     middle: u64,
+    /// The last eight bytes; those of a shorter text are `first`.
     last: u64,
     bytes: usize,
 }
 
 impl Folded {
-    /// Folds a text of at most [`FOLDED_BYTES_MAX`] bytes; of a longer one nothing can be told. The words
-    /// overlap where the length is no multiple of eight: together they hold every byte.
+    /// Folds a text. The words overlap where the length is no multiple of eight: together they hold every byte
+    /// of at most [`FOLDED_BYTES_MAX`].
     #[inline(always)]
     pub(crate) const fn of(text: &[u8]) -> Self {
-        let bytes = text.len();
-        let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) else {
-            let word = short_word(text) | LOWER;
-            return Self { first: word, middle: 0, last: word, bytes };
-        };
-        let middle = if bytes > 16 { word_at(text, 8) | LOWER } else { 0 };
-        Self {
-            first: u64::from_le_bytes(*first) | LOWER,
-            middle,
-            last: u64::from_le_bytes(*last) | LOWER,
-            bytes,
+        match (text.first_chunk(), text.last_chunk()) {
+            (Some(first), Some(last)) => {
+                let middle = if text.len() > 16 { word_at(text, 8) } else { 0 };
+                Self::new(u64::from_le_bytes(*first), middle, u64::from_le_bytes(*last), text.len())
+            }
+            _ => Self::short(short_word(text), text.len()),
         }
     }
 
-    /// Whether both are the same text, at most [`FOLDED_BYTES_MAX`] bytes long.
+    /// As [`Self::of`] for the text from `start` to `end` in a larger one: a short text that has eight bytes
+    /// before its end, whatever they are, is loaded at once.
+    #[inline(always)]
+    pub(crate) fn at(larger: &[u8], start: usize, end: usize) -> Self {
+        let text = &larger[start..end];
+        if text.len() >= 8 {
+            return Self::of(text);
+        }
+        match larger[..end].last_chunk() {
+            Some(word) if start < end => {
+                Self::short(u64::from_le_bytes(*word) >> (64 - 8 * text.len()), text.len())
+            }
+            _ => Self::short(short_word(text), text.len()),
+        }
+    }
+
+    #[inline(always)]
+    const fn new(first: u64, middle: u64, last: u64, bytes: usize) -> Self {
+        Self { first: first | LOWER, middle: middle | LOWER, last: last | LOWER, bytes }
+    }
+
+    #[inline(always)]
+    const fn short(word: u64, bytes: usize) -> Self {
+        Self::new(word, 0, word, bytes)
+    }
+
+    /// Whether both are the same text, if one of them has at most [`FOLDED_BYTES_MAX`] bytes.
     #[inline(always)]
     pub(crate) const fn is(&self, other: &Self) -> bool {
         self.first == other.first
             && self.last == other.last
             && self.bytes == other.bytes
-            && (self.bytes <= 16 || self.middle == other.middle && self.bytes <= FOLDED_BYTES_MAX)
+            && self.middle == other.middle
     }
 
     #[inline(always)]
@@ -267,25 +298,29 @@ impl Folded {
 
 /// The eight bytes at `at`; 0 if there are fewer, which no caller asks for.
 #[inline(always)]
-const fn word_at(name: &[u8], at: usize) -> u64 {
-    match name.split_at(at).1.first_chunk() {
+const fn word_at(text: &[u8], at: usize) -> u64 {
+    match text.split_at(at).1.first_chunk() {
         Some(word) => u64::from_le_bytes(*word),
         None => 0,
     }
 }
 
-/// Up to seven bytes in one word, two overlapping halves; the length tells apart what overlaps alike.
+/// Up to seven bytes in one word, the rest zeros: two overlapping halves.
 #[inline(always)]
-const fn short_word(name: &[u8]) -> u64 {
-    match (name.first_chunk(), name.last_chunk()) {
+const fn short_word(text: &[u8]) -> u64 {
+    match (text.first_chunk(), text.last_chunk()) {
         (Some(first), Some(last)) => {
-            u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << 32
+            u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << (8 * (text.len() - 4))
         }
-        _ => match name {
+        _ => match text {
             [] => 0,
-            [first, ..] => {
-                *first as u64 | (name[name.len() / 2] as u64) << 8 | (name[name.len() - 1] as u64) << 16
+            [first, .., last] => {
+                let middle = text.len() / 2;
+                *first as u64
+                    | (text[middle] as u64) << (8 * middle)
+                    | (*last as u64) << (8 * (text.len() - 1))
             }
+            [only] => *only as u64,
         },
     }
 }
@@ -300,7 +335,7 @@ const FOLDED_BYTES_MAX: usize = 24;
 /// multiplier in about 15 gives every name its own.
 const SLOT_BITS: u32 = 9;
 
-const KEYS: [Folded; Known::ALL.len()] = {
+static KEYS: [Folded; Known::ALL.len()] = {
     let mut keys = [Folded::of(b""); Known::ALL.len()];
     let mut index = 0;
     while index < keys.len() {
@@ -361,6 +396,21 @@ mod tests {
                     let is_known = Known::ALL.iter().any(|k| other.eq_ignore_ascii_case(k.name().as_bytes()));
                     assert_eq!(Known::of(&other) == Some(known), same, "{other:?}");
                     assert_eq!(Known::of(&other).is_some(), is_known, "{other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_folds_the_same_whatever_stands_around_it() {
+        let text = b"Accept-Encoding-And-Then-Some";
+        for before in 0..12 {
+            for behind in 0..12 {
+                for bytes in 0..=text.len() {
+                    let larger =
+                        [&b"\xff!Zz\0~\n:@[`{"[..before], &text[..bytes], &b"{`[@:\n~\0zZ!\xff"[..behind]];
+                    let folded = Folded::at(&larger.concat(), before, before + bytes);
+                    assert_eq!(folded, Folded::of(&text[..bytes]), "{bytes} bytes with {before} before them");
                 }
             }
         }

@@ -24,12 +24,18 @@ struct Line {
 /// The fields of one head, in the order they came.
 #[derive(Clone)]
 pub(super) struct Lines {
+    tally: Tally,
+    /// The index in `lines` of a known field's first line, valid if its bit is set in `present`.
+    first: [u8; Known::ALL.len() + 1],
+    lines: [Line; FIELDS_MAX as usize],
+}
+
+/// Which fields there are. Who steps over lines has a copy, for it changes with every line.
+#[derive(Clone, Copy)]
+pub(super) struct Tally {
     /// The set of known fields that are present ([`Known::bit`]).
     present: u64,
-    count: u16,
-    /// The index in `lines` of a known field's first line, valid if its bit is set in `present`.
-    first: [u8; Known::ALL.len()],
-    lines: [Line; FIELDS_MAX as usize],
+    count: usize,
 }
 
 /// What one step over a head's lines found.
@@ -45,106 +51,91 @@ pub(super) enum Step {
 impl Lines {
     pub(super) const fn new() -> Self {
         let line = Line { name: 0, name_bytes: 0, known: None, value: 0, value_end: 0 };
-        Self { present: 0, count: 0, first: [0; Known::ALL.len()], lines: [line; FIELDS_MAX as usize] }
+        Self { tally: Tally::NONE, first: [0; Known::ALL.len() + 1], lines: [line; FIELDS_MAX as usize] }
     }
 
     /// Forgets all fields. The tables stay as they are: nothing looks beyond `count` and `present`.
     #[inline]
     pub(super) const fn reset(&mut self) {
-        self.present = 0;
-        self.count = 0;
+        self.tally = Tally::NONE;
+    }
+
+    /// What [`Self::step`] is to go on from.
+    #[inline]
+    pub(super) const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Takes over what [`Self::step`] has found, which the other functions know only then.
+    #[inline]
+    pub(super) const fn keep(&mut self, tally: Tally) {
+        self.tally = tally;
     }
 
     #[inline]
     pub(super) const fn len(&self) -> usize {
-        self.count as usize
+        self.tally.count
     }
 
     /// Whether any field of `set` (bits of [`Known::bit`]) is present.
     #[inline]
     pub(super) const fn has_any(&self, set: u64) -> bool {
-        self.present & set != 0
+        self.tally.present & set != 0
     }
 
-    /// Recognises the line that begins at `start` and keeps it. `buf` has at most 65,535 bytes.
+    /// Recognises the line that begins at `start` and keeps it, if there are fewer than `fields_max` before it.
+    /// `buf` has at most 65,535 bytes.
     #[inline(always)]
     pub(super) fn step<S: Scanner>(
         &mut self,
+        tally: &mut Tally,
         scanner: S,
         buf: &[u8],
         start: usize,
         fields_max: u16,
     ) -> Result<Step, Refusal> {
-        // Asked first, although it is so once a head: the last bytes of a buffer are the slowest to scan.
-        if buf.get(start) == Some(&b'\r') {
-            return match buf.get(start + 1) {
-                Some(b'\n') => Ok(Step::End { next: start + 2 }),
-                Some(_) => Err(Refusal::BareCr),
-                None => Ok(Step::Partial),
-            };
+        // Asked first, although it is so once a head: it is cheaper than a look at the line.
+        match buf.get(start) {
+            Some(b'\r') => return empty_line(buf, start),
+            Some(_) => {}
+            None => return Ok(Step::Partial),
         }
-        let (name_end, text_end) = scanner.skip_line(buf, start);
-        let name_bytes = name_end - start;
-        if name_bytes == 0 || name_bytes > NAME_BYTES_MAX || buf.get(name_end) != Some(&b':') {
-            return self.no_field(buf, start, name_end);
+        let (name_bytes, text_bytes) = scanner.line(buf, start);
+        let line = &buf[start..];
+        if line[text_bytes..].first_chunk() != Some(CRLF)
+            || line[name_bytes] != b':'
+            || !(1..=NAME_BYTES_MAX).contains(&name_bytes)
+        {
+            return rare_line(line, name_bytes, text_bytes, tally.count);
         }
-        if buf[text_end..].first_chunk() != Some(CRLF) {
-            return no_end(&buf[text_end..]);
-        }
-        if self.count >= fields_max.min(FIELDS_MAX) {
+        let index = tally.count;
+        if index >= usize::from(fields_max.min(FIELDS_MAX)) {
             return Err(Refusal::TooManyFields);
         }
-        let (value, value_end) = trim(buf, name_end + 1, text_end);
-        let known = Known::of(&buf[start..name_end]);
+        tally.count += 1;
+        let known = Known::at(buf, start, start + name_bytes);
+        let (value, value_end) = trim(buf, start + name_bytes + 1, start + text_bytes);
         // The casts hold: positions are below 65,536 and names have at most 255 bytes.
-        self.lines[self.count as usize] = Line {
+        self.lines[index] = Line {
             name: start as u16,
             name_bytes: name_bytes as u8,
             known,
             value: value as u16,
             value_end: value_end as u16,
         };
-        if let Some(known) = known
-            && self.present & known.bit() == 0
-        {
-            self.present |= known.bit();
-            self.first[known as usize] = self.count as u8;
+        // An unknown one has a place as well, which nobody asks for: that is one branch less a line.
+        let place = known.map_or(Known::ALL.len(), |known| known as usize);
+        if tally.present & 1 << place == 0 {
+            tally.present |= 1 << place;
+            self.first[place] = index as u8;
         }
-        self.count += 1;
-        Ok(Step::Field { known, value: (value, value_end), next: text_end + 2 })
-    }
-
-    /// What a line is that has no name and colon: not whole yet, or a fault.
-    #[cold]
-    fn no_field(&self, buf: &[u8], start: usize, name_end: usize) -> Result<Step, Refusal> {
-        let name_bytes = name_end - start;
-        if name_bytes > NAME_BYTES_MAX {
-            return Err(Refusal::FieldNameTooLong);
-        }
-        match &buf[name_end..] {
-            [] => Ok(Step::Partial),
-            [byte, ..] => Err(self.name_fault(*byte, name_bytes)),
-        }
-    }
-
-    /// Why a name of `name_bytes` bytes may not end at `byte`.
-    #[cold]
-    const fn name_fault(&self, byte: u8, name_bytes: usize) -> Refusal {
-        match byte {
-            b' ' | b'\t' if name_bytes > 0 => Refusal::SpaceBeforeColon,
-            b' ' | b'\t' if self.count == 0 => Refusal::LeadingSpace,
-            b' ' | b'\t' => Refusal::ObsoleteFold,
-            b':' => Refusal::EmptyFieldName,
-            b'\r' => Refusal::MissingColon,
-            b'\n' => Refusal::BareLf,
-            _ => Refusal::InvalidFieldName,
-        }
+        Ok(Step::Field { known, value: (value, value_end), next: start + text_bytes + 2 })
     }
 
     /// The first value of a known field.
     #[inline]
     pub(super) fn known<'a>(&self, buf: &'a [u8], known: Known) -> Option<&'a [u8]> {
-        if self.present & known.bit() == 0 {
+        if self.tally.present & known.bit() == 0 {
             return None;
         }
         Some(self.lines[self.first[known as usize] as usize].value(buf))
@@ -153,7 +144,7 @@ impl Lines {
     /// All values of a known field, in order.
     #[inline]
     pub(super) fn all<'a>(&'a self, buf: &'a [u8], known: Known) -> Values<'a> {
-        if self.present & known.bit() == 0 {
+        if self.tally.present & known.bit() == 0 {
             return Values { buf, lines: &[], known };
         }
         let first = usize::from(self.first[known as usize]);
@@ -172,6 +163,10 @@ impl Lines {
     }
 }
 
+impl Tally {
+    const NONE: Self = Self { present: 0, count: 0 };
+}
+
 impl Line {
     fn name<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         let start = usize::from(self.name);
@@ -184,8 +179,44 @@ impl Line {
     }
 }
 
-/// Why no CRLF begins `rest`, at which a value ends: it has not arrived, or something else is there.
+/// What a line is that begins with CR at `start`: the end of the head, not whole yet, or a fault.
+#[inline(always)]
+fn empty_line(buf: &[u8], start: usize) -> Result<Step, Refusal> {
+    match buf.get(start + 1) {
+        Some(b'\n') => Ok(Step::End { next: start + 2 }),
+        Some(_) => Err(Refusal::BareCr),
+        None => Ok(Step::Partial),
+    }
+}
+
+/// What a line is that is neither empty nor a whole field: not whole yet, or a fault. Its name and its text end
+/// after that many bytes, and `count` fields stand before it.
 #[cold]
+fn rare_line(line: &[u8], name_bytes: usize, text_bytes: usize, count: usize) -> Result<Step, Refusal> {
+    if name_bytes > NAME_BYTES_MAX {
+        return Err(Refusal::FieldNameTooLong);
+    }
+    match &line[name_bytes..] {
+        [] => Ok(Step::Partial),
+        [b':', ..] if name_bytes > 0 => no_end(&line[text_bytes..]),
+        [byte, ..] => Err(name_fault(*byte, name_bytes, count)),
+    }
+}
+
+/// Why a name of `name_bytes` bytes may not end at `byte`.
+const fn name_fault(byte: u8, name_bytes: usize, count: usize) -> Refusal {
+    match byte {
+        b' ' | b'\t' if name_bytes > 0 => Refusal::SpaceBeforeColon,
+        b' ' | b'\t' if count == 0 => Refusal::LeadingSpace,
+        b' ' | b'\t' => Refusal::ObsoleteFold,
+        b':' => Refusal::EmptyFieldName,
+        b'\r' => Refusal::MissingColon,
+        b'\n' => Refusal::BareLf,
+        _ => Refusal::InvalidFieldName,
+    }
+}
+
+/// Why no CRLF begins `rest`, at which a value ends: it has not arrived, or something else is there.
 fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
     match rest {
         [] | [b'\r'] => Ok(Step::Partial),
@@ -199,14 +230,19 @@ fn no_end(rest: &[u8]) -> Result<Step, Refusal> {
 #[inline(always)]
 fn trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
     // In text, what is not above a space is a space or a tab.
-    match &buf[start..end] {
-        [b' ', first, .., last] if *first > b' ' && *last > b' ' => (start + 1, end),
-        text => {
-            let from = text.iter().take_while(|&&byte| byte <= b' ').count();
-            let spaces = text[from..].iter().rev().take_while(|&&byte| byte <= b' ').count();
-            (start + from, end - spaces)
-        }
+    let value = start + 1;
+    if value < end && buf[start] == b' ' && buf[value] > b' ' && buf[end - 1] > b' ' {
+        return (value, end);
     }
+    rare_trim(buf, start, end)
+}
+
+/// As [`trim`] for what has no space before it, or more than that.
+fn rare_trim(buf: &[u8], start: usize, end: usize) -> (usize, usize) {
+    let text = &buf[start..end];
+    let from = text.iter().take_while(|&&byte| byte <= b' ').count();
+    let spaces = text[from..].iter().rev().take_while(|&&byte| byte <= b' ').count();
+    (start + from, end - spaces)
 }
 
 /// The values of all lines of one known field, in order.
@@ -236,5 +272,7 @@ impl std::fmt::Debug for Values<'_> {
 
 const CRLF: &[u8; 2] = b"\r\n";
 
+const _: () =
+    assert!(Known::ALL.len() < 64, "a set of known fields, and whether there are others, is one u64");
 const _: () = assert!(FIELDS_MAX as usize <= u8::MAX as usize + 1, "`first` holds indices as u8");
 const _: () = assert!(size_of::<Line>() == 8, "FIELDS_MAX lines are 1 KiB");

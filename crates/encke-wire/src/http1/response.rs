@@ -6,7 +6,7 @@
 use crate::field::{self, Known};
 use crate::http1::Refusal;
 use crate::http1::head::{Progress, Version, chunked_only, content_length};
-use crate::http1::lines::{Lines, Step, Values};
+use crate::http1::lines::{Lines, Step, Tally, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
 use crate::scan::{self, Class, Job, Scanner};
@@ -155,8 +155,23 @@ impl ResponseHead {
             self.at = next as u16;
             self.phase = Phase::Fields;
         }
+        let mut tally = self.lines.tally();
+        let is_whole = self.fields_from(&mut tally, scanner, buf, limits);
+        self.lines.keep(tally);
+        is_whole
+    }
+
+    /// The field lines, until one is not whole, or the last; `tally` goes with them.
+    #[inline(always)]
+    fn fields_from<S: Scanner>(
+        &mut self,
+        tally: &mut Tally,
+        scanner: S,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<bool, Refusal> {
         loop {
-            match self.lines.step(scanner, buf, usize::from(self.at), limits.fields)? {
+            match self.lines.step(tally, scanner, buf, usize::from(self.at), limits.fields)? {
                 Step::Partial => return Ok(false),
                 Step::Field { known, value: (start, end), next } => {
                     self.decide(known, &buf[start..end])?;

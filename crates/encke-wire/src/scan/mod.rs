@@ -35,12 +35,12 @@ pub(crate) trait Scanner: Copy {
     /// `bytes.len()` if all are. `from` is at most `bytes.len()`.
     fn skip(self, class: Class, bytes: &[u8], from: usize) -> usize;
 
-    /// Skips a field's name and, from the same place, all of its line: what [`Self::skip`] says for
-    /// [`FIELD_NAME`] and for [`Class::Text`]. Most lines fit in one block, which is then loaded once; and the
+    /// How many bytes from `from` on are a field's name, and how many are text: those that [`Self::skip`] skips of
+    /// [`FIELD_NAME`] and of [`Class::Text`]. Most lines fit in one block, which is then looked at once; and the
     /// end of the line need not wait until the end of the name is known.
     #[inline(always)]
-    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
-        (self.skip(FIELD_NAME, bytes, from), self.skip(Class::Text, bytes, from))
+    fn line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        (self.skip(FIELD_NAME, bytes, from) - from, self.skip(Class::Text, bytes, from) - from)
     }
 }
 
@@ -58,14 +58,10 @@ pub(crate) trait Job {
 #[inline]
 pub(crate) fn run<J: Job>(job: J) -> J::Output {
     #[cfg(target_arch = "x86_64")]
-    {
-        if let Some(avx2) = x86::Avx2::detected() {
-            return avx2.run(job);
-        }
-        if let Some(ssse3) = x86::Ssse3::detected() {
-            return ssse3.run(job);
-        }
-        run_scalar(job)
+    match x86::best() {
+        x86::Best::Avx2(avx2) => avx2.run(job),
+        x86::Best::Ssse3(ssse3) => ssse3.run(job),
+        x86::Best::Neither => run_scalar(job),
     }
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     {
@@ -75,6 +71,20 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
     {
         job.run(Scalar)
     }
+}
+
+/// Runs a job with every scanner of this machine, by name, and with the one that [`run`] chooses.
+#[cfg(test)]
+pub(crate) fn by_each<J: Job>(job: impl Fn() -> J) -> Vec<(&'static str, J::Output)> {
+    let mut all = vec![("scalar", job().run(Scalar)), ("chosen", run(job()))];
+    #[cfg(target_arch = "x86_64")]
+    {
+        all.extend(x86::Avx2::detected().map(|avx2| ("avx2", avx2.run(job()))));
+        all.extend(x86::Ssse3::detected().map(|ssse3| ("ssse3", ssse3.run(job()))));
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    all.push(("neon", job().run(neon::Neon)));
+    all
 }
 
 /// Out of line, so that on a machine with vectors the caller stays small.
@@ -93,16 +103,38 @@ trait Blocks<const LANES: usize>: Copy {
     /// A mask, the first byte's bits lowest, that has a bit set for each byte of `block` that is no member.
     fn strangers(self, class: Class, block: &[u8; LANES]) -> u64;
 
-    /// The answer of [`Scanner::skip`], if `strangers` is the mask of the block at `from`.
+    /// [`Self::strangers`] of [`FIELD_NAME`] and of [`Class::Text`].
     #[inline(always)]
-    fn first_from(self, strangers: u64, class: Class, bytes: &[u8], from: usize) -> usize {
-        if strangers == 0 {
-            return self.skip_blocks(class, bytes, from + LANES);
-        }
-        from + strangers.trailing_zeros() as usize / Self::BITS
+    fn line_strangers(self, block: &[u8; LANES]) -> (u64, u64) {
+        (self.strangers(FIELD_NAME, block), self.strangers(Class::Text, block))
     }
 
-    /// The loop of [`Scanner::skip`].
+    /// The work of [`Scanner::line`].
+    #[inline(always)]
+    fn line_in_blocks(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        let rest = &bytes[from..];
+        let (nameless, textless) = if let Some(block) = rest.first_chunk() {
+            self.line_strangers(block)
+        } else if rest.is_empty() {
+            return (0, 0);
+        } else {
+            let Some(block) = bytes.last_chunk() else { return short_line(bytes, from) };
+            let seen = Self::BITS * (LANES - rest.len());
+            let (nameless, textless) = self.line_strangers(block);
+            (nameless >> seen, textless >> seen)
+        };
+        let count = |strangers: u64| strangers.trailing_zeros() as usize / Self::BITS;
+        if textless != 0 {
+            // What ends a text ends a name as well.
+            return (count(nameless), count(textless));
+        }
+        let seen = bytes.len().min(from + LANES);
+        let name_bytes =
+            if nameless == 0 { self.skip_blocks(FIELD_NAME, bytes, seen) - from } else { count(nameless) };
+        (name_bytes, self.skip_blocks(Class::Text, bytes, seen) - from)
+    }
+
+    /// The work of [`Scanner::skip`].
     #[inline(always)]
     fn skip_blocks(self, class: Class, bytes: &[u8], from: usize) -> usize {
         let mut at = from;
@@ -126,26 +158,18 @@ trait Blocks<const LANES: usize>: Copy {
     }
 }
 
-/// [`Scanner::skip_line`] for scanners that look at blocks.
-#[inline(always)]
-fn skip_line_blocks<const LANES: usize, B: Blocks<LANES>>(
-    blocks: B,
-    bytes: &[u8],
-    from: usize,
-) -> (usize, usize) {
-    let Some(block) = bytes[from..].first_chunk() else {
-        return (blocks.skip_blocks(FIELD_NAME, bytes, from), blocks.skip_blocks(Class::Text, bytes, from));
-    };
-    let name = blocks.strangers(FIELD_NAME, block);
-    let line = blocks.strangers(Class::Text, block);
-    (blocks.first_from(name, FIELD_NAME, bytes, from), blocks.first_from(line, Class::Text, bytes, from))
-}
-
 /// For buffers shorter than a block, which a request hardly ever is.
 #[cold]
 #[inline(never)]
 fn skip_short(class: Class, bytes: &[u8], from: usize) -> usize {
     Scalar.skip(class, bytes, from)
+}
+
+/// As [`skip_short`] for lines.
+#[cold]
+#[inline(never)]
+fn short_line(bytes: &[u8], from: usize) -> (usize, usize) {
+    Scalar.line(bytes, from)
 }
 
 /// A set of bytes. Callers name one of the constants below, so that after inlining nothing is left to choose.
@@ -192,6 +216,20 @@ impl Class {
     }
 }
 
+/// As [`Members::high_halves`], of what no text holds ([`is_text`]).
+#[cfg(target_arch = "x86_64")]
+static CONTROL_HIGH_HALVES: [u8; 16] = {
+    let mut high_halves = [0; 16];
+    let mut byte = 0;
+    while byte < 0x80 {
+        if !is_text(byte) {
+            high_halves[(byte & 0x0f) as usize] |= 1 << (byte >> 4);
+        }
+        byte += 1;
+    }
+    high_halves
+};
+
 /// `bit[h]` is the bit of high half `h` in [`Members::high_halves`]; bytes above 0x7f have none.
 const HIGH_HALF_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -230,7 +268,7 @@ pub(crate) const fn is_text(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Every scanner of this machine, by name, with its answer.
+    /// Every scanner's answer.
     fn answers(class: Class, bytes: &[u8], from: usize) -> Vec<(&'static str, usize)> {
         struct Ask<'a>(Class, &'a [u8], usize);
         impl Job for Ask<'_> {
@@ -239,16 +277,19 @@ mod tests {
                 scanner.skip(self.0, self.1, self.2)
             }
         }
-        let ask = || Ask(class, bytes, from);
-        let mut all = vec![("scalar", ask().run(Scalar)), ("chosen", run(ask()))];
-        #[cfg(target_arch = "x86_64")]
-        {
-            all.extend(x86::Avx2::detected().map(|avx2| ("avx2", avx2.run(ask()))));
-            all.extend(x86::Ssse3::detected().map(|ssse3| ("ssse3", ssse3.run(ask()))));
+        by_each(|| Ask(class, bytes, from))
+    }
+
+    /// Every scanner's answer for a whole line.
+    fn line_answers(bytes: &[u8], from: usize) -> Vec<(&'static str, (usize, usize))> {
+        struct Ask<'a>(&'a [u8], usize);
+        impl Job for Ask<'_> {
+            type Output = (usize, usize);
+            fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
+                scanner.line(self.0, self.1)
+            }
         }
-        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-        all.push(("neon", ask().run(neon::Neon)));
-        all
+        by_each(|| Ask(bytes, from))
     }
 
     /// The definition, byte by byte.
@@ -256,31 +297,14 @@ mod tests {
         from + bytes[from..].iter().take_while(|&&byte| class.has(byte)).count()
     }
 
-    /// Every scanner's answers for a whole line.
-    fn line_answers(bytes: &[u8], from: usize) -> Vec<(usize, usize)> {
-        struct Ask<'a>(&'a [u8], usize);
-        impl Job for Ask<'_> {
-            type Output = (usize, usize);
-            fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
-                scanner.skip_line(self.0, self.1)
-            }
-        }
-        let ask = || Ask(bytes, from);
-        let mut all = vec![ask().run(Scalar), run(ask())];
-        #[cfg(target_arch = "x86_64")]
-        {
-            all.extend(x86::Avx2::detected().map(|avx2| avx2.run(ask())));
-            all.extend(x86::Ssse3::detected().map(|ssse3| ssse3.run(ask())));
-        }
-        all
-    }
-
     fn check(class: Class, bytes: &[u8], from: usize) {
         for (name, answer) in answers(class, bytes, from) {
             assert_eq!(answer, expected(class, bytes, from), "{name} from {from} in {bytes:02x?}");
         }
-        let line = (expected(FIELD_NAME, bytes, from), expected(Class::Text, bytes, from));
-        assert!(line_answers(bytes, from).iter().all(|answer| *answer == line), "{from} in {bytes:02x?}");
+        let line = (expected(FIELD_NAME, bytes, from) - from, expected(Class::Text, bytes, from) - from);
+        for (name, answer) in line_answers(bytes, from) {
+            assert_eq!(answer, line, "{name} from {from} in {bytes:02x?}");
+        }
     }
 
     const CLASSES: [Class; 5] = [FIELD_NAME, TARGET_PATH, TARGET_QUERY, HOST_NAME, Class::Text];

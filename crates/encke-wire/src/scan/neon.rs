@@ -8,7 +8,7 @@ use std::arch::aarch64::{
     vorrq_u8, vqtbl1q_u8, vreinterpret_u64_u8, vreinterpretq_u16_u8, vshrn_n_u16, vshrq_n_u8,
 };
 
-use super::{Blocks, Class, HIGH_HALF_BIT, Members, Scanner, skip_line_blocks};
+use super::{Blocks, Class, HIGH_HALF_BIT, Members, Scanner};
 
 /// NEON is part of the architecture: no proof is needed.
 #[derive(Clone, Copy)]
@@ -33,8 +33,8 @@ impl Scanner for Neon {
     }
 
     #[inline(always)]
-    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
-        skip_line_blocks(self, bytes, from)
+    fn line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        self.line_in_blocks(bytes, from)
     }
 }
 

@@ -11,28 +11,72 @@ use std::arch::x86_64::{
     _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
     _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16,
 };
+use std::hint::assert_unchecked;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{Blocks, Class, HIGH_HALF_BIT, Job, Members, Scanner, skip_line_blocks};
+use super::{Blocks, CONTROL_HIGH_HALVES, Class, FIELD_NAME_MEMBERS, HIGH_HALF_BIT, Job, Members, Scanner};
 
-/// INVARIANT: exists only on a processor with AVX2 and BMI1.
+/// The best that this processor has.
+#[derive(Clone, Copy)]
+pub(crate) enum Best {
+    Avx2(Avx2),
+    Ssse3(Ssse3),
+    Neither,
+}
+
+/// The same, by a load and a branch: the standard library, asked for each head, would take them for each of three
+/// features.
+#[inline]
+pub(crate) fn best() -> Best {
+    match BEST.load(Ordering::Relaxed) {
+        // Only `detect` writes these two, and only what it has detected.
+        AVX2 => Best::Avx2(Avx2(())),
+        SSSE3 => Best::Ssse3(Ssse3(())),
+        _ => detect(),
+    }
+}
+
+#[cold]
+fn detect() -> Best {
+    if let Some(avx2) = Avx2::detected() {
+        BEST.store(AVX2, Ordering::Relaxed);
+        return Best::Avx2(avx2);
+    }
+    match Ssse3::detected() {
+        Some(ssse3) => {
+            BEST.store(SSSE3, Ordering::Relaxed);
+            Best::Ssse3(ssse3)
+        }
+        None => Best::Neither,
+    }
+}
+
+/// What [`detect`] has found; 0 before that, or if it found nothing.
+static BEST: AtomicU8 = AtomicU8::new(0);
+const AVX2: u8 = 1;
+const SSSE3: u8 = 2;
+
+/// INVARIANT: exists only on a processor with AVX2, BMI1 and BMI2.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The proof, if this processor has what it takes. Cached by the standard library: a load and a test.
-    #[inline]
+    /// The proof, if this processor has what it takes.
     pub(crate) fn detected() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1")).then_some(Self(()))
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2"))
+        .then_some(Self(()))
     }
 
     /// Runs a job that is compiled for AVX2.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
-        #[target_feature(enable = "avx2,bmi1")]
+        #[target_feature(enable = "avx2,bmi1,bmi2")]
         fn with_avx2<J: Job>(job: J, scanner: Avx2) -> J::Output {
             job.run(scanner)
         }
-        // SAFETY: `self` proves that the processor has AVX2 and BMI1.
+        // SAFETY: `self` proves that the processor has AVX2, BMI1 and BMI2.
         // WHY: only code compiled for them can have these instructions inlined. Where the compiler left a call a
         // token, 703 bytes of head took 240 ns instead of 205; where it left one an instruction, 1,260.
         unsafe { with_avx2(job, self) }
@@ -41,25 +85,32 @@ impl Avx2 {
     /// One bit a byte of `block` that is not in `members`.
     #[inline(always)]
     fn non_members(self, members: &Members, block: &[u8; 32]) -> u64 {
-        // SAFETY: `self` proves that the processor has AVX2; the loads are from references to as many bytes
-        // as they take, and ask for no alignment.
+        let (bytes, own) = self.halved(block);
+        // SAFETY: `self` proves that the processor has AVX2.
         let mask = unsafe {
-            let bytes = load32(block);
-            // A shuffle takes a byte's low half as index, and yields 0 if its top bit is set: no member is.
-            let table = _mm256_broadcastsi128_si256(load16(&members.high_halves));
-            let candidates = _mm256_shuffle_epi8(table, bytes);
-            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(0x0f));
-            let own = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load16(&HIGH_HALF_BIT)), high);
-            let is_stranger = _mm256_cmpeq_epi8(_mm256_and_si256(candidates, own), _mm256_setzero_si256());
+            let is_stranger =
+                _mm256_cmpeq_epi8(among(&members.high_halves, bytes, own), _mm256_setzero_si256());
             _mm256_movemask_epi8(is_stranger)
         };
-        u64::from(mask.cast_unsigned())
+        mask.cast_unsigned().into()
+    }
+
+    /// The bytes of `block`, and for each the bit of its high half; some bit for those above 0x7f.
+    #[inline(always)]
+    fn halved(self, block: &[u8; 32]) -> (__m256i, __m256i) {
+        // SAFETY: `self` proves that the processor has AVX2; the loads are from references to as many bytes
+        // as they take, and ask for no alignment.
+        unsafe {
+            let bytes = load32(block);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(0x0f));
+            (bytes, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load16(&OWN_BIT)), high))
+        }
     }
 
     /// One bit a byte of `block` that is a control character other than tab.
     #[inline(always)]
     fn controls(self, block: &[u8; 32]) -> u64 {
-        // SAFETY: as in `non_members`.
+        // SAFETY: as in `halved`.
         let mask = unsafe {
             let bytes = load32(block);
             let below_space = _mm256_cmpeq_epi8(_mm256_min_epu8(bytes, _mm256_set1_epi8(0x1f)), bytes);
@@ -81,6 +132,20 @@ impl Blocks<32> for Avx2 {
             Class::Text => self.controls(block),
         }
     }
+
+    /// Both by look-ups, which have one half in common.
+    #[inline(always)]
+    fn line_strangers(self, block: &[u8; 32]) -> (u64, u64) {
+        let (bytes, own) = self.halved(block);
+        // SAFETY: `self` proves that the processor has AVX2.
+        let (nameless, textless) = unsafe {
+            let nameless =
+                _mm256_cmpeq_epi8(among(&FIELD_NAME_MEMBERS.high_halves, bytes, own), _mm256_setzero_si256());
+            let textless = _mm256_cmpeq_epi8(among(&CONTROL_HIGH_HALVES, bytes, own), own);
+            (_mm256_movemask_epi8(nameless), _mm256_movemask_epi8(textless))
+        };
+        (nameless.cast_unsigned().into(), textless.cast_unsigned().into())
+    }
 }
 
 impl Scanner for Avx2 {
@@ -90,10 +155,33 @@ impl Scanner for Avx2 {
     }
 
     #[inline(always)]
-    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
-        skip_line_blocks(self, bytes, from)
+    fn line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        let (name_bytes, text_bytes) = self.line_in_blocks(bytes, from);
+        // SAFETY: `line_in_blocks` has panicked if `from` is beyond the end, counts no further than to it, and ends
+        // a name where it ends a text.
+        // WHY: who reads at those places need not compare with the end of the bytes again, eight times a line.
+        unsafe { assert_unchecked(name_bytes <= text_bytes && text_bytes <= bytes.len() - from) }
+        (name_bytes, text_bytes)
     }
 }
+
+/// The bit of each byte's own high half, where the byte is in the set of `high_halves`, else 0.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn among(high_halves: &[u8; 16], bytes: __m256i, own: __m256i) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        // A shuffle takes a byte's low half as index, and yields 0 if its top bit is set: no member is.
+        let table = _mm256_broadcastsi128_si256(load16(high_halves));
+        _mm256_and_si256(_mm256_shuffle_epi8(table, bytes), own)
+    }
+}
+
+/// As [`HIGH_HALF_BIT`], with a bit for bytes above 0x7f as well: [`among`] finds 0 for them anyway, and so only a
+/// member has there what it has here.
+const OWN_BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 1, 1, 1, 1, 1, 1, 1];
 
 /// INVARIANT: exists only on a processor with SSSE3.
 #[derive(Clone, Copy)]
@@ -101,7 +189,6 @@ pub(crate) struct Ssse3(());
 
 impl Ssse3 {
     /// The proof, if this processor has what it takes.
-    #[inline]
     pub(crate) fn detected() -> Option<Self> {
         is_x86_feature_detected!("ssse3").then_some(Self(()))
     }
@@ -167,8 +254,8 @@ impl Scanner for Ssse3 {
     }
 
     #[inline(always)]
-    fn skip_line(self, bytes: &[u8], from: usize) -> (usize, usize) {
-        skip_line_blocks(self, bytes, from)
+    fn line(self, bytes: &[u8], from: usize) -> (usize, usize) {
+        self.line_in_blocks(bytes, from)
     }
 }
 
