@@ -20,6 +20,7 @@ use std::ops::Range;
 use crate::conditional::Conditions;
 use crate::field::{self, Folded, Known};
 use crate::http1::Refusal;
+use crate::http1::framing::{chunked_only, content_length};
 use crate::http1::lines::{Lines, Step, Tally, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits, LEADING_EMPTY_LINES_MAX, METHOD_BYTES_MAX};
 use crate::method::Method;
@@ -796,37 +797,6 @@ fn connection_option(option: Folded) -> u8 {
 /// The flags of a list of connection options.
 fn connection_options(value: &[u8]) -> u8 {
     field::list(value).fold(0, |flags, option| flags | connection_option(Folded::of(option)))
-}
-
-/// The number in a Content-Length: digits, and nothing but digits.
-pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(Refusal::InvalidLength);
-    }
-    value
-        .iter()
-        .try_fold(0u64, |length, digit| length.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-        .ok_or(Refusal::LengthOverflow)
-}
-
-/// Accepts a Transfer-Encoding that is exactly `chunked`. What else may be said in that field is told apart
-/// only for the sake of an honest status.
-pub(super) fn chunked_only(value: &[u8]) -> Result<(), Refusal> {
-    if value.eq_ignore_ascii_case(b"chunked") {
-        return Ok(());
-    }
-    let mut codings = field::list(value).peekable();
-    let mut count = 0;
-    while let Some(coding) = codings.next() {
-        count += 1;
-        let name = field::parameters(coding).next().unwrap_or_default();
-        let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
-        let is_last = codings.peek().is_none();
-        if !field::is_token(name) || is_chunked != is_last {
-            return Err(Refusal::InvalidCoding);
-        }
-    }
-    Err(if count > 1 { Refusal::UnsupportedCoding } else { Refusal::InvalidCoding })
 }
 
 /// Of [`Head::flags`].

@@ -12,6 +12,7 @@
 //! cannot disagree.
 
 mod body;
+mod framing;
 mod head;
 mod lines;
 mod refusal;

@@ -5,7 +5,8 @@
 
 use crate::field::{self, Known};
 use crate::http1::Refusal;
-use crate::http1::head::{Progress, Version, chunked_only, content_length};
+use crate::http1::framing::{chunked_only, content_length};
+use crate::http1::head::{Progress, Version};
 use crate::http1::lines::{Lines, Step, Tally, Values};
 use crate::limits::{HEAD_BYTES_MAX, HeadLimits};
 use crate::method::Method;
