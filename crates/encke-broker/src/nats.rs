@@ -145,7 +145,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Joins the stream, which is made if it is not there. Waits for NATS, at most [`JOIN_TIME`].
+    /// Joins the stream, which is made if it is not there. Waits for NATS, at most 30 s.
     ///
     /// # Errors
     /// NATS cannot be reached, refuses, or its stream is none that can be followed.
