@@ -444,7 +444,7 @@ pub(crate) struct Compare {
     pub(crate) rounds: u16,
     #[command(flatten)]
     pub(crate) traffic: Traffic,
-    /// The server's CPU a request as a further figure: A's process or page of metrics, then B's, or one of both
+    /// The server's CPU a request, too: of A's, then of B's; or of one for both
     #[arg(long, value_name = "PID|URL")]
     pub(crate) watch: Vec<load::Watching>,
     /// As JSON
