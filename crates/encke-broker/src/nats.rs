@@ -8,7 +8,7 @@
 //!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
 //! ```
 //! It decides nothing: what is kept and who is told of a loss is the sequencer's to say. No worker waits for it; what is
-//! on its way to workers is at most [`BATCHES`] batches, and what is on its way to NATS is the sequencer's to limit.
+//! on its way to workers is at most `BATCHES` batches, and what is on its way to NATS is the sequencer's to limit.
 //!
 //! **A node follows the whole stream** by one consumer, from the place that it has seen on. Sequences follow one another
 //! then, so that whoever has the newest message has everything, no filter has to move with the channels that clients want,
