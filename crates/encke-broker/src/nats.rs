@@ -5,6 +5,7 @@
 //!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same name ─► News::Placed
 //!  Errand::Read ─────────────────┼─► past ─────────────────────────────────────────────────────────────► News::Past
 //!  Outlet::news ◄── Engine::taken┼── follow: one consumer of the whole stream ──────────────────────────► News::Messages
+//!  Errand::Tell ─────────────────┼─► beats of this node and of the others ──────────────────────────────► News::Told, Gone
 //!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
 //! ```
 //! It decides nothing: what is kept and who is told of a loss is the sequencer's to say. No worker waits for it; what is
@@ -18,10 +19,11 @@ use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::{
     ContextBuilder, CreateStreamErrorKind, PublishAckFuture, PublishErrorKind,
@@ -29,14 +31,21 @@ use async_nats::jetstream::context::{
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
-use encke_hub::{Draft, Epoch, Errand, Message, Name, News, Place as Placed, Refusal, Ticket};
+use encke_hub::{
+    Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Refusal, Ticket,
+};
 use futures_util::StreamExt;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 mod letter;
 mod past;
+mod peers;
+
+use peers::Peers;
+
+pub use peers::{About, Node};
 
 /// Batches of news on their way to the workers, each of at most [`BATCH`] messages: what a worker that is late may be
 /// behind before NATS is asked for no more.
@@ -64,6 +73,10 @@ const INACTIVE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between two tries to connect.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long what changes with those who listen here is gathered before other nodes are told.
+const GATHERING: Duration = Duration::from_millis(250);
+/// How long a node that ends may take to say so.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Where the stream is, and how it is made if it is not there.
 #[derive(Clone, Debug)]
@@ -88,6 +101,10 @@ pub struct Cluster {
     pub remembered: Duration,
     /// How long a publish waits to be acknowledged.
     pub patience: Duration,
+    /// Names this node for as long as it runs: no other has the same.
+    pub node: NodeId,
+    /// What it says of itself; what changes while it runs is filled in here.
+    pub about: About,
 }
 
 /// As whom a node comes to NATS.
@@ -139,9 +156,17 @@ pub struct Engine {
     pub epoch: Epoch,
     /// Where it was when the node joined.
     pub newest: u64,
-    errands: mpsc::UnboundedSender<Errand>,
+    errands: mpsc::UnboundedSender<Task>,
     places: Arc<Semaphore>,
     begins: Mutex<Option<oneshot::Sender<Arc<dyn Outlet>>>>,
+    nodes: Arc<Mutex<Vec<Node>>>,
+}
+
+/// What is asked of the engine's thread.
+enum Task {
+    Errand(Errand),
+    /// Say that this node ends; then this is dropped.
+    Leave(std::sync::mpsc::Sender<()>),
 }
 
 impl Engine {
@@ -155,6 +180,8 @@ impl Engine {
         let (tell, told) = std::sync::mpsc::channel();
         let places = Arc::new(Semaphore::new(BATCHES));
         let theirs = Arc::clone(&places);
+        let nodes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&nodes);
         let thread = std::thread::Builder::new().name("encke-nats".into());
         let spawned = thread.spawn(move || {
             let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
@@ -167,7 +194,7 @@ impl Engine {
                     Ok(joined) => {
                         let _gone = tell.send(Ok((joined.epoch, joined.newest)));
                         if let Ok(outlet) = begun.await {
-                            serve(cluster, joined, outlet, theirs, asked).await;
+                            serve(cluster, joined, outlet, theirs, seen, asked).await;
                         }
                     }
                     Err(error) => drop(tell.send(Err(error))),
@@ -177,12 +204,12 @@ impl Engine {
         spawned.map_err(JoinError::Thread)?;
         let (epoch, newest) =
             told.recv().map_err(|_| JoinError::Thread(std::io::Error::other("it has ended")))??;
-        Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)) })
+        Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)), nodes })
     }
 
     /// From now on the stream is followed, from where it was when it was joined; once.
     pub fn begin(&self, outlet: Arc<dyn Outlet>) {
-        let begins = self.begins.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let begins = locked(&self.begins).take();
         if let Some(begins) = begins {
             let _gone = begins.send(outlet);
         }
@@ -190,13 +217,30 @@ impl Engine {
 
     /// Runs an errand.
     pub fn run(&self, errand: Errand) {
-        let _gone = self.errands.send(errand);
+        let _gone = self.errands.send(Task::Errand(errand));
+    }
+
+    /// The nodes of the cluster as they were seen last: empty before it has begun.
+    pub fn nodes(&self) -> Vec<Node> {
+        locked(&self.nodes).clone()
+    }
+
+    /// Tells the other nodes that this one ends, so that nobody waits for it. It waits until that is said, at most
+    /// [`FAREWELL`].
+    pub fn leave(&self) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let _gone = self.errands.send(Task::Leave(tell));
+        let _said = told.recv_timeout(FAREWELL);
     }
 
     /// A batch of news was taken.
     pub fn taken(&self) {
         self.places.add_permits(1);
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a node has not joined.
@@ -393,6 +437,10 @@ struct Side {
     reads: Semaphore,
     /// The connection has come back: what was asked for before may have been lost.
     back: Notify,
+    /// Up to where the stream was followed.
+    offset: AtomicU64,
+    /// The nodes as they were seen last.
+    nodes: Arc<Mutex<Vec<Node>>>,
 }
 
 /// Runs errands until there will be none any more, and all the while follows the stream.
@@ -401,7 +449,8 @@ async fn serve(
     joined: Joined,
     outlet: Arc<dyn Outlet>,
     places: Arc<Semaphore>,
-    mut errands: mpsc::UnboundedReceiver<Errand>,
+    nodes: Arc<Mutex<Vec<Node>>>,
+    mut errands: mpsc::UnboundedReceiver<Task>,
 ) {
     let Joined { jetstream, stream, events, epoch, newest } = joined;
     let side = Arc::new(Side {
@@ -414,19 +463,31 @@ async fn serve(
         places,
         reads: Semaphore::new(READS),
         back: Notify::new(),
+        offset: AtomicU64::new(newest),
+        nodes,
     });
     let (tell, told) = mpsc::unbounded_channel();
+    let (change, changes) = mpsc::unbounded_channel();
+    tokio::spawn(Arc::clone(&side).keep_company(changes));
     tokio::spawn(Arc::clone(&side).watch(events));
     tokio::spawn(Arc::clone(&side).answer(told));
     tokio::spawn(Arc::clone(&side).follow(newest + 1));
-    while let Some(errand) = errands.recv().await {
-        match errand {
-            Errand::Publish { ticket, draft } => side.publish(ticket, draft, &tell).await,
-            Errand::Read { channel, to, most } => {
+    while let Some(task) = errands.recv().await {
+        match task {
+            Task::Errand(Errand::Publish { ticket, draft }) => side.publish(ticket, draft, &tell).await,
+            Task::Errand(Errand::Read { channel, to, most }) => {
                 tokio::spawn(Arc::clone(&side).read(channel, to, most, tell.clone()));
             }
+            Task::Errand(Errand::Tell(one)) => drop(change.send(Said::Change(one))),
+            Task::Leave(ended) => drop(change.send(Said::Leave(ended))),
         }
     }
+}
+
+/// What is said to the other nodes.
+enum Said {
+    Change(Change),
+    Leave(std::sync::mpsc::Sender<()>),
 }
 
 impl Side {
@@ -563,6 +624,7 @@ impl Side {
 
     /// Everything before `next` is here.
     async fn hand_on(&self, messages: &mut Vec<Arc<Message>>, next: u64) {
+        self.offset.store(next - 1, Ordering::Relaxed);
         self.bring(vec![News::Messages { messages: std::mem::take(messages), to: next - 1 }]).await;
     }
 
@@ -587,6 +649,72 @@ impl Side {
                 Err(_) => self.pause().await,
             }
         }
+    }
+
+    // ── The other nodes ─────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Tells the other nodes that we are here and who listens here, and hears the same of them.
+    async fn keep_company(self: Arc<Self>, mut changes: mpsc::UnboundedReceiver<Said>) {
+        let subjects = format!("{}.n", self.cluster.stream);
+        let client = self.jetstream.client();
+        // It is asked for again after every cut; an error says that the client has ended.
+        let Ok(mut heard) = client.subscribe(format!("{subjects}.*")).await else { return };
+        let ours = format!("{subjects}.{:016x}", self.cluster.node.0);
+        let mut peers = Peers::new(self.cluster.node, Duration::ZERO);
+        // Its time is that of its ticks: while this process is held up, nobody grows older.
+        let mut now = Duration::ZERO;
+        let mut ticks = interval(GATHERING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut news = Vec::new();
+            tokio::select! {
+                said = changes.recv() => match said {
+                    Some(Said::Change(change)) => peers.tell(change),
+                    Some(Said::Leave(_ended)) => {
+                        // What went before it, for whoever tells the names of a node that is gone.
+                        let mut beats = peers.beats(now, &self.about());
+                        beats.push(peers.farewell(&self.about()));
+                        return self.say(&ours, beats).await;
+                    }
+                    None => return,
+                },
+                beat = heard.next() => {
+                    let Some(beat) = beat else { return };
+                    let node = beat.subject.rsplit('.').next().and_then(|node| u64::from_str_radix(node, 16).ok());
+                    // Somebody else's words are passed over.
+                    if let (Some(node), Ok(read)) = (node, serde_json::from_slice(&beat.payload)) {
+                        news.extend(peers.hears(now, NodeId(node), read));
+                    }
+                }
+                _ = ticks.tick() => {
+                    now += GATHERING;
+                    news = peers.buries();
+                    // What is said while nobody hears it would have to be asked for again.
+                    if client.connection_state() == State::Connected {
+                        self.say(&ours, peers.beats(now, &self.about())).await;
+                    }
+                    *locked(&self.nodes) = peers.nodes(now, &self.about());
+                }
+            }
+            if !news.is_empty() {
+                self.bring(news).await;
+            }
+        }
+    }
+
+    /// Says something to the other nodes. Whoever has not heard it asks.
+    async fn say(&self, subject: &str, beats: impl IntoIterator<Item = peers::Beat>) {
+        let client = self.jetstream.client();
+        for beat in beats {
+            if let Ok(text) = serde_json::to_vec(&beat) {
+                let _unheard = client.publish(subject.to_owned(), text.into()).await;
+            }
+        }
+        let _unheard = timeout(FAREWELL, client.flush()).await;
+    }
+
+    fn about(&self) -> About {
+        About { offset: self.offset.load(Ordering::Relaxed), ..self.cluster.about.clone() }
     }
 
     // ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use encke_broker::Store;
-use encke_broker::nats::{Cluster, Engine, Login, Note, Outlet};
+use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
 use encke_broker::sim::Disk;
 use encke_hub::{
     ChannelRules, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub, IdempotencyKey, Name,
-    News, Now, Once, Position, Publishing, Refusal, Request, Rules, Run, Sequencer, Since, Subscribe,
+    News, NodeId, Now, Once, Position, Publishing, Refusal, Request, Rules, Run, Sequencer, Since, Subscribe,
     SubscriberId, Ticket, What,
 };
 use server::Nats;
@@ -253,6 +253,8 @@ fn cluster(nats: &Nats) -> Cluster {
         bytes: 64 << 20,
         remembered: Duration::from_secs(120),
         patience: PATIENCE,
+        node: NodeId(1),
+        about: About::default(),
     }
 }
 
@@ -393,11 +395,11 @@ impl Node {
 
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..1_000 {
-            self.turn();
+            let goes_on = self.turn();
             if holds(self) {
                 return;
             }
-            if let Broker::Nats { engine: Some((engine, news)), .. } = &self.broker {
+            if !goes_on && let Broker::Nats { engine: Some((engine, news)), .. } = &self.broker {
                 let news = news.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
                 engine.taken();
                 self.take(news);
@@ -412,8 +414,8 @@ impl Node {
         }
     }
 
-    /// Everything that is there goes its way; it waits for nothing.
-    fn turn(&mut self) {
+    /// Everything that is there goes its way; it waits for nothing. Says whether there may be more.
+    fn turn(&mut self) -> bool {
         self.mono_ns += 1_000_000;
         let now = self.now();
         for (core, hub) in self.hubs.iter_mut().enumerate() {
@@ -445,6 +447,7 @@ impl Node {
             hub.slice(now, 1_000, &mut Plain, &mut out);
         }
         self.sequencer.expire(now);
+        let goes_on = !out.is_empty();
         for Delivery { key, what, .. } in out {
             let Some(listener) = self.listeners.get_mut(&key) else { continue };
             match what {
@@ -463,6 +466,7 @@ impl Node {
             }
             self.hubs[listener.core].sent(listener.id);
         }
+        goes_on
     }
 }
 

@@ -3,14 +3,16 @@
 
 mod server;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
-use encke_broker::nats::{Cluster, Engine, JoinError, Login, Note, Outlet};
+use encke_broker::nats::{About, Cluster, Engine, JoinError, Login, Note, Outlet};
 use encke_hub::{
-    Draft, Epoch, Flags, IdempotencyKey, Name, News, Now, Publishing, Refusal, Rules, Sequencer, Ticket,
+    Draft, Epoch, Flags, IdempotencyKey, Name, News, NodeId, Now, Publishing, Refusal, Rules, Sequencer,
+    Ticket,
 };
 use server::Nats;
 
@@ -55,7 +57,15 @@ fn cluster(nats: &Nats) -> Cluster {
         bytes: 64 << 20,
         remembered: Duration::from_secs(120),
         patience: PATIENCE,
+        node: node_id(),
+        about: About::default(),
     }
+}
+
+/// Another one each time.
+fn node_id() -> NodeId {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    NodeId(IDS.fetch_add(1, Ordering::Relaxed))
 }
 
 impl Node {
@@ -266,4 +276,40 @@ fn who_may_not_come_in_is_told_so() {
     let nobody = Cluster { servers: vec!["nats://127.0.0.1:1".into()], ..cluster(&nats) };
     let error = Engine::join(nobody).err().expect("nobody is there");
     assert!(matches!(error, JoinError::Unreachable(..)), "{error}");
+}
+
+#[test]
+fn nodes_know_of_each_other_and_of_who_listens_and_one_that_ends_is_gone() {
+    let nats = Nats::start("nodes", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    let ann = Arc::from("ann");
+    one.sequencer.want(0, &name("a"));
+    one.sequencer.count(0, &name("a"), 3, 0);
+    one.sequencer.member_joins(NOW, &name("a"), &ann);
+    one.until("told", |_| true);
+    other.until("known", |node| node.sequencer.info(&name("a")).is_some());
+    let info = other.sequencer.info(&name("a")).expect("known");
+    assert_eq!((info.kept, info.subscribers, info.members), (false, 3, 1));
+    assert_eq!(other.sequencer.members(&name("a")), [ann]);
+    assert!(other.engine.nodes().iter().any(|node| !node.here && node.about.subscriptions == 3));
+    // One who comes later asks.
+    let mut third = Node::join(&nats);
+    third.until("known", |node| node.sequencer.info(&name("a")).is_some());
+    one.engine.leave();
+    for node in [&mut other, &mut third] {
+        node.until("gone", |node| node.sequencer.info(&name("a")).is_none());
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_is_gone_within_seconds() {
+    let nats = Nats::start("dead", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    one.sequencer.want(0, &name("a"));
+    one.sequencer.count(0, &name("a"), 1, 0);
+    one.until("told", |_| true);
+    other.until("known", |node| node.sequencer.info(&name("a")).is_some());
+    // Its thread ends with it, and says nothing.
+    drop(one);
+    other.until("gone", |node| node.sequencer.info(&name("a")).is_none());
 }

@@ -35,7 +35,7 @@ mod durable;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use shared::{Errand, News, Place};
+pub use shared::{Change, Errand, News, NodeId, Place};
 
 use durable::Durable;
 use shared::Shared;
@@ -210,6 +210,8 @@ pub enum Refusal {
 /// What there is of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
+    /// Its history is known here: on a node of a cluster only while somebody listens there.
+    pub kept: bool,
     /// Messages that are kept.
     pub messages: usize,
     /// Bytes that they take.
@@ -348,7 +350,7 @@ impl Sequencer {
             Repeat::No => {}
             Repeat::Other => return Err(Refusal::KeyMismatch),
             Repeat::Of(offset) => {
-                let subscribers = self.find(&draft.channel).map_or(0, |channel| channel.subscribers);
+                let subscribers = self.subscribers(&draft.channel);
                 let position = self.at(offset);
                 return Ok(Publishing::Done(Published { position, subscribers, repeated: true, early }));
             }
@@ -400,22 +402,39 @@ impl Sequencer {
         true
     }
 
-    /// What there is of a channel; `None`: it does not exist.
+    /// What there is of a channel; `None`: it does not exist, here or on another node.
     pub fn info(&self, name: &Name) -> Option<Info> {
-        let channel = self.find(name)?;
+        let subscribers = self.subscribers(name);
+        let Some(channel) = self.find(name) else {
+            let members = self.members(name).len();
+            let elsewhere =
+                Info { kept: false, messages: 0, bytes: 0, first: None, last: None, subscribers, members };
+            return (subscribers > 0).then_some(elsewhere);
+        };
         Some(Info {
+            kept: channel.reading.is_none(),
             messages: channel.ring.len(),
             bytes: channel.bytes,
             first: channel.ring.front().map(|message| self.at(message.offset)),
             last: channel.ring.back().map(|message| self.at(message.offset)),
-            subscribers: channel.subscribers,
-            members: channel.roster.len(),
+            subscribers,
+            members: self.members(name).len(),
         })
     }
 
     /// Who is in a channel, by name, where presence is told.
     pub fn members(&self, name: &Name) -> Vec<Arc<str>> {
-        self.find(name).map_or_else(Vec::new, |channel| channel.roster.names())
+        let mut members = self.find(name).map_or_else(Vec::new, |channel| channel.roster.names());
+        members.extend(self.members_elsewhere(name).cloned());
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
+    /// How many listen to a channel, on all nodes.
+    fn subscribers(&self, name: &Name) -> u32 {
+        let here = self.find(name).map_or(0, |channel| channel.subscribers);
+        here.saturating_add(self.subscribers_elsewhere(name))
     }
 
     /// The newest position of all.
@@ -557,6 +576,9 @@ impl Sequencer {
         let reader = std::mem::take(&mut channel.readers[core]);
         channel.subscribers -= reader.subscribers;
         self.cores[core].wants -= u32::from(reader.wanted);
+        if reader.subscribers > 0 {
+            self.touch(at, None);
+        }
         self.forget_if_unused(at);
     }
 
@@ -569,6 +591,7 @@ impl Sequencer {
             let others = channel.subscribers - reader.subscribers;
             reader.subscribers = reader.subscribers.saturating_add(joined).saturating_sub(left);
             channel.subscribers = others.saturating_add(reader.subscribers);
+            self.touch(at, None);
         }
     }
 
@@ -576,7 +599,11 @@ impl Sequencer {
     pub fn member_joins(&mut self, now: Now, name: &Name, member: &Arc<str>) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
-        if channel.roster.joins(member) && channel.rules.presence {
+        let (first, told) = (channel.roster.joins(member), channel.rules.presence);
+        if first {
+            self.touch(at, Some(member));
+        }
+        if first && told {
             self.tell(now, at, "encke.join", member);
         }
     }
@@ -585,7 +612,11 @@ impl Sequencer {
     pub fn member_leaves(&mut self, now: Now, name: &Name, member: &Arc<str>) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
-        if channel.roster.leaves(member) && channel.rules.presence {
+        let (last, told) = (channel.roster.leaves(member), channel.rules.presence);
+        if last {
+            self.touch(at, Some(member));
+        }
+        if last && told {
             self.tell(now, at, "encke.leave", member);
         }
     }

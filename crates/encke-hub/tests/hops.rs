@@ -274,6 +274,8 @@ impl World {
                     let past = self.past(&channel, to, most);
                     self.nodes[node].news.push_back(past);
                 }
+                // Who listens on other nodes changes no order.
+                Errand::Tell(_) => {}
             }
         }
         if self.random.below(2) == 0

@@ -6,6 +6,7 @@
 //! | `/readyz` | anybody | 200, or 503 once it is told to stop: for load balancers |
 //! | `/metrics` | the token; anybody with `metrics = "open"` | Prometheus text |
 //! | `/api/v1/status` | the token | JSON, schema 1, only ever added to |
+//! | `/api/v1/cluster` | the token | the same, of the nodes of a cluster; 404 if this is none of one |
 //! | `/api/v1/live` | the token | the same without `families`, as an event stream: at once, and every second |
 //!
 //! The token comes as `Authorization: Bearer …` or `?token=…`. A browser can be led here by a page of somebody
@@ -71,7 +72,7 @@ impl Admin {
         }
         let open = match request.path() {
             b"/metrics" => self.metrics_open,
-            b"/api/v1/status" | b"/api/v1/live" => false,
+            b"/api/v1/status" | b"/api/v1/cluster" | b"/api/v1/live" => false,
             _ => true,
         };
         if open || self.may(request) {
@@ -93,10 +94,15 @@ impl Admin {
                 let mut status = self.status();
                 let families = serde_json::from_str::<Value>(&json::render(&self.families()));
                 status["families"] = families.unwrap_or_default()["families"].take();
-                Reply::new(200)
-                    .with("Content-Type", "application/json")
-                    .body(Body::Bytes(status.to_string().into_bytes()))
+                as_json(&status)
             }
+            b"/api/v1/cluster" => match self.board.cluster() {
+                Some(cluster) => as_json(&cluster),
+                None => {
+                    let text = "404 Not Found\nThis server is a node by itself: cluster.nats is not set.\n";
+                    Reply::text(404, text)
+                }
+            },
             _ => Reply::error(404),
         }
     }
@@ -196,8 +202,13 @@ impl Admin {
                 "subscriber_user_bytes": push.user_bytes,
                 "subscriber_kernel_bytes": push.kernel_bytes,
             },
+            "cluster": board.cluster(),
         })
     }
+}
+
+fn as_json(value: &Value) -> Reply {
+    Reply::new(200).with("Content-Type", "application/json").body(Body::Bytes(value.to_string().into_bytes()))
 }
 
 /// Compares in a time that does not depend on where the first difference is.

@@ -173,6 +173,11 @@ impl Board {
         families
     }
 
+    /// The nodes of its cluster, if it is one of them.
+    pub(crate) fn cluster(&self) -> Option<serde_json::Value> {
+        lock(&self.push).as_ref()?.cluster.as_ref().map(|cluster| cluster.status())
+    }
+
     /// Who its listeners say they are.
     fn identities(&self) -> Vec<Arc<Identity>> {
         lock(&self.identities).iter().map(|named| Arc::clone(&named.identity)).collect()

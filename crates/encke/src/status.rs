@@ -163,6 +163,9 @@ fn told(status: &Value, before: Option<&Value>) -> String {
     if let Some(store) = store(status) {
         line("store", store);
     }
+    for (place, node) in nodes(status).into_iter().enumerate() {
+        line(if place == 0 { "nodes" } else { "" }, node);
+    }
     if let Some(bytes) = number("resident_bytes") {
         line("memory", format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)));
     }
@@ -193,6 +196,38 @@ fn store(status: &Value) -> Option<String> {
         format!(", {full} that found it full, {failed} that failed")
     };
     Some(format!("{stored} commits{refused}; p99 {lasted}"))
+}
+
+/// The nodes of a cluster, a line for each.
+fn nodes(status: &Value) -> Vec<String> {
+    let cluster = &status["cluster"];
+    let nodes = cluster["nodes"].as_array().into_iter().flatten();
+    let mut lines: Vec<String> = nodes
+        .map(|node| {
+            let number = |key: &str| node[key].as_u64().unwrap_or(0);
+            let mut line = format!(
+                "{} {}, {} subscriptions to {} channels",
+                node["name"].as_str().unwrap_or("?"),
+                node["version"].as_str().unwrap_or("?"),
+                number("subscriptions"),
+                number("channels")
+            );
+            match number("behind") {
+                0 => {}
+                behind => line.push_str(&format!(", {behind} messages behind")),
+            }
+            match number("silent_ms") {
+                _ if node["here"] == true => line.push_str(" (this one)"),
+                ..2_000 => {}
+                silent_ms => line.push_str(&format!(", silent for {} s", silent_ms / 1_000)),
+            }
+            line
+        })
+        .collect();
+    if cluster["up"] == false {
+        lines.insert(0, "NATS cannot be reached: what follows is as it was heard last".into());
+    }
+    lines
 }
 
 /// The value of a family's first sample.

@@ -19,6 +19,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod audience;
+
+pub use audience::{Change, NodeId};
+
+use audience::Audiences;
+
 use super::{Published, Publishing, Refusal, Sequencer, Ticket};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
@@ -51,6 +57,8 @@ pub enum Errand {
         /// At most so many, the newest of them.
         most: usize,
     },
+    /// Tell the other nodes what has changed with those who listen here.
+    Tell(Change),
 }
 
 /// What a sequencer hears of the stream.
@@ -90,6 +98,20 @@ pub enum News {
         /// Its place, or why it has none.
         fate: Result<Place, Refusal>,
     },
+    /// Another node has told what has changed with those who listen there.
+    Told {
+        /// Which one.
+        node: NodeId,
+        /// What it told before is void.
+        anew: bool,
+        /// What has changed.
+        changes: Vec<Change>,
+    },
+    /// Another node has ended.
+    Gone {
+        /// Which one.
+        node: NodeId,
+    },
 }
 
 /// The place of a message in a stream.
@@ -110,6 +132,7 @@ pub(super) struct Shared {
     flights: HashMap<Ticket, (Name, usize)>,
     bytes: usize,
     errands: Vec<Errand>,
+    audiences: Audiences,
 }
 
 impl Sequencer {
@@ -131,6 +154,7 @@ impl Sequencer {
     pub fn take_errands(&mut self, into: &mut Vec<Errand>) {
         if let Some(shared) = &mut self.shared {
             into.append(&mut shared.errands);
+            self.take_changes(into);
         }
     }
 
@@ -151,7 +175,7 @@ impl Sequencer {
             News::Placed { ticket, fate } => {
                 let (channel, bytes) = shared.flights.remove(&ticket)?;
                 shared.bytes -= bytes;
-                let subscribers = self.find(&channel).map_or(0, |channel| channel.subscribers);
+                let subscribers = self.subscribers(&channel);
                 let published = |Place { offset, repeated }| Published {
                     position: self.at(offset),
                     subscribers,
@@ -160,6 +184,8 @@ impl Sequencer {
                 };
                 return Some((ticket, fate.map(published)));
             }
+            News::Told { node, anew, changes } => shared.audiences.told(node, anew, changes),
+            News::Gone { node } => shared.audiences.gone(node),
         }
         None
     }

@@ -80,6 +80,7 @@ fn a_channel_keeps_as_many_messages_and_bytes_as_its_rules_say() {
     assert_eq!(kept(&sequencer, "c"), [15]);
     let position = |offset| Some(Position { epoch: Epoch(7), offset });
     let info = Info {
+        kept: true,
         messages: 3,
         bytes: 3 * one,
         first: position(8),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use encke_hub::{Epoch, Errand, Rules};
 use encke_stats::Family;
+use serde_json::Value;
 
 use crate::exchange::Link;
 use crate::settings::ClusterSettings;
@@ -25,11 +26,14 @@ mod with {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use encke_broker::nats::{self, Engine, Login, Note, Outlet};
-    use encke_hub::{News, Place};
+    use encke_broker::nats::{self, About, Engine, Login, Node, Note, Outlet};
+    use encke_hub::{News, NodeId, Place};
+    use encke_io::clock::Clock;
+    use encke_io::host;
     use encke_stats::Counter;
+    use serde_json::json;
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, io};
+    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
     use crate::errors;
     use crate::exchange::Message;
     use crate::push::room::Letter;
@@ -38,6 +42,7 @@ mod with {
     /// A node's part in a cluster.
     pub(crate) struct Cluster {
         engine: Engine,
+        stream: String,
         figures: Arc<Figures>,
     }
 
@@ -55,6 +60,15 @@ mod with {
                 _ => Login::Nobody,
             };
             let patience = settings.publish_time.duration();
+            let mut id = [0; 8];
+            host::random(&mut id)?;
+            let name = settings.name.clone().or_else(host::name).unwrap_or_else(|| "a node".into());
+            let about = About {
+                name: name.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                started_s: Clock::new().now().unix_s(),
+                ..About::default()
+            };
             let cluster = nats::Cluster {
                 servers: settings.nats.clone(),
                 login,
@@ -67,10 +81,12 @@ mod with {
                 // A publish that is sent again, by a client or by us, is known by its name.
                 remembered: Duration::from_millis(rules.key_window_ms).max(patience.saturating_mul(2)),
                 patience,
+                node: NodeId(u64::from_le_bytes(id)),
+                about,
             };
             let engine = Engine::join(cluster)
                 .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
-            Ok(Self { engine, figures: Arc::default() })
+            Ok(Self { engine, stream: settings.stream.clone(), figures: Arc::default() })
         }
 
         /// The life of its stream.
@@ -98,11 +114,47 @@ mod with {
             self.engine.taken();
         }
 
+        /// The node ends, and says so.
+        pub(crate) fn leave(&self) {
+            self.engine.leave();
+        }
+
+        /// The nodes as this one sees them.
+        pub(crate) fn status(&self) -> Value {
+            let nodes = self.engine.nodes();
+            let newest = nodes.iter().map(|node| node.about.offset).max().unwrap_or(0);
+            let one = |Node { id: NodeId(id), about, silent, here }: &Node| {
+                json!({
+                    "id": format!("{id:016x}"),
+                    "name": about.name,
+                    "here": here,
+                    "version": about.version,
+                    "started_s": about.started_s,
+                    "offset": about.offset,
+                    "behind": newest - about.offset,
+                    "channels": about.channels,
+                    "subscriptions": about.subscriptions,
+                    "silent_ms": silent.as_millis() as u64,
+                })
+            };
+            json!({
+                "schema": 1,
+                "stream": self.stream,
+                "up": self.figures.up.load(Ordering::Relaxed),
+                "nodes": nodes.iter().map(one).collect::<Vec<_>>(),
+            })
+        }
+
         pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
             let Figures { up, messages, stored, repeated, refused } = &*self.figures;
             [
                 Family::gauge("encke_cluster_up", "Whether the stream of the cluster can be reached.")
                     .value(u64::from(up.load(Ordering::Relaxed))),
+                Family::gauge(
+                    "encke_cluster_nodes",
+                    "Nodes of the cluster that this one hears, itself among them.",
+                )
+                .value(self.engine.nodes().len() as u64),
                 Family::counter("encke_cluster_messages_total", "Messages that came by the stream.")
                     .value(messages.value()),
                 Family::counter(
@@ -146,7 +198,7 @@ mod with {
                     }
                     News::Placed { fate: Ok(_), .. } => figures.repeated.increment(),
                     News::Placed { fate: Err(_), .. } => figures.refused.increment(),
-                    News::Lost { .. } | News::Past { .. } => {}
+                    News::Lost { .. } | News::Past { .. } | News::Told { .. } | News::Gone { .. } => {}
                 }
             }
             self.first.send(Message::Push(Letter::News(news)));
@@ -165,7 +217,7 @@ mod with {
 mod without {
     use std::convert::Infallible;
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, io};
+    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
 
     /// A node's part in a cluster: there is none, in this build.
     pub(crate) struct Cluster(Infallible);
@@ -196,6 +248,14 @@ mod without {
         }
 
         pub(crate) fn taken(&self) {
+            match self.0 {}
+        }
+
+        pub(crate) fn leave(&self) {
+            match self.0 {}
+        }
+
+        pub(crate) fn status(&self) -> Value {
             match self.0 {}
         }
 

@@ -487,7 +487,11 @@ impl Room {
                 let commit = central.sequencer.take_commit(moment);
                 archive.close(commit.as_deref(), &central.sequencer.save());
             }
-            (Some(_), None) => {}
+            (Some(_), None) => {
+                if let Some(cluster) = &self.plan.cluster {
+                    cluster.leave();
+                }
+            }
             (None, _) => self.post(Letter::Gone { core: self.core }),
         }
     }
@@ -576,7 +580,7 @@ impl Room {
                         info_reply(&channel, &info, members.then_some(&names))
                     }
                     None if self.plan.cluster.is_some() => {
-                        refusal(404, format!("channel {channel} has no subscriber on this node"))
+                        refusal(404, format!("channel {channel} has no subscriber"))
                     }
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
@@ -836,10 +840,12 @@ fn info_reply(channel: &Name, info: &encke_hub::Info, members: Option<&Vec<Arc<s
         Some(position) => format!("\"{position}\""),
         None => "null".into(),
     };
+    // Of a channel that only other nodes keep, nothing is claimed.
+    let kept = |value: u64| if info.kept { value.to_string() } else { "null".into() };
     let mut json = format!(
         "{{\"channel\":\"{channel}\",\"messages\":{},\"bytes\":{},\"first\":{},\"last\":{},\"subscribers\":{}",
-        info.messages,
-        info.bytes,
+        kept(info.messages as u64),
+        kept(info.bytes),
         id(info.first),
         id(info.last),
         info.subscribers

@@ -19,6 +19,8 @@ pub struct ClusterSettings {
     #[serde(deserialize_with = "texts")]
     #[schemars(schema_with = "texts_schema")]
     pub nats: Vec<String>,
+    /// What people call this node; else the name of the machine. *start*
+    pub name: Option<String>,
     /// A token by which NATS lets nodes in. *start*
     pub token: Option<Secret>,
     /// Name of a user of NATS. *start*
@@ -49,6 +51,7 @@ impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             nats: Vec::new(),
+            name: None,
             token: None,
             user: None,
             password: None,

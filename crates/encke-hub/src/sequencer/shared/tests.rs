@@ -65,6 +65,7 @@ fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     let one = |errand: Errand| match errand {
         Errand::Publish { draft, .. } => format!("publish to {}", draft.channel),
         Errand::Read { channel, to, most } => format!("read {channel} up to {to}, {most}"),
+        Errand::Tell(Change { channel, subscribers, .. }) => format!("{subscribers} listen to {channel}"),
     };
     errands.into_iter().map(one).collect()
 }
@@ -75,7 +76,7 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
     node.want(0, &name("a"));
     node.count(0, &name("a"), 2, 0);
     let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
-    assert_eq!(asked(&mut node), ["read a up to 10, 3", "publish to a"]);
+    assert_eq!(asked(&mut node), ["read a up to 10, 3", "publish to a", "2 listen to a"]);
     node.hear(past("a", 10, 0, &[]));
     assert_eq!(feed(&mut node, 0), ["a [] behind 0 up to 10"]);
 
@@ -192,4 +193,42 @@ fn what_others_write_to_the_stream_is_read_as_far_as_it_can_be_said() {
     assert_eq!((message.flags, message.text), (Flags::KEY_FRAME, false));
     let fine = Draft { event: Some("x".into()), ..draft("a", b"y") };
     assert_eq!(Message::placed(5, 7, fine).event.as_deref(), Some("x"));
+}
+
+#[test]
+fn who_listens_on_other_nodes_counts_until_they_end() {
+    let mut node = node();
+    let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
+    let there = |subscribers, came: &[&Arc<str>], went: &[&Arc<str>]| Change {
+        channel: name("a"),
+        subscribers,
+        came: came.iter().map(|one| Arc::clone(one)).collect(),
+        went: went.iter().map(|one| Arc::clone(one)).collect(),
+    };
+    let all =
+        |node: &Sequencer| (node.info(&name("a")).map(|info| info.subscribers), node.members(&name("a")));
+    node.hear(News::Told { node: NodeId(1), anew: true, changes: vec![there(2, &[&ann, &bob], &[])] });
+    node.hear(News::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
+    assert_eq!(all(&node), (Some(7), vec![ann.clone(), bob.clone()]));
+    assert!(node.info(&name("a")).is_some_and(|info| !info.kept), "its history is not here");
+    // Also with those of this node, of which the others are told.
+    node.want(0, &name("a"));
+    node.count(0, &name("a"), 1, 0);
+    node.member_joins(NOW, &name("a"), &bob);
+    assert_eq!(all(&node).0, Some(8));
+    let mut errands = Vec::new();
+    node.take_errands(&mut errands);
+    let told = errands.into_iter().find_map(|errand| match errand {
+        Errand::Tell(change) => Some(change),
+        _ => None,
+    });
+    assert_eq!(told, Some(there(1, &[&bob], &[])));
+
+    node.hear(News::Told { node: NodeId(1), anew: false, changes: vec![there(1, &[], &[&ann])] });
+    assert_eq!(all(&node), (Some(7), vec![ann, bob.clone()]));
+    node.hear(News::Gone { node: NodeId(2) });
+    assert_eq!(all(&node), (Some(2), vec![bob.clone()]));
+    // What it told before is void.
+    node.hear(News::Told { node: NodeId(1), anew: true, changes: Vec::new() });
+    assert_eq!(all(&node), (Some(1), vec![bob]));
 }

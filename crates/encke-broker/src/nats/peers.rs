@@ -1,0 +1,499 @@
+//! The nodes of a cluster, as each of them sees the others: who is there, and who listens there.
+//!
+//! ```text
+//!             ┌────────────── a beat of it was missed ─────────────┐
+//!             ▼                                                    │
+//!  first beat ─► out of step ── asks ─► a beat that begins whole ─► in step ── silent for SILENCE, or its last beat ─► gone
+//! ```
+//! Every node says each second that it is there, on a subject of its own that is kept nowhere. Its *beats* are numbered, and
+//! carry what has changed with its listeners: so a node that has heard all of them knows everything, and one that has not
+//! asks, by its own next beat, to be told the whole.
+//!
+//! **Beats are not stored.** What they say is about now: a bucket with times to live would have to be written by a majority
+//! of NATS' servers each second for each node, and would still be wrong for as long after a death as silence is waited for here.
+//!
+//! **Silence counts while we can hear.** A node hears its own beats, too. While it does not, it is the one that is cut off,
+//! and time stands still for what it thinks of others.
+//!
+//! No connection and no clock: beats in, beats and news out, and the time is told.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_hub::{Change, Name, News, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// How often a node that has nothing to tell says that it is there.
+const BEAT: Duration = Duration::from_secs(1);
+/// After so long without a word a node is gone: as many beats as may be lost in a row, and the time that NATS needs to
+/// notice a server of its own that has gone.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long a node that was asked for everything may take, before it is asked again.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Bytes of channels and names in one beat, about: a quarter of what NATS takes by default.
+const BEAT_BYTES: usize = 256 * 1024;
+
+/// What a node says.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Beat {
+    /// The next one's is one more.
+    number: u64,
+    about: About,
+    /// Everything follows, in this beat and the next ones.
+    #[serde(default, skip_serializing_if = "is_default")]
+    whole: bool,
+    /// It is its last one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    last: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    changes: Vec<Word>,
+    /// Nodes that are asked to tell the whole.
+    #[serde(default, skip_serializing_if = "is_default")]
+    asks: Vec<u64>,
+}
+
+/// A change in few letters: channel, subscribers, who came, who went.
+type Word = (Box<str>, u32, Vec<Arc<str>>, Vec<Arc<str>>);
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A node in a few words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// What people call it.
+    pub name: Box<str>,
+    /// Of Encke.
+    pub version: Box<str>,
+    /// When it was started, in seconds since 1970.
+    pub started_s: u64,
+    /// Up to where it has followed the stream.
+    pub offset: u64,
+    /// Channels to which somebody listens there.
+    pub channels: u64,
+    /// Who listens, once for each channel.
+    pub subscriptions: u64,
+}
+
+/// A node of the cluster, as this one sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name for itself, as long as it runs.
+    pub id: NodeId,
+    /// What it says of itself.
+    pub about: About,
+    /// For how long it was silent.
+    pub silent: Duration,
+    /// It is this one.
+    pub here: bool,
+}
+
+/// The other nodes, and what they are to be told.
+#[derive(Debug)]
+pub(super) struct Peers {
+    here: NodeId,
+    number: u64,
+    /// Who listens here, as far as it was told; never empty.
+    ours: HashMap<Name, Audience>,
+    /// What the others are to be told next.
+    changes: Vec<Change>,
+    /// Somebody has asked for everything.
+    asked: bool,
+    beaten: Option<Duration>,
+    /// When we heard ourselves last.
+    heard: Duration,
+    others: BTreeMap<NodeId, Peer>,
+}
+
+/// Those who listen to a channel here.
+#[derive(Debug, Default)]
+struct Audience {
+    subscribers: u32,
+    members: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    about: About,
+    heard: Duration,
+    /// The number of its next beat, if it is in step.
+    next: Option<u64>,
+    /// When it was asked for everything.
+    asked: Option<Duration>,
+}
+
+impl Peers {
+    /// Nobody but us; times are those since some moment.
+    pub(super) fn new(here: NodeId, now: Duration) -> Self {
+        Self {
+            here,
+            number: 0,
+            ours: HashMap::new(),
+            changes: Vec::new(),
+            // Whoever is there already knows all of us by our first beat.
+            asked: true,
+            beaten: None,
+            heard: now,
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// Something has changed here.
+    pub(super) fn tell(&mut self, change: Change) {
+        let ours = self.ours.entry(change.channel.clone()).or_default();
+        let Change { channel, subscribers, came, went } = change;
+        let came: Vec<_> =
+            came.into_iter().filter(|member| ours.members.insert(Arc::clone(member))).collect();
+        let went: Vec<_> = went.into_iter().filter(|member| ours.members.remove(member)).collect();
+        let before = std::mem::replace(&mut ours.subscribers, subscribers);
+        if ours.subscribers == 0 && ours.members.is_empty() {
+            self.ours.remove(&channel);
+        }
+        if before != subscribers || !came.is_empty() || !went.is_empty() {
+            self.changes.push(Change { channel, subscribers, came, went });
+        }
+    }
+
+    /// A node has said something.
+    pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Beat) -> Option<News> {
+        if node == self.here {
+            self.hears_us(now);
+            return None;
+        }
+        let Beat { number, about, whole, last, changes, asks } = beat;
+        if last {
+            return self.others.remove(&node).map(|_| News::Gone { node });
+        }
+        self.asked |= asks.contains(&self.here.0);
+        let peer = self.others.entry(node).or_default();
+        (peer.about, peer.heard) = (about, now);
+        let in_step = peer.next == Some(number);
+        if !in_step && !whole {
+            peer.next = None;
+            return None;
+        }
+        (peer.next, peer.asked) = (Some(number + 1), None);
+        let changes: Vec<Change> = changes.into_iter().filter_map(change).collect();
+        let anew = !in_step;
+        (anew || !changes.is_empty()).then_some(News::Told { node, anew, changes })
+    }
+
+    /// We can hear. What was said while we could not is not held against anybody.
+    fn hears_us(&mut self, now: Duration) {
+        let since = now.saturating_sub(std::mem::replace(&mut self.heard, now));
+        if since > 2 * BEAT {
+            self.others.values_mut().for_each(|peer| peer.heard = (peer.heard + since).min(now));
+        }
+    }
+
+    /// Who has been silent for too long, while we could hear.
+    pub(super) fn buries(&mut self) -> Vec<News> {
+        let heard = self.heard;
+        let dead = |peer: &Peer| heard.saturating_sub(peer.heard) > SILENCE;
+        let gone: Vec<NodeId> =
+            self.others.iter().filter(|(_, peer)| dead(peer)).map(|(node, _)| *node).collect();
+        for node in &gone {
+            self.others.remove(node);
+        }
+        gone.into_iter().map(|node| News::Gone { node }).collect()
+    }
+
+    /// What is to be said now, if anything is.
+    pub(super) fn beats(&mut self, now: Duration, about: &About) -> Vec<Beat> {
+        let due = self.beaten.is_none_or(|beaten| now.saturating_sub(beaten) >= BEAT);
+        let asks: Vec<u64> = self.asks(now);
+        if !due && self.changes.is_empty() && asks.is_empty() {
+            return Vec::new();
+        }
+        // Changes come first, so that who is in step needs nothing of the whole.
+        let mut beats = parts(std::mem::take(&mut self.changes));
+        // Not more often than once a beat, however many ask.
+        if due && std::mem::take(&mut self.asked) {
+            let all = self.ours.iter().map(|(channel, audience)| Change {
+                channel: channel.clone(),
+                subscribers: audience.subscribers,
+                came: audience.members.iter().cloned().collect(),
+                went: Vec::new(),
+            });
+            let mut whole = parts(all.collect());
+            if whole.is_empty() {
+                whole.push(Beat::default());
+            }
+            whole[0].whole = true;
+            beats.append(&mut whole);
+        }
+        if beats.is_empty() {
+            beats.push(Beat::default());
+        }
+        beats[0].asks = asks;
+        let about = self.about(about);
+        for beat in &mut beats {
+            self.number += 1;
+            (beat.number, beat.about) = (self.number, about.clone());
+        }
+        if due {
+            self.beaten = Some(now);
+        }
+        beats
+    }
+
+    /// Nodes that have to tell the whole, and were not asked a moment ago.
+    fn asks(&mut self, now: Duration) -> Vec<u64> {
+        let mut asks = Vec::new();
+        for (node, peer) in &mut self.others {
+            let recently = peer.asked.is_some_and(|asked| now.saturating_sub(asked) < ANSWER);
+            if peer.next.is_none() && !recently {
+                peer.asked = Some(now);
+                asks.push(node.0);
+            }
+        }
+        asks
+    }
+
+    /// The last that is said.
+    pub(super) fn farewell(&mut self, about: &About) -> Beat {
+        self.number += 1;
+        Beat { number: self.number, about: self.about(about), last: true, ..Beat::default() }
+    }
+
+    fn about(&self, about: &About) -> About {
+        let subscriptions = self.ours.values().map(|audience| u64::from(audience.subscribers)).sum();
+        About { channels: self.ours.len() as u64, subscriptions, ..about.clone() }
+    }
+
+    /// All nodes, this one among them.
+    pub(super) fn nodes(&self, now: Duration, about: &About) -> Vec<Node> {
+        let here = Node { id: self.here, about: self.about(about), silent: Duration::ZERO, here: true };
+        let others = self.others.iter().map(|(id, peer)| Node {
+            id: *id,
+            about: peer.about.clone(),
+            silent: now.saturating_sub(peer.heard),
+            here: false,
+        });
+        let mut nodes: Vec<Node> = others.chain([here]).collect();
+        nodes.sort_by(|one, other| (&one.about.name, one.id).cmp(&(&other.about.name, other.id)));
+        nodes
+    }
+}
+
+/// Changes in beats of a size that NATS takes.
+fn parts(changes: Vec<Change>) -> Vec<Beat> {
+    let mut beats: Vec<Beat> = Vec::new();
+    let mut bytes = 0;
+    for Change { channel, subscribers, came, went } in changes {
+        // A channel with very many names takes several.
+        let names: Vec<(bool, Arc<str>)> = came
+            .into_iter()
+            .map(|name| (true, name))
+            .chain(went.into_iter().map(|name| (false, name)))
+            .collect();
+        let mut names = names.into_iter().peekable();
+        loop {
+            if beats.is_empty() || bytes > BEAT_BYTES {
+                beats.push(Beat::default());
+                bytes = 0;
+            }
+            let (mut came, mut went) = (Vec::new(), Vec::new());
+            bytes += channel.as_str().len() + 16;
+            while bytes <= BEAT_BYTES
+                && let Some((here, name)) = names.next()
+            {
+                // Each letter may be written as six.
+                bytes += 6 * name.len() + 3;
+                let list = if here { &mut came } else { &mut went };
+                list.push(name);
+            }
+            let beat = beats.last_mut().expect("there is one");
+            beat.changes.push((channel.as_str().into(), subscribers, came, went));
+            if names.peek().is_none() {
+                break;
+            }
+        }
+    }
+    beats
+}
+
+/// A change as it was told, if it is about a channel.
+fn change((channel, subscribers, came, went): Word) -> Option<Change> {
+    Some(Change { channel: Name::parse(channel.as_bytes()).ok()?, subscribers, came, went })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const ONE: NodeId = NodeId(1);
+    const TWO: NodeId = NodeId(2);
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).expect("a name")
+    }
+
+    fn members(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    fn now_there(channel: &str, subscribers: u32, came: &[&str], went: &[&str]) -> Change {
+        Change { channel: name(channel), subscribers, came: members(came), went: members(went) }
+    }
+
+    /// What a node knows of the channels of another.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Known(BTreeMap<Name, (u32, BTreeSet<Arc<str>>)>);
+
+    impl Known {
+        fn take(&mut self, news: News) {
+            match news {
+                News::Gone { .. } => self.0.clear(),
+                News::Told { anew, changes, .. } => {
+                    if anew {
+                        self.0.clear();
+                    }
+                    for Change { channel, subscribers, came, went } in changes {
+                        let known = self.0.entry(channel.clone()).or_default();
+                        known.0 = subscribers;
+                        known.1.extend(came);
+                        for member in &went {
+                            known.1.remove(member);
+                        }
+                        if (known.0, known.1.len()) == (0, 0) {
+                            self.0.remove(&channel);
+                        }
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn of(&self, channel: &str) -> (u32, Vec<&str>) {
+            let known = self.0.get(&name(channel));
+            known.map_or((0, Vec::new()), |(count, members)| {
+                (*count, members.iter().map(|one| &**one).collect())
+            })
+        }
+    }
+
+    /// Carries what `from` says to `to` and back to itself, as text; `loses` says which beat is lost on its way to `to`.
+    fn carry(
+        (from, id): (&mut Peers, NodeId),
+        to: &mut Peers,
+        now: Duration,
+        known: &mut Known,
+        mut loses: impl FnMut() -> bool,
+    ) {
+        for beat in from.beats(now, &About::default()) {
+            let text = serde_json::to_vec(&beat).expect("text");
+            let read = || serde_json::from_slice(&text).expect("a beat");
+            assert!(from.hears(now, id, read()).is_none());
+            if !loses() {
+                to.hears(now, id, read()).into_iter().for_each(|news| known.take(news));
+            }
+        }
+    }
+
+    #[test]
+    fn what_changes_on_a_node_is_known_to_the_others_after_its_next_beat() {
+        let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
+        let mut known = Known::default();
+        one.tell(now_there("a", 3, &["ann"], &[]));
+        carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
+        assert_eq!(known.of("a"), (3, vec!["ann"]));
+        one.tell(now_there("a", 2, &["bob"], &["ann"]));
+        carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
+        assert_eq!(known.of("a"), (2, vec!["bob"]));
+        // What is so already is not told again.
+        one.tell(now_there("a", 2, &["bob"], &["ann"]));
+        assert_eq!(one.beats(SECOND, &About::default()), []);
+        one.tell(now_there("a", 0, &[], &["bob"]));
+        carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
+        assert_eq!(known, Known::default());
+    }
+
+    #[test]
+    fn who_comes_later_or_has_missed_a_beat_asks_and_is_told_everything() {
+        for seed in 1..50_u64 {
+            let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut below = move |most: u64| {
+                random ^= random >> 12;
+                random ^= random << 25;
+                random ^= random >> 27;
+                (random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % most
+            };
+            let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
+            let (mut known, mut truth) = (Known::default(), Known::default());
+            let mut now = SECOND;
+            for step in 0..200 {
+                now += Duration::from_millis(250);
+                let lossy = step < 150;
+                if lossy {
+                    let channel = ["a", "b", "c"][below(3) as usize];
+                    let came: &[&str] = [&[], &["ann"][..], &["ann", "bob"]][below(3) as usize];
+                    let went: &[&str] = if came.is_empty() { &["bob"] } else { &[] };
+                    let change = now_there(channel, below(3) as u32, came, went);
+                    truth.take(News::Told { node: ONE, anew: false, changes: vec![change.clone()] });
+                    one.tell(change);
+                }
+                carry((&mut one, ONE), &mut two, now, &mut known, || lossy && below(5) == 0);
+                carry((&mut two, TWO), &mut one, now, &mut Known::default(), || lossy && below(5) == 0);
+                one.buries();
+                two.buries().into_iter().for_each(|news| known.take(news));
+            }
+            assert_eq!(known, truth, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn everything_is_told_in_parts_that_nats_takes() {
+        let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
+        let many: Vec<String> = (0..30_000).map(|number| format!("member {number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        one.tell(now_there("large", 30_000, &many, &[]));
+        for number in 0..10_000 {
+            one.tell(now_there(&format!("some/channel/{number}"), 1, &[], &[]));
+        }
+        for beat in one.beats(SECOND, &About::default()) {
+            let bytes = serde_json::to_vec(&beat).expect("text").len();
+            assert!(bytes < 1_000_000, "{bytes} bytes");
+        }
+        let mut known = Known::default();
+        carry((&mut two, TWO), &mut one, 2 * SECOND, &mut Known::default(), || false);
+        carry((&mut one, ONE), &mut two, 2 * SECOND, &mut known, || false);
+        carry((&mut two, TWO), &mut one, 3 * SECOND, &mut Known::default(), || false);
+        carry((&mut one, ONE), &mut two, 4 * SECOND, &mut known, || false);
+        assert_eq!((known.0.len(), known.of("large").1.len()), (10_001, 30_000));
+    }
+
+    #[test]
+    fn a_node_that_is_silent_is_gone_but_not_while_nobody_can_be_heard() {
+        let (mut one, mut two) = (Peers::new(ONE, SECOND), Peers::new(TWO, SECOND));
+        let mut known = Known::default();
+        one.tell(now_there("a", 1, &[], &[]));
+        for second in 1..4 {
+            carry((&mut one, ONE), &mut two, second * SECOND, &mut known, || false);
+            carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
+        }
+        // Both are cut off for a minute.
+        assert!(two.buries().is_empty());
+        for second in 64..66 {
+            carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
+            assert!(two.buries().is_empty());
+            carry((&mut one, ONE), &mut two, second * SECOND, &mut known, || false);
+        }
+        assert_eq!(known.of("a"), (1, vec![]));
+        // Then one is gone for good.
+        for second in 66..71 {
+            carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
+            assert!(two.buries().is_empty(), "{second}");
+        }
+        carry((&mut two, TWO), &mut one, 71 * SECOND, &mut Known::default(), || false);
+        assert!(matches!(two.buries()[..], [News::Gone { node: ONE }]));
+        // A farewell is quicker.
+        carry((&mut one, ONE), &mut two, 72 * SECOND, &mut known, || false);
+        let last = one.farewell(&About::default());
+        assert!(matches!(two.hears(72 * SECOND, ONE, last), Some(News::Gone { node: ONE })));
+        assert_eq!(two.nodes(72 * SECOND, &About::default()).len(), 1);
+    }
+}

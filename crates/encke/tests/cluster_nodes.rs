@@ -1,0 +1,130 @@
+//! Nodes of a cluster know of each other, and of who listens to which.
+
+#[path = "../../encke-broker/tests/server/mod.rs"]
+mod server;
+
+mod running;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use running::{Folder, Running, encke, get, text};
+use serde_json::Value;
+use server::Nats;
+
+/// Long enough for a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Node {
+    _folder: Folder,
+    running: Running,
+}
+
+impl Node {
+    fn start(name: &str, nats: &Nats) -> Self {
+        let folder = Folder::new(&format!("cluster-nodes-{name}"));
+        folder.write("public/index.html", "hello");
+        let settings = format!(
+            "[[site]]\nroot = \"public\"\n[auth]\nanonymous = [\"publish\", \"subscribe\"]\n\
+             [cluster]\nnats = \"{}\"\nname = \"{name}\"\n",
+            nats.url()
+        );
+        let file = folder.write("encke.toml", &settings);
+        Self { running: Running::start(&["-c", &file]), _folder: folder }
+    }
+
+    /// Somebody who listens for as long as this is kept.
+    fn listener(&self, channel: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(&self.running.site).expect("it listens");
+        let request =
+            format!("GET /push/{channel} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while !line.starts_with("id: ") {
+            line.clear();
+            assert!(stream.read_line(&mut line).expect("text") > 0, "it has ended");
+        }
+        stream
+    }
+
+    /// Asks until something is so.
+    fn until(&self, path: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let (site, path) = match path.strip_prefix("admin:") {
+            Some(path) => (admin(&self.running), format!("{path}?token={}", token(&self.running))),
+            None => (self.running.site.as_str(), path.to_owned()),
+        };
+        let begin = Instant::now();
+        loop {
+            let answer = get(site, &path);
+            let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+            if let Ok(told) = serde_json::from_str::<Value>(body)
+                && so(&told)
+            {
+                return told;
+            }
+            assert!(begin.elapsed() < PATIENCE, "never so: {path}: {answer}");
+        }
+    }
+
+    /// The names of the nodes that it hears, once there are so many, and how many subscriptions each has.
+    fn nodes(&self, count: usize) -> Vec<(String, u64)> {
+        let told = self.until("admin:/api/v1/cluster", |told| {
+            told["nodes"].as_array().is_some_and(|nodes| nodes.len() == count)
+        });
+        let nodes = told["nodes"].as_array().expect("it is a list").iter();
+        let one = |node: &Value| {
+            (
+                node["name"].as_str().expect("text").to_owned(),
+                node["subscriptions"].as_u64().expect("a number"),
+            )
+        };
+        nodes.map(one).collect()
+    }
+}
+
+fn admin(running: &Running) -> &str {
+    running.admin.split('/').nth(2).expect("a host")
+}
+
+fn token(running: &Running) -> &str {
+    running.admin.split_once("token=").expect("a token").1
+}
+
+#[test]
+fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
+    let nats = Nats::start("nodes-program", &[]);
+    let (one, other, third) =
+        (Node::start("ann", &nats), Node::start("bob", &nats), Node::start("cid", &nats));
+    let _here = one.listener("chat");
+    let there = [other.listener("chat"), other.listener("chat")];
+    let _elsewhere = third.listener("news");
+    for node in [&one, &other] {
+        node.until("/push/chat?info", |told| told["subscribers"] == 3 && told["messages"] == 0);
+    }
+    // Of the messages of a channel to which nobody listens there, a node claims nothing.
+    third.until("/push/chat?info", |told| told["subscribers"] == 3 && told["messages"].is_null());
+
+    one.until("admin:/api/v1/cluster", |told| {
+        let subscriptions =
+            |nodes: &Vec<Value>| nodes.iter().filter_map(|one| one["subscriptions"].as_u64()).sum();
+        told["up"] == true && told["nodes"].as_array().map(subscriptions) == Some(4_u64)
+    });
+    let expected = [("ann", 1), ("bob", 2), ("cid", 1)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(one.nodes(3), expected);
+    let output = encke().args(["status", &one.running.admin]).output().expect("the program starts");
+    let said = text(&output.stdout);
+    for line in ["1 subscriptions to 1 channels (this one)", "bob ", "cid "] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+
+    // One that is killed says nothing; one that is stopped does.
+    let Node { running: mut killed, .. } = other;
+    killed.child.kill().expect("it runs");
+    drop(there);
+    one.until("/push/chat?info", |told| told["subscribers"] == 1);
+    assert_eq!(one.nodes(2), [expected[0].clone(), expected[2].clone()]);
+    third.running.signal(encke_io::host::Signal::Terminate);
+    assert_eq!(one.nodes(1), expected[..1]);
+}
