@@ -8,7 +8,8 @@
 
 All servers are on the server's core, NATS among them. CPU time is that of both Enckes, all threads (the one that speaks with NATS
 is one of them), ÷ deliveries; what NATS itself takes is told beside. Times are from just before the first byte of a message
-is sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three.
+is sent until the last stream of the *other* node has it, as one thread of Python reads them: the same thread for all three. Both
+servers of a pair work at the same time on one core, so that the last stream waits for both.
 """
 
 import selectors
@@ -177,14 +178,13 @@ def _round(pair: list[Streams], nats: Process, shared: bool) -> dict:
     for _ in range(MESSAGES):
         payload = _payload()
         began = time.perf_counter()
-        (first if shared else other).publish(payload)
+        for streams in pair[:1] if shared else pair:
+            streams.publish(payload)
         other.wait(payload)
         lasted.append(time.perf_counter() - began)
-        if not shared:
-            first.publish(payload)
-            other.published()
-        first.published()
         first.wait(payload)
+        for streams in pair[:1] if shared else pair:
+            streams.published()
     for streams in pair:
         settle(streams.run)
     ran = sum(cpu(pid).since(earlier)[0] for pid, earlier in zip(pids, before, strict=True))
