@@ -482,6 +482,13 @@ impl Hub {
         Some(self.at(offset))
     }
 
+    /// Whether it is known where a subscriber begins. It is not before all channels that it began with are known here.
+    pub fn has_begun(&self, id: SubscriberId) -> bool {
+        let SubscriberId(id) = id;
+        let subscriber = self.subscribers.get(id);
+        subscriber.is_some_and(|subscriber| subscriber.rest.as_ref().is_none_or(|rest| rest.since.is_none()))
+    }
+
     /// Whether a subscriber has all that there is for it. Else a slice to come serves it, or its channels are not known
     /// here yet.
     pub fn waits(&self, id: SubscriberId) -> bool {

@@ -7,10 +7,11 @@ mod nodes;
 mod running;
 
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
 use nodes::link::Link;
-use nodes::listener::{Kind, Listener, ask};
+use nodes::listener::{Kind, Listener, Told, ask};
 use nodes::nats::{Nats, Trio, address, api};
 use nodes::{Answer, Crowd, Node, Source, publish, sites};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -104,6 +105,16 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     for number in 0..20 {
         near.tell("news", &number.to_string());
     }
+    // Whoever asks for a channel that nobody here has listened to waits, longer than some heartbeats would, for its head.
+    let fresh = Kind::ALL.map(|kind| {
+        let site = far.site.clone();
+        thread::spawn(move || {
+            let mut listener =
+                Listener::open(&site, kind, "fresh", "now").expect("it is answered in the end");
+            assert!(matches!(listener.next(), Told::At(_)), "{kind:?}");
+            listener
+        })
+    });
     // Nothing is said on the way for as long as two pings take, and then it is known.
     far.running.error_with("cannot be reached");
     assert_eq!(late(&far), Answer::Later, "at once");
@@ -113,6 +124,9 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
 
     link.mend();
     far.running.error_with("is back");
+    let fresh = fresh.map(|listener| listener.join().expect("told why above"));
+    near.tell("fresh", "at last");
+    assert!(fresh.into_iter().all(|mut listener| listener.data() == "at last"));
     far.tell("news", "late");
     near.tell("news", "last");
     let mut seen = listeners.iter_mut().map(|listener| {

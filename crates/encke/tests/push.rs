@@ -148,6 +148,21 @@ fn a_message_reaches_whoever_is_subscribed() {
 }
 
 #[test]
+fn a_silent_stream_says_that_it_is_alive_as_often_as_it_is_set() {
+    let folder = Folder::new("push-heartbeat");
+    folder.write("public/index.html", "hello");
+    let settings =
+        "[[site]]\nroot = \"public\"\n[auth]\nanonymous = [\"subscribe\"]\n[push]\nheartbeat = \"1s\"\n";
+    let server = Running::start(&["-c", &folder.write("encke.toml", settings)]);
+    let mut stream = TcpStream::connect(&server.site).expect("it listens");
+    stream.write_all(b"GET /push/news?as=sse HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
+    let began = Instant::now();
+    let lines = BufReader::new(stream).lines().map(|line| line.expect("text"));
+    assert_eq!(lines.filter(|line| line == ":").take(4).count(), 4);
+    assert!(began.elapsed() < Duration::from_secs(15), "4 s, and not 10 s after each: {:?}", began.elapsed());
+}
+
+#[test]
 fn what_was_published_before_is_read_from_where_one_asks() {
     let (_folder, server) = server("push-since");
     let ids: Vec<String> = ["one", "two", "three", "four"]

@@ -505,7 +505,9 @@ impl Core {
         let next_ns = farewell_ns.unwrap_or_else(|| self.now.mono_ns.saturating_add(self.heartbeat_ns()));
         let conn = &mut self.conns[token.index as usize];
         conn.deadline_ns = next_ns;
-        if farewell_ns.is_some() {
+        // The send has armed the timer for its own end, which is soon enough for heartbeats that are slower.
+        let armed_ns = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
+        if farewell_ns.is_some() || next_ns < armed_ns {
             self.wheel.arm_earlier(token.index, next_ns);
         }
         let conn = &mut self.conns[token.index as usize];
@@ -589,6 +591,14 @@ impl Core {
             self.resume_input(token);
             return self.settle(token);
         }
+        if !self.has_begun(token) {
+            // Its head has not left, and nothing may come before that. A cluster whose NATS is away opens no channel.
+            if self.draining() {
+                return self.close(token, CloseReason::Drain, false);
+            }
+            let heartbeat_ns = self.heartbeat_ns();
+            return self.set_deadline(token, heartbeat_ns);
+        }
         let retry_ms = self.retry_ms(token);
         let draining = self.draining();
         let unix_s = self.now.unix_s();
@@ -610,6 +620,13 @@ impl Core {
         if self.conn(token).is_some_and(|conn| !conn.has(SENDING) && conn.has(LAST)) {
             self.end(token);
         }
+    }
+
+    /// Whether a subscriber was told where it begins, or is about to be.
+    fn has_begun(&self, token: Token) -> bool {
+        let id = SubscriberId(self.conns[token.index as usize].record);
+        let begun = |room: &Room| room.hub.has_begun(id) || room.resumed.contains(&token.index);
+        id.0 == NONE || self.room.as_deref().is_none_or(begun)
     }
 
     /// When this client is to come back: the setting, half more or less, so that not all come at once.
