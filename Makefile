@@ -76,6 +76,8 @@ soak: build
 	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 	.ci/need nats-server haproxy
 	tests/cluster --encke $(TARGET)/release/encke
+	if [ "$$(id -u)" = 0 ]; then tests/partition --encke $(TARGET)/release/encke; \
+	else echo 'tests/partition is left out: only root may make a network namespace'; fi
 	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
 	.ci/need openssl testssl
 	tests/testssl --encke $(TARGET)/release/encke
