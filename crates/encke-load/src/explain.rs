@@ -1,15 +1,18 @@
 //! Which figures of a run not to trust, and why, in words.
 //!
 //! It looks at a saved run alone, so what it says of a run of last year is what it would have said then. Each finding is
-//! about a figure; some only say how it is to be read.
+//! about a figure; some only say how it is to be read. What is said of requests is here, what is said of subscribers in
+//! [`crate::push`], and what is said of either is what [`Findings`] know.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::environment::Environment;
 use crate::plan::Protocol;
-use crate::report::Saved;
-use crate::report::saved::Held;
+use crate::report::PERCENTILES;
+use crate::report::saved::{Held, Saved, SavedVerdict, Thread};
+use crate::verdict::WAITING;
 use crate::words;
 
 /// What is to be said of a run.
@@ -46,15 +49,14 @@ const SHORT_S: f64 = 5.0;
 const CHANGE: f64 = 0.1;
 /// A lag above this share of the response time is a part of it.
 const LAG: f64 = 0.1;
-/// From here on others had the processor.
-const WAITING: f64 = 0.1;
-const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
 
 /// Looks at a run.
 pub fn of(run: &Saved) -> Explained {
-    let mut findings = Findings(Vec::new());
-    findings.verdict(run);
+    let mut findings = Findings::default();
+    findings.verdict(&run.verdict, "Rates and latencies");
+    if run.requests.finished == 0 {
+        findings.say("all figures", Trust::Not, "No request was answered.");
+    }
     findings.loops(run);
     findings.percentiles(run);
     findings.errors(run);
@@ -62,30 +64,76 @@ pub fn of(run: &Saved) -> Explained {
     findings.beginning(run);
     findings.rest(run);
     findings.machine(run);
-    Explained::new(findings.0)
+    findings.explained()
 }
 
-struct Findings(Vec<Finding>);
+/// What is found, in any order.
+#[derive(Default)]
+pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
+    pub(crate) fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
         self.0.push(Finding { about, trust, text: text.into() });
     }
 
-    fn verdict(&mut self, run: &Saved) {
-        let text = &run.verdict.text;
-        if run.verdict.is_verdict {
+    /// Who was the limit, and what was measured if that was the generator.
+    pub(crate) fn verdict(&mut self, verdict: &SavedVerdict, measured: &str) {
+        let text = &verdict.text;
+        if verdict.is_verdict {
             self.say("who was the limit", Trust::Fine, text);
         } else {
-            let text = format!("{text} Rates and latencies are the generator's, not the server's.");
+            let text = format!("{text} {measured} are the generator's, not the server's.");
             self.say("all figures", Trust::Not, text);
         }
-        for remark in &run.verdict.remarks {
+        for remark in &verdict.remarks {
             self.say("the run", Trust::Doubt, remark);
         }
-        if run.requests.finished == 0 {
-            self.say("all figures", Trust::Not, "No request was answered.");
+    }
+
+    /// How exactly each percentile is known.
+    pub(crate) fn precision(&mut self) {
+        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
+        self.say("percentiles", Trust::Fine, text);
+    }
+
+    /// Whether the generator could run when it wanted to, and as fast as it could.
+    pub(crate) fn generator(&mut self, threads: &[Thread], environment: &Environment) {
+        let waiting = threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
+        if waiting >= WAITING {
+            let text = format!(
+                "For {} of the time others had the generator's processor: every time includes waiting for it.",
+                words::percent(waiting)
+            );
+            self.say("latency", Trust::Doubt, text);
         }
+        if !environment.optimised && !environment.system.is_empty() {
+            let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
+            self.say("all figures", Trust::Not, text);
+        }
+    }
+
+    /// Of a server on the generator's own machine: what that means for a figure.
+    pub(crate) fn neighbours(
+        &mut self,
+        server: &str,
+        environment: &Environment,
+        about: &'static str,
+        so: &str,
+    ) {
+        if ["127.", "[::1]", "/"].iter().any(|start| server.starts_with(start)) {
+            let machine = environment.line();
+            self.say(
+                about,
+                Trust::Doubt,
+                format!("Server and generator shared this machine ({machine}): {so}"),
+            );
+        }
+    }
+
+    /// What is trusted least first.
+    pub(crate) fn explained(mut self) -> Explained {
+        self.0.sort_by_key(|finding| finding.trust);
+        Explained(self.0)
     }
 
     fn loops(&mut self, run: &Saved) {
@@ -143,8 +191,7 @@ impl Findings {
         let text = "The longest of all: it grows with the length of a run, and says nothing that another run would \
                     repeat.";
         self.say("max", Trust::Doubt, text);
-        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
-        self.say("percentiles", Trust::Fine, text);
+        self.precision();
     }
 
     fn errors(&mut self, run: &Saved) {
@@ -281,27 +328,10 @@ impl Findings {
     }
 
     fn machine(&mut self, run: &Saved) {
-        let waiting = run.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
-        if waiting >= WAITING {
-            let text = format!(
-                "For {} of the time others had the generator's processor: every latency includes waiting for it.",
-                words::percent(waiting)
-            );
-            self.say("latency", Trust::Doubt, text);
-        }
-        let local = ["127.", "[::1]", "/"].iter().any(|start| run.plan.server.starts_with(start));
-        if local {
-            let text = format!(
-                "Server and generator shared this machine ({}): the rate is what both together can do, and a faster \
-                 generator would make the server look faster. The server's CPU per request does not depend on that.",
-                run.environment.line()
-            );
-            self.say("rate", Trust::Doubt, text);
-        }
-        if !run.environment.optimised && !run.environment.system.is_empty() {
-            let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
-            self.say("all figures", Trust::Not, text);
-        }
+        self.generator(&run.threads, &run.environment);
+        let so = "the rate is what both together can do, and a faster generator would make the server look faster. The \
+                  server's CPU per request does not depend on that.";
+        self.neighbours(&run.plan.server, &run.environment, "rate", so);
         let again = run.connections.made.saturating_sub(run.plan.connections.into());
         if again > 0 && run.plan.requests_per_connection.is_none() {
             let text = format!(
@@ -315,12 +345,6 @@ impl Findings {
 }
 
 impl Explained {
-    /// From findings in any order.
-    pub(crate) fn new(mut findings: Vec<Finding>) -> Self {
-        findings.sort_by_key(|finding| finding.trust);
-        Self(findings)
-    }
-
     /// Each finding, what is trusted least first.
     pub fn findings(&self) -> &[Finding] {
         &self.0

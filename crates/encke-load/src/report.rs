@@ -55,8 +55,7 @@ impl Report {
 
     /// Answers a second.
     pub fn rate(&self) -> f64 {
-        let seconds = self.outcome.elapsed.as_secs_f64();
-        if seconds > 0.0 { self.outcome.totals.finished as f64 / seconds } else { 0.0 }
+        saved::per_second(self.outcome.totals.finished, self.outcome.elapsed)
     }
 
     /// Open loop: how many requests were due and never begun.
@@ -79,7 +78,7 @@ impl Report {
 }
 
 /// Percentiles that are told: name, share.
-const PERCENTILES: [(&str, f64); 6] =
+pub(crate) const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
 
 /// A run of 1,000 answers of 1 ms within 10 s, of which 10 were wrong.

@@ -15,6 +15,7 @@ use super::run::Outcome;
 use crate::environment::Environment;
 use crate::pace::Pace;
 use crate::plan::Stop;
+use crate::report::saved::per_second;
 use crate::slo::Figures;
 use crate::verdict::{BUSY, Limit, SHORTEST, Verdict, WAITING};
 use crate::words;
@@ -55,8 +56,7 @@ impl Report {
 
     /// Receipts a second.
     pub fn rate(&self) -> f64 {
-        let seconds = self.outcome.elapsed.as_secs_f64();
-        if seconds > 0.0 { self.outcome.totals.received as f64 / seconds } else { 0.0 }
+        per_second(self.outcome.totals.received, self.outcome.elapsed)
     }
 
     /// On a schedule: messages that were due and never begun.

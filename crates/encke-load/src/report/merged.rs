@@ -6,12 +6,19 @@
 //!   rate                         all answers by the time from the first beginning to the last end
 //!   verdict                      the first that is none, else that of all
 //! ```
+//! What is the same for runs of subscribers ([`crate::push`]) is here, too: spans, verdicts, errors, durations.
 
 use std::fmt;
+use std::iter;
+use std::ops::Range;
+use std::time::Duration;
 
 use encke_stats::Distribution;
 
-use super::saved::{Held, Percentiles, Saved, SavedError, SavedPart, rfc3339};
+use super::saved::{
+    Held, Percentiles, Saved, SavedError, SavedPart, SavedVerdict, System, per_second, rfc3339,
+};
+use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::series::Stretch;
 use crate::words;
@@ -50,28 +57,28 @@ impl Saved {
         for other in others {
             all.take_in(other);
         }
-        let began = runs.iter().map(Self::counted_unix_ns).min().unwrap_or(0);
-        let ended = runs.iter().map(Self::ended_unix_ns).max().unwrap_or(0);
+        let spans = Spans(runs.iter().map(Self::span).collect());
         all.began_unix_ns = runs.iter().map(|run| run.began_unix_ns).min().unwrap_or(0);
         all.began = rfc3339(all.began_unix_ns);
-        all.elapsed_ns = ended.saturating_sub(began);
-        let seconds = all.elapsed_ns as f64 / 1e9;
-        all.rate_per_s = if seconds > 0.0 { all.requests.finished as f64 / seconds } else { 0.0 };
+        all.elapsed_ns = spans.whole_ns();
+        all.rate_per_s = per_second(all.requests.finished, Duration::from_nanos(all.elapsed_ns));
         all.seconds = seconds_of(runs, all.began_unix_ns);
         all.latency.open_loop_estimate = all.estimate();
-        all.errors.sort_by_key(|error| std::cmp::Reverse(error.count));
-        all.command = joined(runs, " & ", |run| run.command.clone());
-        all.plan.text = joined(runs, " + ", |run| run.plan.text.clone());
-        all.plan.server = joined(runs, ", ", |run| run.plan.server.clone());
-        all.plan.pace.rate = first
-            .plan
-            .pace
-            .rate
-            .is_some()
-            .then(|| joined_all(runs, " + ", |run| run.plan.pace.rate.clone().unwrap_or_default()));
-        all.environment.processor = joined(runs, ", ", |run| run.environment.processor.clone());
-        all.environment.system = joined(runs, ", ", |run| run.environment.system.clone());
-        all.judge(runs);
+        all.command = said_by_all(runs, " & ", |run| &run.command);
+        all.plan.text = said_by_all(runs, " + ", |run| &run.plan.text);
+        all.plan.server = said_by_all(runs, ", ", |run| &run.plan.server);
+        let rates: Vec<&str> = runs.iter().filter_map(|run| run.plan.pace.rate.as_deref()).collect();
+        all.plan.pace.rate = (!rates.is_empty()).then(|| rates.join(" + "));
+        all.environment = Environment::of_all(runs, |run| &run.environment);
+        all.verdict = SavedVerdict::of_all(runs, |run| &run.verdict);
+        let shortest = runs.iter().map(|run| run.elapsed_ns).min().unwrap_or(0) as f64;
+        if (spans.common_ns() as f64) < OVERLAP * shortest {
+            all.verdict.remarks.push(format!(
+                "They were not made at the same time: by their clocks they have {} in common. The rate is that of all \
+                 answers from the first beginning to the last end.",
+                words::time(spans.common_ns())
+            ));
+        }
         all.parts = runs.iter().flat_map(Self::parts).collect();
         Ok(all)
     }
@@ -115,69 +122,19 @@ impl Saved {
             (&mut mine.connect, &theirs.connect),
             (&mut mine.handshake, &theirs.handshake),
         ] {
-            if let Some(Held(held)) = held {
-                sum.get_or_insert_with(|| Held(Distribution::new())).0.merge(held);
-            }
+            Held::take_in(sum, held.as_ref());
         }
-        for error in &other.errors {
-            self.take_in_error(error);
-        }
+        SavedError::take_in(&mut self.errors, &other.errors);
         self.threads.extend(&other.threads);
-        for (sum, count) in [
-            (&mut self.system.listen_drops, other.system.listen_drops),
-            (&mut self.system.retransmits, other.system.retransmits),
-        ] {
-            *sum = sum.zip(count).map(|(mine, theirs)| mine + theirs);
-        }
+        self.system.take_in(other.system);
         self.urls
             .extend(other.urls.iter().filter(|url| !self.urls.contains(url)).cloned().collect::<Vec<_>>());
-    }
-
-    fn take_in_error(&mut self, theirs: &SavedError) {
-        let same = |mine: &&mut SavedError| (&mine.phase, &mine.cause) == (&theirs.phase, &theirs.cause);
-        match self.errors.iter_mut().find(same) {
-            None => self.errors.push(theirs.clone()),
-            Some(mine) => {
-                mine.count += theirs.count;
-                if theirs.first_ns < mine.first_ns {
-                    (mine.first_ns, mine.sample) = (theirs.first_ns, theirs.sample.clone());
-                }
-            }
-        }
     }
 
     fn estimate(&self) -> Option<Percentiles> {
         let Held(service) = self.latency.service.as_ref().filter(|_| self.is_closed())?;
         let estimate = Estimate::of(service);
         estimate.differs().then(|| Percentiles::estimated(&estimate))
-    }
-
-    /// The verdict of all, and whether they were made at the same time.
-    fn judge(&mut self, runs: &[Self]) {
-        let doubtful = runs.iter().find(|run| !run.verdict.is_verdict);
-        self.verdict = doubtful.unwrap_or(&runs[0]).verdict.clone();
-        let mut remarks: Vec<String> = Vec::new();
-        for (number, run) in runs.iter().enumerate() {
-            let of_run = std::iter::once(&run.verdict.text).chain(&run.verdict.remarks);
-            remarks.extend(of_run.map(|text| format!("{}: {text}", number + 1)));
-        }
-        let without = runs.iter().filter(|run| !run.verdict.is_verdict).count();
-        self.verdict.text = match without {
-            0 => format!("{} runs together; what was the limit, each says for itself:", runs.len()),
-            some => format!("{some} of {} runs have no verdict, so their sum has none:", runs.len()),
-        };
-        let begun = runs.iter().map(Self::counted_unix_ns).max().unwrap_or(0);
-        let ended = runs.iter().map(Self::ended_unix_ns).min().unwrap_or(0);
-        let common = ended.saturating_sub(begun) as f64;
-        let shortest = runs.iter().map(|run| run.elapsed_ns).min().unwrap_or(0) as f64;
-        if common < OVERLAP * shortest {
-            remarks.push(format!(
-                "They were not made at the same time: by their clocks they have {} in common. The rate is that of all \
-                 answers from the first beginning to the last end.",
-                words::time(common as u64)
-            ));
-        }
-        self.verdict.remarks = remarks;
     }
 
     fn parts(&self) -> Vec<SavedPart> {
@@ -196,14 +153,13 @@ impl Saved {
         }]
     }
 
-    /// About when its first request that counts began.
-    fn counted_unix_ns(&self) -> u64 {
-        let warm_up_ns = self.plan.warm_up.seconds.unwrap_or(0.0) * 1e9;
-        self.began_unix_ns + self.connections.opening_ns + warm_up_ns as u64
-    }
-
-    fn ended_unix_ns(&self) -> u64 {
-        self.counted_unix_ns() + self.elapsed_ns
+    /// From about when its first request that counts began to its end.
+    fn span(&self) -> Range<u64> {
+        let warm_up_ns = (self.plan.warm_up.seconds.unwrap_or(0.0) * 1e9) as u64;
+        // A file may say anything of its time.
+        let opened = self.began_unix_ns.saturating_add(self.connections.opening_ns);
+        let from = opened.saturating_add(warm_up_ns);
+        from..from.saturating_add(self.elapsed_ns)
     }
 }
 
@@ -248,17 +204,104 @@ fn seconds_of(runs: &[Saved], began_unix_ns: u64) -> Vec<Stretch> {
     .collect()
 }
 
-/// What the runs say, once if all say the same.
-fn joined(runs: &[Saved], between: &str, said: impl Fn(&Saved) -> String) -> String {
-    let first = runs.first().map(&said).unwrap_or_default();
-    if runs.iter().all(|run| said(run) == first) {
-        return first;
+/// When each of some runs was made, by its machine's clock: nanoseconds since 1970.
+pub(crate) struct Spans(pub(crate) Vec<Range<u64>>);
+
+impl Spans {
+    /// From the first beginning to the last end.
+    pub(crate) fn whole_ns(&self) -> u64 {
+        let began = self.0.iter().map(|span| span.start).min().unwrap_or(0);
+        let ended = self.0.iter().map(|span| span.end).max().unwrap_or(0);
+        ended.saturating_sub(began)
     }
-    joined_all(runs, between, said)
+
+    /// The time in which all of them were under way.
+    pub(crate) fn common_ns(&self) -> u64 {
+        let began = self.0.iter().map(|span| span.start).max().unwrap_or(0);
+        let ended = self.0.iter().map(|span| span.end).min().unwrap_or(0);
+        ended.saturating_sub(began)
+    }
 }
 
-fn joined_all(runs: &[Saved], between: &str, said: impl Fn(&Saved) -> String) -> String {
-    runs.iter().map(said).collect::<Vec<_>>().join(between)
+impl SavedVerdict {
+    /// That of runs together: none, if one of them has none.
+    pub(crate) fn of_all<R>(runs: &[R], verdict: impl Fn(&R) -> &Self) -> Self {
+        let all: Vec<&Self> = runs.iter().map(verdict).collect();
+        let without: Vec<&Self> = all.iter().filter(|verdict| !verdict.is_verdict).copied().collect();
+        let text = match without.len() {
+            0 => format!("{} runs together; what was the limit, each says for itself:", all.len()),
+            some => format!("{some} of {} runs have no verdict, so their sum has none:", all.len()),
+        };
+        let said = all.iter().zip(1..).flat_map(|(verdict, number)| {
+            let texts = iter::once(&verdict.text).chain(&verdict.remarks);
+            texts.map(move |text| format!("{number}: {text}"))
+        });
+        Self {
+            limit: without.first().or(all.first()).map_or_else(String::new, |verdict| verdict.limit.clone()),
+            is_verdict: without.is_empty(),
+            text,
+            remarks: said.collect(),
+        }
+    }
+}
+
+impl Environment {
+    /// That of the first; names that differ are all told.
+    pub(crate) fn of_all<R>(runs: &[R], environment: impl Fn(&R) -> &Self) -> Self {
+        Self {
+            processor: said_by_all(runs, ", ", |run| &environment(run).processor),
+            system: said_by_all(runs, ", ", |run| &environment(run).system),
+            ..runs.first().map(&environment).cloned().unwrap_or_default()
+        }
+    }
+}
+
+impl Held {
+    /// Adds durations to others.
+    pub(crate) fn take_in(sum: &mut Option<Self>, more: Option<&Self>) {
+        if let Some(Self(more)) = more {
+            sum.get_or_insert_with(|| Self(Distribution::new())).0.merge(more);
+        }
+    }
+}
+
+impl SavedError {
+    /// Adds those of another run.
+    pub(crate) fn take_in(errors: &mut Vec<Self>, more: &[Self]) {
+        for theirs in more {
+            let same = |mine: &&mut Self| (&mine.phase, &mine.cause) == (&theirs.phase, &theirs.cause);
+            match errors.iter_mut().find(same) {
+                None => errors.push(theirs.clone()),
+                Some(mine) => {
+                    mine.count += theirs.count;
+                    if theirs.first_ns < mine.first_ns {
+                        (mine.first_ns, mine.sample) = (theirs.first_ns, theirs.sample.clone());
+                    }
+                }
+            }
+        }
+        errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    }
+}
+
+impl System {
+    /// Adds what was counted on another machine.
+    pub(crate) fn take_in(&mut self, more: Self) {
+        for (sum, count) in
+            [(&mut self.listen_drops, more.listen_drops), (&mut self.retransmits, more.retransmits)]
+        {
+            *sum = sum.zip(count).map(|(mine, theirs)| mine + theirs);
+        }
+    }
+}
+
+/// What the runs say, once if all say the same.
+pub(crate) fn said_by_all<R>(runs: &[R], between: &str, said: impl Fn(&R) -> &str) -> String {
+    let all: Vec<&str> = runs.iter().map(said).collect();
+    match all.split_first() {
+        Some((first, others)) if others.iter().all(|other| other == first) => (*first).to_owned(),
+        _ => all.join(between),
+    }
 }
 
 impl fmt::Display for Unlike {

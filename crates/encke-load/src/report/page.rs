@@ -1,4 +1,5 @@
-//! A run as a page to hand out: what came of it at a glance, plots, what not to trust, and all numbers as tables.
+//! A run as a page to hand out: what came of it at a glance, plots, what not to trust, and all numbers as tables. What
+//! a page of subscribers has as well ([`crate::push`]) is below the page of requests.
 
 use std::fmt::Write as _;
 
@@ -6,8 +7,10 @@ use encke_stats::Distribution;
 use encke_stats::page::{escaped, page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
 
-use super::saved::{Held, Percentiles, Saved, SavedVerdict};
+use super::saved::{Held, Percentiles, Saved, SavedError, SavedVerdict};
+use super::summary::told;
 use super::{PERCENTILES, blob};
+use crate::environment::Environment;
 use crate::explain::{self, Explained, Trust};
 use crate::series::Stretch;
 use crate::words;
@@ -42,22 +45,13 @@ impl Saved {
 
     /// What was done, and what came of it at a glance.
     fn put_head(&self, body: &mut String) {
-        let urls = escaped(&self.urls.join(" "));
-        let _infallible = writeln!(
-            body,
-            "<h1>{urls}</h1>\n<p>{}</p>\n<p class=\"quiet\">{} · Encke {} · {}<br><code>{}</code></p>",
-            escaped(&self.plan.text),
-            escaped(&self.began),
-            escaped(&self.version),
-            escaped(&self.environment.line()),
-            escaped(&self.command)
-        );
+        put_title(body, &self.urls.join(" "), &self.plan.text);
+        put_origin(body, &self.began, &self.version, &self.environment, &self.command);
         let waited = self.waited();
         let quantile = |share| told(waited.and_then(|waited| waited.quantile_ns(share)));
         let busiest = self.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
         let errors = self.error_share().map_or_else(|| "–".to_owned(), words::percent);
-        body.push_str("<div class=\"figures\">\n");
-        for (name, figure) in [
+        let figures = [
             ("answers a second", words::number(self.rate_per_s)),
             ("p50", quantile(0.5)),
             ("p99", quantile(0.99)),
@@ -66,10 +60,8 @@ impl Saved {
             ("errors", errors),
             ("answers", words::count(self.requests.finished)),
             ("the generator's busiest thread", words::percent(busiest)),
-        ] {
-            let _infallible = writeln!(body, "<div><b>{}</b>{name}</div>", escaped(&figure));
-        }
-        body.push_str("</div>\n");
+        ];
+        put_figures(body, &figures);
         put_verdict(body, &self.verdict);
     }
 
@@ -181,17 +173,7 @@ impl Saved {
         let counts = counts.into_iter().chain(classes.filter(|(_, count)| *count > 0));
         *body +=
             &table(&["", "count"], counts.map(|(name, count)| vec![name.to_owned(), words::count(count)]));
-        if !self.errors.is_empty() {
-            let rows = self.errors.iter().map(|error| {
-                vec![
-                    format!("{}: {}", error.phase, error.cause),
-                    words::count(error.count),
-                    words::time(error.first_ns),
-                    error.sample.escape_debug().collect(),
-                ]
-            });
-            *body += &table(&["failure", "count", "first at", "what had come of the first"], rows);
-        }
+        put_errors(body, &self.errors);
         if !columns.is_empty() {
             body.push_str("<details><summary>Over time</summary>\n");
             let rows = columns.iter().map(|column| {
@@ -298,6 +280,54 @@ pub(crate) fn spectrum(
     plot.figure()
 }
 
+/// What was measured, and how.
+pub(crate) fn put_title(body: &mut String, urls: &str, how: &str) {
+    let _infallible = writeln!(body, "<h1>{}</h1>\n<p>{}</p>", escaped(urls), escaped(how));
+}
+
+/// When, by which program, where, and the command that does it again.
+pub(crate) fn put_origin(
+    body: &mut String,
+    began: &str,
+    version: &str,
+    environment: &Environment,
+    command: &str,
+) {
+    let _infallible = writeln!(
+        body,
+        "<p class=\"quiet\">{} · Encke {} · {}<br><code>{}</code></p>",
+        escaped(began),
+        escaped(version),
+        escaped(&environment.line()),
+        escaped(command)
+    );
+}
+
+/// What is seen at a glance: names, figures.
+pub(crate) fn put_figures(body: &mut String, figures: &[(&str, String)]) {
+    body.push_str("<div class=\"figures\">\n");
+    for (name, figure) in figures {
+        let _infallible = writeln!(body, "<div><b>{}</b>{name}</div>", escaped(figure));
+    }
+    body.push_str("</div>\n");
+}
+
+/// What went wrong, as a table, if anything did.
+pub(crate) fn put_errors(body: &mut String, errors: &[SavedError]) {
+    if errors.is_empty() {
+        return;
+    }
+    let rows = errors.iter().map(|error| {
+        vec![
+            format!("{}: {}", error.phase, error.cause),
+            words::count(error.count),
+            words::time(error.first_ns),
+            error.sample.escape_debug().collect(),
+        ]
+    });
+    *body += &table(&["failure", "count", "first at", "what had come of the first"], rows);
+}
+
 /// What not to trust, as a list.
 pub(crate) fn put_findings(body: &mut String, explained: &Explained) {
     body.push_str("<h2>What not to trust</h2>\n<ul>\n");
@@ -346,13 +376,28 @@ fn latency_over_time(columns: &[Stretch]) -> String {
         ("p99", of(|column| column.p99_ns)),
         ("longest", of(|column| column.p50_ns.map(|_| column.max_ns))),
     ];
-    let values = curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
+    durations_over_time("Latency over time", time_axis(columns), curves)
+}
+
+/// Curves of durations.
+pub(crate) fn durations_over_time(
+    caption: &str,
+    x: Axis,
+    curves: [(&'static str, Vec<(f64, f64)>); 3],
+) -> String {
+    // What is shorter than a microsecond (of one receiver the first is the last) would take the room of all the rest.
+    let values = curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.1.max(1_000.0)));
     let y = Axis::over(Scale::Log, values, time);
-    let mut plot = Plot::new("Latency over time", time_axis(columns), y);
+    let mut plot = Plot::new(caption, x, y);
     for (name, points) in curves {
         plot.curve(name, points);
     }
     plot.figure()
+}
+
+/// How dark a cell of a heat map is: the root of its share, so that one slow answer of a thousand can be seen.
+pub(crate) fn shade(count: u64, most: u64) -> f64 {
+    0.08 + 0.92 * (count as f64 / most.max(1) as f64).sqrt()
 }
 
 /// How many took how long, over time: the darker, the more of that moment's answers.
@@ -368,9 +413,8 @@ fn heat(columns: &[Stretch]) -> String {
         }
         let most = held.iter().map(|(_, count)| *count).max().unwrap_or(1);
         for (bin, count) in held {
-            // The root, so that one slow answer of a thousand can be seen.
-            let heat = 0.08 + 0.92 * (count as f64 / most as f64).sqrt();
-            cells.push(([column.at_s - column.seconds, column.at_s], [edge(bin), edge(bin + 1)], heat));
+            let times = [column.at_s - column.seconds, column.at_s];
+            cells.push((times, [edge(bin), edge(bin + 1)], shade(count, most)));
         }
     }
     let y = Axis::over(Scale::Log, cells.iter().flat_map(|(_, ends, _)| *ends), time);
@@ -425,10 +469,6 @@ fn edge(cell: i32) -> f64 {
     10_f64.powf(f64::from(cell) / CELLS_PER_DECADE)
 }
 
-pub(crate) fn told(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "–".into(), words::time)
-}
-
 pub(crate) fn time(ns: f64) -> String {
     let text = words::time(ns.round() as u64);
     // An axis has round numbers: 1 ms, not 1.00 ms.
@@ -461,7 +501,6 @@ mod tests {
     use super::*;
     use crate::random::Random;
     use crate::report::example;
-    use crate::report::saved::SavedError;
 
     /// A run of so many seconds in which something goes wrong now and then.
     fn run(seconds: u32) -> Saved {

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use encke_io::host::TcpCounters;
 use encke_stats::Distribution;
 use encke_wire::civil::Civil;
 use serde::{Deserialize, Serialize};
@@ -16,13 +18,14 @@ use crate::environment::Environment;
 use crate::estimate::Estimate;
 use crate::pace::{Arrivals, Pace};
 use crate::plan::{Plan, Stop, WarmUp};
-use crate::run::Aimed;
+use crate::run::{Aimed, ThreadShare};
 use crate::series::Stretch;
-use crate::tally::Totals;
+use crate::tally::{Error, Totals};
+use crate::verdict::Verdict;
 use crate::watch::Watched;
 
 /// Of the files that are read here.
-pub(super) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// A run: what was done, where, and what came of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -101,15 +104,13 @@ pub struct SavedTarget {
 impl SavedTarget {
     fn of(aimed: &Aimed) -> Self {
         let totals = &aimed.totals;
-        let seconds = aimed.elapsed.as_secs_f64();
-        let waited = totals.latency();
         Self {
             name: aimed.name.clone(),
             requests: Requests::of(totals, 0),
-            rate_per_s: if seconds > 0.0 { totals.finished as f64 / seconds } else { 0.0 },
+            rate_per_s: per_second(totals.finished, aimed.elapsed),
             elapsed_ns: nanoseconds(aimed.elapsed),
             bodies_bytes: totals.body_bytes,
-            latency: (waited.count() > 0).then(|| Held(waited.clone())),
+            latency: Held::of(totals.latency()),
         }
     }
 }
@@ -382,21 +383,6 @@ impl Report {
     pub fn saved(&self) -> Saved {
         let outcome = &self.outcome;
         let totals = &outcome.totals;
-        let held =
-            |distribution: &Distribution| (distribution.count() > 0).then(|| Held(distribution.clone()));
-        let errors = outcome.errors.iter().map(|error| SavedError {
-            phase: error.phase.to_string(),
-            cause: error.cause.to_string(),
-            count: error.count,
-            first_ns: error.first_ns,
-            sample: String::from_utf8_lossy(&error.sample).into_owned(),
-            ours: error.cause.is_ours(),
-        });
-        let threads = outcome.threads.iter().map(|thread| Thread {
-            busy: thread.busy,
-            waiting: thread.waiting,
-            cpu_ns: thread.run_ns,
-        });
         Saved {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -406,12 +392,7 @@ impl Report {
             environment: self.environment.clone(),
             urls: self.urls.clone(),
             plan: SavedPlan { text: self.plan.to_string(), ..SavedPlan::of(&self.plan) },
-            verdict: SavedVerdict {
-                limit: self.verdict.limit.name().to_owned(),
-                is_verdict: self.verdict.limit.is_verdict(),
-                text: self.verdict.text.clone(),
-                remarks: self.verdict.remarks.clone(),
-            },
+            verdict: SavedVerdict::of(&self.verdict),
             requests: Requests::of(totals, self.unsent()),
             rate_per_s: self.rate(),
             elapsed_ns: nanoseconds(outcome.elapsed),
@@ -430,20 +411,17 @@ impl Report {
                 opening_ns: nanoseconds(outcome.opening),
             },
             latency: Latencies {
-                service: held(&totals.service),
-                first_byte: held(&totals.first_byte),
-                response: held(&totals.response),
-                lag: held(&totals.lag),
-                connect: held(&totals.connect),
-                handshake: held(&totals.handshake),
+                service: Held::of(&totals.service),
+                first_byte: Held::of(&totals.first_byte),
+                response: Held::of(&totals.response),
+                lag: Held::of(&totals.lag),
+                connect: Held::of(&totals.connect),
+                handshake: Held::of(&totals.handshake),
                 open_loop_estimate: self.estimate().as_ref().map(Percentiles::estimated),
             },
-            errors: errors.collect(),
-            threads: threads.collect(),
-            system: System {
-                listen_drops: outcome.tcp.map(|tcp| tcp.listen_drops),
-                retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
-            },
+            errors: outcome.errors.iter().map(SavedError::of).collect(),
+            threads: outcome.threads.iter().map(Thread::of).collect(),
+            system: System::of(outcome.tcp),
             server: outcome.server.clone(),
             targets: outcome.targets.iter().map(SavedTarget::of).collect(),
             seconds: self.series.stretches().to_vec(),
@@ -485,22 +463,11 @@ impl SavedPlan {
             WarmUp::Count(count) => Extent::requests(count),
             WarmUp::For(time) => Extent::seconds(time.as_secs_f64()),
         };
-        let pace = match &plan.pace {
-            Pace::Closed => SavedPace { r#loop: "closed".into(), ..SavedPace::default() },
-            Pace::Open(rate, arrivals) => {
-                let arrivals = match arrivals {
-                    Arrivals::Even => "even",
-                    Arrivals::Poisson => "poisson",
-                };
-                let (rate, arrivals) = (Some(rate.to_string()), Some(arrivals.to_owned()));
-                SavedPace { r#loop: "open".into(), rate, arrivals }
-            }
-        };
         Self {
             text: String::new(),
             server: plan.server.to_string(),
             sources: plan.sources.iter().map(ToString::to_string).collect(),
-            pace,
+            pace: SavedPace::of(&plan.pace),
             stop,
             warm_up,
             connections: plan.connections,
@@ -512,6 +479,62 @@ impl SavedPlan {
             backend: plan.backend.name().to_owned(),
             seed: plan.seed,
         }
+    }
+}
+
+impl SavedPace {
+    pub(crate) fn of(pace: &Pace) -> Self {
+        let Pace::Open(rate, arrivals) = pace else {
+            return Self { r#loop: "closed".into(), ..Self::default() };
+        };
+        let arrivals = match arrivals {
+            Arrivals::Even => "even",
+            Arrivals::Poisson => "poisson",
+        };
+        Self { r#loop: "open".into(), rate: Some(rate.to_string()), arrivals: Some(arrivals.to_owned()) }
+    }
+}
+
+impl SavedVerdict {
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        Self {
+            limit: verdict.limit.name().to_owned(),
+            is_verdict: verdict.limit.is_verdict(),
+            text: verdict.text.clone(),
+            remarks: verdict.remarks.clone(),
+        }
+    }
+}
+
+impl SavedError {
+    pub(crate) fn of(error: &Error) -> Self {
+        Self {
+            phase: error.phase.to_string(),
+            cause: error.cause.to_string(),
+            count: error.count,
+            first_ns: error.first_ns,
+            sample: String::from_utf8_lossy(&error.sample).into_owned(),
+            ours: error.cause.is_ours(),
+        }
+    }
+}
+
+impl Thread {
+    pub(crate) const fn of(share: &ThreadShare) -> Self {
+        Self { busy: share.busy, waiting: share.waiting, cpu_ns: share.run_ns }
+    }
+}
+
+impl System {
+    pub(crate) fn of(tcp: Option<TcpCounters>) -> Self {
+        Self { listen_drops: tcp.map(|tcp| tcp.listen_drops), retransmits: tcp.map(|tcp| tcp.retransmits) }
+    }
+}
+
+impl Held {
+    /// What was measured; nothing of nothing.
+    pub(crate) fn of(distribution: &Distribution) -> Option<Self> {
+        (distribution.count() > 0).then(|| Self(distribution.clone()))
     }
 }
 
@@ -582,8 +605,14 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-fn nanoseconds(time: std::time::Duration) -> u64 {
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How often something happened a second; never, if it took no time.
+pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
 pub(crate) fn rfc3339(unix_ns: u64) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use encke_stats::Distribution;
 
-use super::saved::Held;
+use super::saved::{Connections, Held, SavedError, SavedVerdict};
 use super::{PERCENTILES, Report, Saved};
 use crate::words;
 
@@ -54,9 +54,7 @@ impl Saved {
             let requests = &target.requests;
             let [finished, failed, wrong] =
                 [requests.finished, requests.failed, requests.wrong].map(words::count);
-            let latency = target.latency.as_ref();
-            let [p50, p99] =
-                [0.5, 0.99].map(|share| told(latency.and_then(|Held(latency)| latency.quantile_ns(share))));
+            let [p50, p99] = ends(target.latency.as_ref());
             let rate = words::number(target.rate_per_s);
             writeln!(out, "  {}", target.name)?;
             writeln!(
@@ -98,29 +96,12 @@ impl Saved {
             )?;
         }
 
-        if !self.errors.is_empty() {
-            writeln!(out)?;
-        }
-        for error in self.errors.iter().take(ERRORS_SHOWN) {
-            write!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
-            if !error.sample.is_empty() {
-                let sample = error.sample.chars().take(SAMPLE_SHOWN).flat_map(char::escape_debug);
-                write!(out, "; first behind \"{}\"", sample.collect::<String>())?;
-            }
-            writeln!(out)?;
-        }
-        writeln!(out, "\n{}", self.verdict.text)?;
-        for remark in &self.verdict.remarks {
-            writeln!(out, "{remark}")?;
-        }
-        writeln!(out, "Again: {}", self.command)
+        put_end(out, &self.errors, &self.verdict, &self.command)
     }
 
     fn put_connections(&self, out: &mut String) -> std::fmt::Result {
         let made = words::count(self.connections.made);
-        let connect = self.latency.connect.as_ref();
-        let [p50, p99] =
-            [0.5, 0.99].map(|share| told(connect.and_then(|Held(connect)| connect.quantile_ns(share))));
+        let [p50, p99] = ends(self.latency.connect.as_ref());
         write!(out, "connections  {made} made")?;
         if self.plan.requests_per_connection != Some(1) {
             let opening = words::time(self.connections.opening_ns);
@@ -139,18 +120,53 @@ impl Saved {
         if let Some(server) = &self.server {
             server.put(out)?;
         }
-        if let Some(Held(handshake)) = &self.latency.handshake {
-            let [made, resumed] = [self.connections.handshakes, self.connections.resumed].map(words::count);
-            let [p50, p99] = [0.5, 0.99].map(|share| told(handshake.quantile_ns(share)));
-            writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")?;
-        }
-        Ok(())
+        let Connections { handshakes, resumed, .. } = self.connections;
+        put_handshakes(out, handshakes, resumed, self.latency.handshake.as_ref())
     }
 }
 
 /// Kinds of failure that are shown; JSON has all.
 const ERRORS_SHOWN: usize = 6;
 const SAMPLE_SHOWN: usize = 40;
+
+/// A line about TLS, if there was any.
+pub(crate) fn put_handshakes(
+    out: &mut String,
+    made: u64,
+    resumed: u64,
+    took: Option<&Held>,
+) -> std::fmt::Result {
+    if made == 0 {
+        return Ok(());
+    }
+    let ([made, resumed], [p50, p99]) = ([made, resumed].map(words::count), ends(took));
+    writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")
+}
+
+/// What went wrong, who was the limit, and how to do it again.
+pub(crate) fn put_end(
+    out: &mut String,
+    errors: &[SavedError],
+    verdict: &SavedVerdict,
+    command: &str,
+) -> std::fmt::Result {
+    if !errors.is_empty() {
+        writeln!(out)?;
+    }
+    for error in errors.iter().take(ERRORS_SHOWN) {
+        write!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
+        if !error.sample.is_empty() {
+            let sample = error.sample.chars().take(SAMPLE_SHOWN).flat_map(char::escape_debug);
+            write!(out, "; first behind \"{}\"", sample.collect::<String>())?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "\n{}", verdict.text)?;
+    for remark in &verdict.remarks {
+        writeln!(out, "{remark}")?;
+    }
+    writeln!(out, "Again: {command}")
+}
 
 /// An empty line, and the names of percentiles.
 pub(crate) fn put_names(out: &mut String) -> std::fmt::Result {
@@ -171,6 +187,11 @@ pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std:
     let mean = distribution.and_then(Distribution::mean_ns).map(|ns| ns as u64);
     let max = distribution.map(Distribution::max_ns);
     writeln!(out, "{:>9}{:>9}", told(max), told(mean))
+}
+
+/// The median, and what one of a hundred takes.
+pub(crate) fn ends(held: Option<&Held>) -> [String; 2] {
+    [0.5, 0.99].map(|share| told(held.and_then(|Held(held)| held.quantile_ns(share))))
 }
 
 pub(crate) fn told(ns: Option<u64>) -> String {

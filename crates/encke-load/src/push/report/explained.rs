@@ -2,7 +2,7 @@
 
 use super::Saved;
 use super::summary::reach;
-use crate::explain::{Explained, Finding, Trust};
+use crate::explain::{Explained, Findings, Trust};
 use crate::report::saved::Held;
 use crate::words;
 
@@ -10,45 +10,28 @@ use crate::words;
 const MESSAGES: u64 = 100;
 /// The first message is unlike the others if it takes so many times as long.
 const FIRST: u64 = 3;
-/// From here on others had the processor.
-const WAITING: f64 = 0.1;
-
-struct Findings(Vec<Finding>);
 
 impl Saved {
     /// What is to be said of the figures.
     pub fn explained(&self) -> Explained {
-        let mut findings = Findings(Vec::new());
-        findings.verdict(self);
+        let mut findings = Findings::default();
+        findings.verdict(&self.verdict, "Times and rates");
+        if self.receipts.received == 0 {
+            findings.say("all figures", Trust::Not, "Nobody has received anything.");
+        }
         findings.receipts(self);
         findings.times(self);
         findings.crowd(self);
-        findings.machine(self);
-        Explained::new(findings.0)
+        findings.generator(&self.threads, &self.environment);
+        let so = "the last and receipts a second are what both together can do. The server's CPU a receipt (--watch) does \
+                  not depend on that.";
+        findings.neighbours(&self.plan.server, &self.environment, "the last", so);
+        findings.explained()
     }
 }
 
+/// Of subscribers.
 impl Findings {
-    fn say(&mut self, about: &'static str, trust: Trust, text: impl Into<String>) {
-        self.0.push(Finding { about, trust, text: text.into() });
-    }
-
-    fn verdict(&mut self, run: &Saved) {
-        let text = &run.verdict.text;
-        if run.verdict.is_verdict {
-            self.say("who was the limit", Trust::Fine, text);
-        } else {
-            let text = format!("{text} Times and rates are the generator's, not the server's.");
-            self.say("all figures", Trust::Not, text);
-        }
-        for remark in &run.verdict.remarks {
-            self.say("the run", Trust::Doubt, remark);
-        }
-        if run.receipts.received == 0 {
-            self.say("all figures", Trust::Not, "Nobody has received anything.");
-        }
-    }
-
     fn receipts(&mut self, run: &Saved) {
         let receipts = &run.receipts;
         if receipts.lost > 0 {
@@ -113,8 +96,7 @@ impl Findings {
         let text = "The first alone says when a server begins, first to last alone praises one that prepares every answer \
                     before it sends the first: the last is what counts, and each receiver.";
         self.say("the first and first to last", Trust::Fine, text);
-        let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
-        self.say("percentiles", Trust::Fine, text);
+        self.precision();
         if run.plan.pace.r#loop == "closed" && run.plan.cycles.is_none() {
             let text = "Each publisher waited for its answer before it sent the next message: while the server was slow \
                         less was said, so latencies are those of a server that is never asked for more than it does. With \
@@ -140,29 +122,6 @@ impl Findings {
                 words::plural(run.subscribers.slow.into(), "subscriber")
             );
             self.say("receipts", Trust::Fine, text);
-        }
-    }
-
-    fn machine(&mut self, run: &Saved) {
-        let waiting = run.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
-        if waiting >= WAITING {
-            let text = format!(
-                "For {} of the time others had the generator's processor: every time includes waiting for it.",
-                words::percent(waiting)
-            );
-            self.say("latency", Trust::Doubt, text);
-        }
-        if ["127.", "[::1]", "/"].iter().any(|start| run.plan.server.starts_with(start)) {
-            let text = format!(
-                "Server and generator shared this machine ({}): the last and receipts a second are what both together can \
-                 do. The server's CPU a receipt (--watch) does not depend on that.",
-                run.environment.line()
-            );
-            self.say("the last", Trust::Doubt, text);
-        }
-        if !run.environment.optimised && !run.environment.system.is_empty() {
-            let text = "The generator was compiled without optimisation: it is several times slower than it could be.";
-            self.say("all figures", Trust::Not, text);
         }
     }
 }

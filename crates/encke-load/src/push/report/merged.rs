@@ -7,12 +7,14 @@
 //!   verdict                      the first that is none, else that of all
 //! ```
 
-use encke_stats::Distribution;
+use std::ops::Range;
+use std::time::Duration;
 
 use super::Saved;
 use super::saved::SavedPart;
-use crate::report::merged::Unlike;
-use crate::report::saved::{Held, SavedError, rfc3339};
+use crate::environment::Environment;
+use crate::report::merged::{Spans, Unlike, said_by_all};
+use crate::report::saved::{Held, SavedError, SavedVerdict, per_second, rfc3339};
 use crate::words;
 
 impl Saved {
@@ -32,25 +34,29 @@ impl Saved {
         for other in others {
             all.take_in(other);
         }
-        let began = runs.iter().map(Self::counted_unix_ns).min().unwrap_or(0);
-        let ended = runs.iter().map(|run| run.counted_unix_ns() + run.elapsed_ns).max().unwrap_or(0);
+        let spans = Spans(runs.iter().map(Self::span).collect());
         all.began_unix_ns = runs.iter().map(|run| run.began_unix_ns).min().unwrap_or(0);
         all.began = rfc3339(all.began_unix_ns);
-        all.elapsed_ns = ended.saturating_sub(began);
-        let seconds = all.elapsed_ns as f64 / 1e9;
-        all.rate_per_s = if seconds > 0.0 { all.receipts.received as f64 / seconds } else { 0.0 };
+        all.elapsed_ns = spans.whole_ns();
+        all.rate_per_s = per_second(all.receipts.received, Duration::from_nanos(all.elapsed_ns));
         let due = all.receipts.expected;
         all.receipts.reach = (due > 0).then(|| due.saturating_sub(all.receipts.lost) as f64 / due as f64);
-        all.errors.sort_by_key(|error| std::cmp::Reverse(error.count));
-        all.command = joined(runs, " & ", |run| &run.command);
-        all.url = joined(runs, " ", |run| &run.url);
-        all.plan.text = joined(runs, " + ", |run| &run.plan.text);
-        all.environment.processor = joined(runs, ", ", |run| &run.environment.processor);
-        all.environment.system = joined(runs, ", ", |run| &run.environment.system);
+        all.command = said_by_all(runs, " & ", |run| &run.command);
+        all.url = said_by_all(runs, " ", |run| &run.url);
+        all.plan.text = said_by_all(runs, " + ", |run| &run.plan.text);
+        all.environment = Environment::of_all(runs, |run| &run.environment);
         // What each has measured by itself, in its own time, has no sum.
         (all.columns, all.subscribers.course) = (Vec::new(), Vec::new());
         (all.memory, all.server) = (None, None);
-        all.judge(runs);
+        all.verdict = SavedVerdict::of_all(runs, |run| &run.verdict);
+        if spans.common_ns() == 0 {
+            let text = "They were not made at the same time: no two of them held subscribers together.";
+            all.verdict.remarks.push(text.to_owned());
+        }
+        all.verdict.remarks.push(format!(
+            "Each generator has followed its own messages to its own subscribers; {} took part.",
+            words::plural(runs.len() as u64, "generator")
+        ));
         all.parts = runs.iter().flat_map(Self::parts).collect();
         Ok(all)
     }
@@ -101,15 +107,12 @@ impl Saved {
             (&mut mine.publish, &theirs.publish),
             (&mut mine.lag, &theirs.lag),
         ] {
-            if let Some(Held(held)) = held {
-                sum.get_or_insert_with(|| Held(Distribution::new())).0.merge(held);
-            }
+            Held::take_in(sum, held.as_ref());
         }
         self.rounds.extend(&other.rounds);
+        SavedError::take_in(&mut self.errors, &other.errors);
         self.threads.extend(&other.threads);
-        for error in &other.errors {
-            self.take_in_error(error);
-        }
+        self.system.take_in(other.system);
         // Of a storm: when the last one of all was back.
         self.storm = self.storm.take().zip(other.storm.as_ref()).map(|(mut mine, theirs)| {
             mine.back_ns = mine.back_ns.zip(theirs.back_ns).map(|(mine, theirs)| mine.max(theirs));
@@ -118,44 +121,6 @@ impl Saved {
             mine.course = Vec::new();
             mine
         });
-    }
-
-    fn take_in_error(&mut self, theirs: &SavedError) {
-        let same = |mine: &&mut SavedError| (&mine.phase, &mine.cause) == (&theirs.phase, &theirs.cause);
-        match self.errors.iter_mut().find(same) {
-            None => self.errors.push(theirs.clone()),
-            Some(mine) => {
-                mine.count += theirs.count;
-                mine.first_ns = mine.first_ns.min(theirs.first_ns);
-            }
-        }
-    }
-
-    fn judge(&mut self, runs: &[Self]) {
-        let doubtful = runs.iter().find(|run| !run.verdict.is_verdict);
-        self.verdict = doubtful.unwrap_or(&runs[0]).verdict.clone();
-        let mut remarks: Vec<String> = Vec::new();
-        for (number, run) in runs.iter().enumerate() {
-            let of_run = std::iter::once(&run.verdict.text).chain(&run.verdict.remarks);
-            remarks.extend(of_run.map(|text| format!("{}: {text}", number + 1)));
-        }
-        let without = runs.iter().filter(|run| !run.verdict.is_verdict).count();
-        self.verdict.text = match without {
-            0 => format!("{} runs together; what was the limit, each says for itself:", runs.len()),
-            some => format!("{some} of {} runs have no verdict, so their sum has none:", runs.len()),
-        };
-        let begun = runs.iter().map(Self::counted_unix_ns).max().unwrap_or(0);
-        let ended = runs.iter().map(|run| run.counted_unix_ns() + run.elapsed_ns).min().unwrap_or(0);
-        if ended <= begun {
-            remarks.push(
-                "They were not made at the same time: no two of them held subscribers together.".to_owned(),
-            );
-        }
-        remarks.push(format!(
-            "Each generator has followed its own messages to its own subscribers; {} took part.",
-            words::plural(runs.len() as u64, "generator")
-        ));
-        self.verdict.remarks = remarks;
     }
 
     fn parts(&self) -> Vec<SavedPart> {
@@ -173,17 +138,10 @@ impl Saved {
         }]
     }
 
-    /// About when its first message was sent.
-    fn counted_unix_ns(&self) -> u64 {
-        self.began_unix_ns + self.subscribers.opening_ns
-    }
-}
-
-/// What the runs say, once if all say the same.
-fn joined(runs: &[Saved], between: &str, said: impl Fn(&Saved) -> &String) -> String {
-    let all: Vec<&str> = runs.iter().map(|run| said(run).as_str()).collect();
-    match all.split_first() {
-        Some((first, others)) if others.iter().all(|other| other == first) => (*first).to_owned(),
-        _ => all.join(between),
+    /// From about when its first message was sent to its end.
+    const fn span(&self) -> Range<u64> {
+        // A file may say anything of its time.
+        let from = self.began_unix_ns.saturating_add(self.subscribers.opening_ns);
+        from..from.saturating_add(self.elapsed_ns)
     }
 }

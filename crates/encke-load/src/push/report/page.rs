@@ -1,8 +1,6 @@
 //! A run of subscribers as a page to hand out: what came of it at a glance, plots, what not to trust, and all numbers.
 
-use std::fmt::Write as _;
-
-use encke_stats::page::{escaped, page, table};
+use encke_stats::page::{page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
 
 use super::Saved;
@@ -10,9 +8,11 @@ use super::summary::reach;
 use crate::push::Column;
 use crate::push::course::row_of;
 use crate::report::page::{
-    number, put_findings, put_verdict, quantile_names, quantile_row, seconds, spectrum, time, told,
+    durations_over_time, number, put_errors, put_figures, put_findings, put_origin, put_title, put_verdict,
+    quantile_names, quantile_row, seconds, shade, spectrum, time,
 };
 use crate::report::saved::Held;
+use crate::report::summary::told;
 use crate::words;
 
 impl Saved {
@@ -51,21 +51,12 @@ impl Saved {
 
     /// What was done, and what came of it at a glance.
     fn put_head(&self, body: &mut String) {
-        let _infallible = writeln!(
-            body,
-            "<h1>{}</h1>\n<p>{}</p>\n<p class=\"quiet\">{} · Encke {} · {}<br><code>{}</code></p>",
-            escaped(&self.url),
-            escaped(&self.plan.text),
-            escaped(&self.began),
-            escaped(&self.version),
-            escaped(&self.environment.line()),
-            escaped(&self.command)
-        );
+        put_title(body, &self.url, &self.plan.text);
+        put_origin(body, &self.began, &self.version, &self.environment, &self.command);
         let quantile = |held: &Option<Held>, share: f64| {
             told(held.as_ref().and_then(|Held(held)| held.quantile_ns(share)))
         };
-        body.push_str("<div class=\"figures\">\n");
-        for (name, figure) in [
+        let figures = [
             ("reach", reach(self.receipts.reach)),
             ("receipts a second", words::number(self.rate_per_s)),
             ("p50 of each receiver", quantile(&self.times.receipt, 0.5)),
@@ -74,10 +65,8 @@ impl Saved {
             ("p50 of the last", quantile(&self.times.last, 0.5)),
             ("c, until all were answered", words::time(self.subscribers.opening_ns)),
             ("subscribers", words::count(self.subscribers.answered)),
-        ] {
-            let _infallible = writeln!(body, "<div><b>{}</b>{name}</div>", escaped(&figure));
-        }
-        body.push_str("</div>\n");
+        ];
+        put_figures(body, &figures);
         put_verdict(body, &self.verdict);
     }
 
@@ -121,16 +110,7 @@ impl Saved {
         body.push_str("<h2>Numbers</h2>\n");
         let rows = self.measured().into_iter().map(|(name, held)| quantile_row(name, held));
         *body += &table(&quantile_names(), rows);
-        if !self.errors.is_empty() {
-            let rows = self.errors.iter().map(|error| {
-                vec![
-                    format!("{}: {}", error.phase, error.cause),
-                    words::count(error.count),
-                    words::time(error.first_ns),
-                ]
-            });
-            *body += &table(&["failure", "count", "first at"], rows);
-        }
+        put_errors(body, &self.errors);
         if !self.rounds.is_empty() {
             let rows = self.rounds.iter().map(|round| {
                 let times = [round.connect_ns, round.first_ns, round.first_to_last_ns].map(words::time);
@@ -194,9 +174,7 @@ fn fan_out(columns: &[Column]) -> String {
         let all: u64 = column.receipts.iter().map(|(_, count)| count).sum();
         for &(ns, count) in &column.receipts {
             let [from, to] = row_of(ns).map(|end| end as f64);
-            // The root, so that one late receiver of a thousand can be seen.
-            let heat = 0.08 + 0.92 * (count as f64 / all.max(1) as f64).sqrt();
-            cells.push(([column.at_s, end_s], [from, to], heat));
+            cells.push(([column.at_s, end_s], [from, to], shade(count, all)));
         }
     }
     let y = Axis::over(Scale::Log, cells.iter().flat_map(|(_, ends, _)| *ends), time);
@@ -219,18 +197,8 @@ fn messages_over_time(columns: &[Column]) -> String {
         ("first to last", of(|column| column.first_to_last_ns)),
         ("the last", of(|column| column.last_ns)),
     ];
-    // Who has one receiver has no spread: a microsecond is as good as none.
-    let values = curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.1.max(1_000.0)));
-    let y = Axis::over(Scale::Log, values, time);
-    let mut plot = Plot::new(
-        "The first, first to last, and the last, by when a message was sent",
-        time_axis(columns),
-        y,
-    );
-    for (name, points) in curves {
-        plot.curve(name, points);
-    }
-    plot.figure()
+    let caption = "The first, first to last, and the last, by when a message was sent";
+    durations_over_time(caption, time_axis(columns), curves)
 }
 
 fn receipts_over_time(columns: &[Column]) -> String {

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::Report;
 use crate::environment::Environment;
-use crate::pace::{Arrivals, Pace};
 use crate::plan::Stop;
 use crate::push::{Column, Memory, Plan};
-use crate::report::saved::{Held, SavedError, SavedPace, SavedVerdict, System, Thread, rfc3339};
+use crate::report::saved::{
+    Held, SCHEMA, SavedError, SavedPace, SavedVerdict, System, Thread, nanoseconds, rfc3339,
+};
 
 /// A run: what was done, where, and what came of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -294,21 +295,6 @@ impl Report {
     pub fn saved(&self) -> Saved {
         let Self { plan, outcome, .. } = self;
         let totals = &outcome.totals;
-        let held =
-            |distribution: &Distribution| (distribution.count() > 0).then(|| Held(distribution.clone()));
-        let errors = outcome.errors.iter().map(|error| SavedError {
-            phase: error.phase.to_string(),
-            cause: error.cause.to_string(),
-            count: error.count,
-            first_ns: error.first_ns,
-            sample: String::from_utf8_lossy(&error.sample).into_owned(),
-            ours: error.cause.is_ours(),
-        });
-        let threads = outcome.threads.iter().map(|thread| Thread {
-            busy: thread.busy,
-            waiting: thread.waiting,
-            cpu_ns: thread.run_ns,
-        });
         let rounds = outcome.rounds.iter().map(|round| SavedRound {
             connect_ns: round.connect_ns,
             first_ns: round.first_ns,
@@ -322,7 +308,7 @@ impl Report {
             each_bytes: memory.each(plan.subscribers),
         };
         Saved {
-            schema: 1,
+            schema: SCHEMA,
             kind: "push".into(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: self.command.clone(),
@@ -341,7 +327,7 @@ impl Report {
                 unconnected: totals.unconnected,
                 handshakes: totals.handshakes,
                 resumed: totals.resumed,
-                opening_ns: ns(outcome.opening),
+                opening_ns: nanoseconds(outcome.opening),
                 course: outcome.opened.clone(),
             },
             messages: Published {
@@ -361,40 +347,34 @@ impl Report {
                 gaps_told: totals.gaps,
             },
             rate_per_s: self.rate(),
-            elapsed_ns: ns(outcome.elapsed),
+            elapsed_ns: nanoseconds(outcome.elapsed),
             bytes: Traffic { received: totals.received_bytes, sent: totals.sent_bytes },
             times: Times {
-                receipt: held(&totals.latency),
-                first: held(&outcome.messages.first),
-                first_to_last: held(&outcome.messages.spread),
-                last: held(&outcome.messages.last),
-                connect: held(&totals.connect),
-                handshake: held(&totals.handshake),
-                answer: held(&totals.answer),
-                back: held(&totals.back),
-                publish: held(&totals.taken),
-                lag: held(&totals.lag),
+                receipt: Held::of(&totals.latency),
+                first: Held::of(&outcome.messages.first),
+                first_to_last: Held::of(&outcome.messages.spread),
+                last: Held::of(&outcome.messages.last),
+                connect: Held::of(&totals.connect),
+                handshake: Held::of(&totals.handshake),
+                answer: Held::of(&totals.answer),
+                back: Held::of(&totals.back),
+                publish: Held::of(&totals.taken),
+                lag: Held::of(&totals.lag),
             },
             storm: outcome.storm.as_ref().map(|storm| SavedStorm {
-                back_ns: storm.back.map(ns),
-                caught_up_ns: storm.caught_up.map(ns),
+                back_ns: storm.back.map(nanoseconds),
+                caught_up_ns: storm.caught_up.map(nanoseconds),
                 course: outcome.returned.clone(),
             }),
             rounds: rounds.collect(),
             memory: outcome.own.map(memory),
-            server: outcome.server.map(|(held, used)| Server { memory: memory(held), cpu_ns: ns(used) }),
-            errors: errors.collect(),
-            threads: threads.collect(),
-            system: System {
-                listen_drops: outcome.tcp.map(|tcp| tcp.listen_drops),
-                retransmits: outcome.tcp.map(|tcp| tcp.retransmits),
-            },
-            verdict: SavedVerdict {
-                limit: self.verdict.limit.name().to_owned(),
-                is_verdict: self.verdict.limit.is_verdict(),
-                text: self.verdict.text.clone(),
-                remarks: self.verdict.remarks.clone(),
-            },
+            server: outcome
+                .server
+                .map(|(held, used)| Server { memory: memory(held), cpu_ns: nanoseconds(used) }),
+            errors: outcome.errors.iter().map(SavedError::of).collect(),
+            threads: outcome.threads.iter().map(Thread::of).collect(),
+            system: System::of(outcome.tcp),
+            verdict: SavedVerdict::of(&self.verdict),
             columns: outcome.columns.clone(),
             parts: Vec::new(),
         }
@@ -408,17 +388,6 @@ impl Report {
 
 impl SavedPlan {
     fn of(plan: &Plan) -> Self {
-        let pace = match &plan.pace {
-            Pace::Closed => SavedPace { r#loop: "closed".into(), ..SavedPace::default() },
-            Pace::Open(rate, arrivals) => {
-                let arrivals = match arrivals {
-                    Arrivals::Even => "even",
-                    Arrivals::Poisson => "poisson",
-                };
-                let (rate, arrivals) = (Some(rate.to_string()), Some(arrivals.to_owned()));
-                SavedPace { r#loop: "open".into(), rate, arrivals }
-            }
-        };
         let stop = match plan.stop {
             Stop::Count(count) => Extent { messages: Some(count), seconds: None },
             Stop::After(time) => Extent { messages: None, seconds: Some(time.as_secs_f64()) },
@@ -432,7 +401,7 @@ impl SavedPlan {
             channels: plan.channels.len(),
             publishers: plan.publishers,
             payload_bytes: plan.payload_bytes,
-            pace,
+            pace: SavedPace::of(&plan.pace),
             stop,
             connect_rate: plan.connect_rate.as_ref().map(ToString::to_string),
             slow: plan.slow,
@@ -446,8 +415,4 @@ impl SavedPlan {
             seed: plan.seed,
         }
     }
-}
-
-fn ns(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

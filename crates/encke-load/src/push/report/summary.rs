@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Report, Saved};
-use crate::report::saved::Held;
-use crate::report::summary::{put_names, put_row, told};
+use crate::report::summary::{ends, put_end, put_handshakes, put_names, put_row};
 use crate::words;
 
 impl Report {
@@ -19,20 +18,18 @@ impl Saved {
     pub fn summary(&self) -> String {
         let mut text = String::new();
         let put = if self.plan.cycles.is_some() { self.put_rounds(&mut text) } else { self.put(&mut text) };
-        put.and_then(|()| self.put_end(&mut text)).expect("a String takes everything");
+        put.and_then(|()| put_end(&mut text, &self.errors, &self.verdict, &self.command))
+            .expect("a String takes everything");
         text
     }
 
     fn put(&self, out: &mut String) -> std::fmt::Result {
         let Self { subscribers, messages, receipts, times, .. } = self;
-        let quantiles = |held: &Option<Held>| {
-            [0.5, 0.99].map(|share| told(held.as_ref().and_then(|Held(held)| held.quantile_ns(share))))
-        };
         writeln!(out, "{}", self.plan.text)?;
         writeln!(out, "{}\n", self.url)?;
 
         let each_ns = subscribers.opening_ns / u64::from(self.plan.subscribers.max(1));
-        let [p50, p99] = quantiles(&times.answer);
+        let [p50, p99] = ends(times.answer.as_ref());
         writeln!(
             out,
             "subscribers  {} answered; c {} ({} each; p50 {p50}, p99 {p99})",
@@ -50,14 +47,10 @@ impl Saved {
                 (subscribers.slow.into(), "that read nothing"),
             ],
         )?;
-        if subscribers.handshakes > 0 {
-            let [made, resumed] = [subscribers.handshakes, subscribers.resumed].map(words::count);
-            let [p50, p99] = quantiles(&times.handshake);
-            writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")?;
-        }
+        put_handshakes(out, subscribers.handshakes, subscribers.resumed, times.handshake.as_ref())?;
         self.put_memory(out)?;
 
-        let [p50, p99] = quantiles(&times.publish);
+        let [p50, p99] = ends(times.publish.as_ref());
         writeln!(
             out,
             "messages     {} published in {}, answered in p50 {p50}, p99 {p99}",
@@ -136,20 +129,6 @@ impl Saved {
         }
         Ok(())
     }
-
-    fn put_end(&self, out: &mut String) -> std::fmt::Result {
-        if !self.errors.is_empty() {
-            writeln!(out)?;
-        }
-        for error in self.errors.iter().take(ERRORS_SHOWN) {
-            writeln!(out, "{:>12} {}: {}", words::count(error.count), error.phase, error.cause)?;
-        }
-        writeln!(out, "\n{}", self.verdict.text)?;
-        for remark in &self.verdict.remarks {
-            writeln!(out, "{remark}")?;
-        }
-        writeln!(out, "Again: {}", self.command)
-    }
 }
 
 impl super::saved::SavedStorm {
@@ -164,9 +143,6 @@ impl super::saved::SavedStorm {
         }
     }
 }
-
-/// Kinds of failure that are shown; JSON has all.
-const ERRORS_SHOWN: usize = 6;
 
 /// A share of receipts, never rounded up to all.
 pub(super) fn reach(share: Option<f64>) -> String {
