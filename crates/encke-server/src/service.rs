@@ -33,6 +33,9 @@ use crate::tls::{Acme, Identity};
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// Most files that sites keep open (settings: open_files.count).
 const FILE_CACHE_MAX: u64 = 512;
+/// Descriptors that there is room for from the start, at most: half a mebibyte of the kernel's memory. Who has more
+/// connections than that has the table doubled now and then.
+const DESCRIPTORS_AT_ONCE: u64 = 65_536;
 /// Bytes of the token that is made when none is set: 128 bits.
 const TOKEN_BYTES: usize = 16;
 
@@ -80,6 +83,10 @@ impl Service {
         let doors = doors(settings, &acme, &mut notes)?;
         let inherited = inherited()?;
         let connections = connections(settings, doors.len() + inherited.len());
+        // While there is one thread, which has to wait for no other. Later a worker that accepts connection 256, 512 and so
+        // on would stand still for all of its connections: 5 to 20 ms each, measured with two workers.
+        let descriptors = (connections as u64).saturating_add(FILE_CACHE_MAX + DESCRIPTORS_RESERVED);
+        host::reserve_descriptors(descriptors.min(DESCRIPTORS_AT_ONCE));
         // Before the sites, which never serve it: a file that is not there yet could not be known to them.
         let log = AccessLog::start(&settings.log)?;
         if let Some(folder) = &settings.server.state_dir {
