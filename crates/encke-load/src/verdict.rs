@@ -7,9 +7,10 @@
 //!   under half a second ────────────────────────► TooShort
 //!   others had its processor, or a quota was up ► Starved
 //!   nothing was answered ───────────────────────► Server       or the network
+//!   open loop: sent, and hardly late ───────────► Kept
+//!   open loop: late, and this side was crowded ─► Starved, Generator
 //!   open loop: requests waited for connections ► Behind         the server, or too few connections
-//!   open loop: requests were late all the same ► Generator, Starved
-//!   open loop, else ────────────────────────────► Kept
+//!   open loop: requests were late all the same ► Generator
 //!   so it was with the watched server ──────────► ServerStarved
 //!   neither it nor this side was busy ──────────► Connections   more of them may do more
 //!   closed loop, else ──────────────────────────► Server        or, if nobody watched it, the connections
@@ -18,11 +19,12 @@
 use std::time::Duration;
 
 use encke_io::host::TcpCounters;
+use encke_stats::Distribution;
 
 use crate::pace::Pace;
 use crate::plan::{Plan, Stop};
 use crate::run::Outcome;
-use crate::tally::{Cause, Error};
+use crate::tally::{Cause, Error, Totals};
 use crate::watch::Watched;
 use crate::words;
 
@@ -86,9 +88,16 @@ pub(crate) const WAITING: f64 = 0.1;
 /// A thread that was busy for less than this had time for more.
 const IDLE: f64 = 0.7;
 pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
-/// A schedule is kept if so much of it was sent, and 99 of 100 requests no later than `LATE_NS`.
-const SENT: f64 = 0.999;
-const LATE_NS: u64 = 1_000_000;
+/// In an open loop what is due waits for a thread that is busy for a share ρ of the time: for ρ ÷ (1 − ρ) others on
+/// average (M/M/1), so for nine from here on. Where the server has time left, such a wait is this side's doing.
+const CROWDED: f64 = 0.9;
+/// A schedule is kept if so much of it was sent, and 99 of 100 requests hardly late: see [`hardly_late`].
+pub(crate) const SENT: f64 = 0.999;
+/// The grain of a timer on a machine that does anything else: a tick of Linux at its usual 250 Hz. Who sleeps until a
+/// moment has its processor 60 µs later if that was idle (measured), and else when the running task's tick comes.
+pub(crate) const TICK_NS: u64 = 4_000_000;
+/// A lateness below this share of a response time changes nothing that is said of it; one above is remarked.
+const LATE_PART: f64 = 0.1;
 /// So many requests that waited for a free connection are no accident.
 const QUEUED: f64 = 0.01;
 /// Segments sent again for each request from which on the network is part of the picture.
@@ -119,8 +128,7 @@ impl Verdict {
             let share = words::percent(waiting);
             (Limit::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
-            let more = u32::from(plan.threads) + 1;
-            (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
+            (Limit::Generator, format!("The generator was the limit: {used}. {}", more(plan)))
         } else if let Some(error) = silence(outcome) {
             let text =
                 format!("Nothing was answered: the server or the network was the limit ({}).", error.cause);
@@ -134,7 +142,7 @@ impl Verdict {
             let late_ns = outcome.totals.lag.quantile_ns(0.99).unwrap_or(0);
             let late = words::time(late_ns);
             let queued = outcome.totals.queued as f64 / outcome.totals.begun.max(1) as f64;
-            if sent >= SENT && late_ns <= LATE_NS {
+            if sent >= SENT && hardly_late(&outcome.totals) {
                 (Limit::Kept, format!("The schedule was kept (99 of 100 requests within {late}); {used}."))
             } else if waiting >= WAITING && !is_busy(outcome.server.as_ref()) {
                 let text = format!(
@@ -142,6 +150,12 @@ impl Verdict {
                     words::percent(waiting)
                 );
                 (Limit::Starved, text)
+            } else if busy >= CROWDED && !is_busy(outcome.server.as_ref()) {
+                let text = format!(
+                    "The schedule was not kept, and the generator was the limit: {used}. {}",
+                    more(plan)
+                );
+                (Limit::Generator, text)
             } else if queued >= QUEUED || sent < SENT {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
@@ -159,9 +173,10 @@ impl Verdict {
                 (Limit::Generator, text)
             }
         } else {
-            closed(outcome, busy, waiting, &used)
+            closed(plan, outcome, busy, waiting, &used)
         };
         let mut remarks = remarks(outcome);
+        remarks.extend((limit == Limit::Kept).then(|| own_part(&outcome.totals)).flatten());
         if waiting >= WAITING && limit != Limit::Starved {
             let share = words::percent(waiting);
             remarks.push(format!(
@@ -183,7 +198,7 @@ fn is_busy(server: Option<&Watched>) -> bool {
 }
 
 /// In a closed loop in which this side had time left: what the server says of itself, if it was watched.
-fn closed(outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
+fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
     let server = outcome.server.as_ref();
     let unknown =
         || (Limit::Server, format!("The server was the limit, or the number of connections: {used}."));
@@ -200,6 +215,12 @@ fn closed(outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, Str
             Limit::Server,
             format!("The server was the limit: its busiest thread used {share} of a core; {used}."),
         )
+    } else if busy >= CROWDED && ran < IDLE && waited < WAITING {
+        let text = format!(
+            "The generator was the limit: {used}, the server's busiest thread {share}. {}",
+            more(plan)
+        );
+        (Limit::Generator, text)
     } else if ran < IDLE && busy < IDLE && waited < WAITING && waiting < WAITING {
         let text = match resent(outcome) {
             Some(segments) => format!(
@@ -215,6 +236,18 @@ fn closed(outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, Str
     } else {
         unknown()
     }
+}
+
+/// Whether 99 of 100 requests of a schedule were late by less than matters: by the grain of timers, or by little of what
+/// they took.
+fn hardly_late(totals: &Totals) -> bool {
+    let [late, took] = [&totals.lag, &totals.response].map(|held| held.quantile_ns(0.99).unwrap_or(0));
+    late <= TICK_NS || late as f64 <= LATE_PART * took as f64
+}
+
+/// How to take the limit away that this side was.
+fn more(plan: &Plan) -> String {
+    format!("With -t {} it may do more.", u32::from(plan.threads) + 1)
 }
 
 /// Segments that this machine sent again, if they are too many to be left out of the picture.
@@ -244,6 +277,22 @@ fn slower(server: Option<&Watched>) -> String {
 /// Why a thread that could have run did not, if its process has used up its quota in this share of the periods.
 const fn taken(throttled: f64) -> &'static str {
     if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
+}
+
+/// Of a schedule that was kept: which part of its longest responses is lateness all the same.
+fn own_part(totals: &Totals) -> Option<String> {
+    let p99 = |held: &Distribution| held.quantile_ns(0.99);
+    let (late, took, served) = (p99(&totals.lag)?, p99(&totals.response)?, p99(&totals.service)?);
+    // Waiting for a connection is the server's doing, and in the difference, too.
+    let own = late.min(took.saturating_sub(served));
+    (own as f64 > LATE_PART * took as f64).then(|| {
+        format!(
+            "p99 is {} from when requests were due and {} from their send: most of the difference is how late this \
+             generator woke up, not the server's.",
+            words::time(took),
+            words::time(served)
+        )
+    })
 }
 
 fn remarks(outcome: &Outcome) -> Vec<String> {
@@ -306,9 +355,15 @@ mod tests {
     fn who_was_the_limit_is_told_from_what_was_measured() {
         let short = Outcome { elapsed: Duration::from_millis(20), ..outcome(1.0, 0.0) };
         let mut late = outcome(0.2, 0.0);
-        (0..10_000).for_each(|_| late.totals.lag.record(50_000_000));
+        late.totals.lag.record_many(50_000_000, 10_000);
+        // Half a second each: a tenth of that is nothing. And a lateness of a tick, however long they took.
+        let mut slow = late.clone();
+        slow.totals.response.record_many(550_000_000, 10_000);
+        let mut tick = outcome(0.2, 0.0);
+        tick.totals.lag.record_many(3_900_000, 10_000);
         let mut queued = late.clone();
         queued.totals.queued = 5_000;
+        let crowded = Outcome { threads: outcome(0.94, 0.02).threads, ..queued.clone() };
         let mut starved = outcome(0.2, 0.3);
         starved.totals.lag.merge(&late.totals.lag);
         let mut unsent = outcome(0.2, 0.0);
@@ -358,6 +413,12 @@ mod tests {
             (open(), outcome(0.99, 0.0), Limit::Generator),
             (open(), queued, Limit::Behind),
             (open(), late, Limit::Generator),
+            (open(), slow, Limit::Kept),
+            (open(), tick, Limit::Kept),
+            (open(), watched(&crowded, 0.3, 0.0), Limit::Generator),
+            (open(), watched(&crowded, 0.98, 0.0), Limit::Behind),
+            (Pace::Closed, watched(&outcome(0.92, 0.0), 0.3, 0.0), Limit::Generator),
+            (Pace::Closed, outcome(0.92, 0.0), Limit::Server),
             (open(), starved, Limit::Starved),
             (open(), unsent, Limit::Behind),
         ] {
@@ -382,6 +443,24 @@ mod tests {
                 Watched { busiest_thread: ran, starved_thread: ran.map(|_| 0.0), ..Watched::default() };
             let verdict = Verdict::of(&plan(open()), &Outcome { server: Some(watched), ..queued.clone() });
             assert!(verdict.limit == Limit::Behind && verdict.text.contains(said), "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn of_a_schedule_that_was_kept_it_is_told_what_of_p99_is_lateness() {
+        for (late_ns, service_ns, response_ns, told) in [
+            (1_200_000, 400_000, 1_500_000, true),
+            (60_000, 1_400_000, 1_500_000, false),
+            // Both wait for the same: what took long was long in service.
+            (1_200_000, 1_450_000, 1_500_000, false),
+        ] {
+            let mut outcome = outcome(0.2, 0.0);
+            outcome.totals.lag.record_many(late_ns, 10_000);
+            outcome.totals.service.record_many(service_ns, 10_000);
+            outcome.totals.response.record_many(response_ns, 10_000);
+            let verdict = Verdict::of(&plan(open()), &outcome);
+            let remarked = verdict.remarks.iter().any(|remark| remark.contains("how late this generator"));
+            assert_eq!((verdict.limit, remarked), (Limit::Kept, told), "{:?}", verdict.remarks);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::pace::Pace;
 use crate::plan::Stop;
 use crate::report::saved::per_second;
 use crate::slo::Figures;
-use crate::verdict::{BUSY, Limit, SHORTEST, Verdict, WAITING};
+use crate::verdict::{BUSY, Limit, SENT, SHORTEST, TICK_NS, Verdict, WAITING};
 use crate::words;
 
 /// A run and what is to be said of it.
@@ -37,13 +37,8 @@ pub struct Report {
     pub environment: Environment,
 }
 
-/// 99 of 100 messages no later than this, and the schedule was kept. Latencies count from the send, so how late that was
-/// is in none of them.
-const LATE_NS: u64 = 5_000_000;
 /// So many messages that waited for a publisher are no accident.
 const QUEUED: f64 = 0.01;
-/// So much of it was sent.
-const SENT: f64 = 0.999;
 /// From this share of the time between first and last on, receiving is part of what was measured.
 const OWN_PART: f64 = 0.5;
 
@@ -125,7 +120,8 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
         (Limit::Generator, format!("The generator was the limit: {used}. With -t {more} it may do more."))
     } else if plan.cycles.is_some() || plan.pace == Pace::Closed {
         (Limit::Server, format!("The server was the limit: {used}."))
-    } else if late_ns <= LATE_NS && sent >= SENT {
+    } else if late_ns <= TICK_NS && sent >= SENT {
+        // Latencies count from the send, so how late that was is in none of them.
         (Limit::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
     } else if sent < SENT || totals.queued as f64 >= QUEUED * totals.published as f64 {
         let (sent, queued) = (words::percent(sent), words::plural(totals.queued, "message"));
