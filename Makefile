@@ -33,7 +33,7 @@ build:
 	$(CARGO) build --release --locked
 
 test:
-	.ci/need python3 cc curl go openssl ab wrk h2load strace node npm chromium nginx haproxy apache2
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node npm chromium nginx haproxy apache2
 	.ci/need pebble pebble-challtestsrv nats-server
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/cluster --encke $(abspath $(TARGET))/debug/encke --polls 1500 --rounds 20

@@ -151,17 +151,18 @@ fn measure(
     interrupts.end(run.halter());
     let mut onlooker = Onlooker::new(shown, &plan, &plan.to_string(), &urls);
     let mut series = Series::default();
-    let (now_ns, totals) = run.totals();
-    onlooker.look(now_ns, totals, &mut series);
-    while !run.wait(onlooker.pause()) {
+    loop {
         let (now_ns, totals) = run.totals();
         let before = series.last_ns();
         if onlooker.look(now_ns, totals, &mut series) == Wish::End {
             interrupts.interrupt();
         }
-        // A screen looks more often than a server should be asked.
-        if series.last_ns() != before {
+        // A screen looks more often than a server should be asked, which has just been asked when a run begins.
+        if before.is_some() && series.last_ns() != before {
             look_at_server();
+        }
+        if run.wait(onlooker.pause()) {
+            break;
         }
     }
     look_at_server();
@@ -171,8 +172,7 @@ fn measure(
     let mut outcome = run.outcome().map_err(|trouble| Failure::CouldNotRun(trouble.to_string()))?;
     let answers = outcome.totals.finished + outcome.totals.warm_up;
     outcome.server = watch.map(|watch| watch.watched(answers));
-    // Who ends it early has said when: what was due later is not missing.
-    let stop = if interrupts.seen() { Stop::Told } else { plan.stop };
+    let stop = interrupts.stop(plan.stop);
     Ok(Report::new(Plan { stop, ..plan }, urls, command(), outcome, series))
 }
 
@@ -219,6 +219,11 @@ impl Interrupts {
         if let Some(halt) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
             halt.halt();
         }
+    }
+
+    /// When a run was to stop that stopped: who ends it early has said when, and what was due later is not missing.
+    fn stop(&self, planned: Stop) -> Stop {
+        if self.seen() { Stop::Told } else { planned }
     }
 
     fn seen(&self) -> bool {

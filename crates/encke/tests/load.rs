@@ -2,8 +2,9 @@
 
 mod running;
 
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use encke_io::host::Signal;
@@ -585,4 +586,52 @@ fn two_servers_are_compared_in_turns() {
         json["compare"]["how"].as_str().is_some_and(|how| how.contains("8 pairs of blocks of 30ms")),
         "{json}"
     );
+}
+
+/// By script(1), whose child has a terminal: what was on it when the screen was there, and what is after `q`.
+#[test]
+fn a_screen_is_shown_on_a_terminal_and_gives_it_back() {
+    // Without settings, so that whoever is on this machine may publish.
+    let folder = Folder::new("load-screen");
+    let server = Running::start(&[&folder.path("")]);
+    let url = format!("http://{}/", server.site);
+    for (arguments, shown) in
+        [("load -c 2 -r 50 -d 60s", "┌answers"), ("load push -s 5 -r 50 -d 60s", "┌receipts")]
+    {
+        let command = format!(
+            "stty rows 30 cols 100; stty -g; '{}' {arguments} {url}; echo status $?; stty -g",
+            env!("CARGO_BIN_EXE_encke")
+        );
+        let mut terminal = Command::new("script")
+            .args(["-qc", &command, "/dev/null"])
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script starts");
+        let mut output = terminal.stdout.take().expect("it is piped");
+        let mut said = Vec::new();
+        let mut piece = [0; 4_096];
+        // Once the picture is there somebody wants to leave.
+        while !text(&said).contains(shown) {
+            let count = output.read(&mut piece).expect("it says something");
+            assert_ne!(count, 0, "{arguments}: {}", text(&said));
+            said.extend_from_slice(&piece[..count]);
+        }
+        let mut input = terminal.stdin.take().expect("it is piped");
+        input.write_all(b"q").expect("it reads");
+        output.read_to_end(&mut said).expect("it ends");
+        terminal.wait().expect("it ends");
+        let said = text(&said);
+        let [enter, leave] = ["\x1b[?1049h", "\x1b[?1049l"];
+        let (before, rest) =
+            said.split_once(enter).unwrap_or_else(|| panic!("{arguments}: no screen: {said}"));
+        let (screen, after) =
+            rest.split_once(leave).unwrap_or_else(|| panic!("{arguments}: still there: {rest}"));
+        assert!(screen.contains("\x1b[?25l"), "{arguments}: no cursor in a picture: {screen}");
+        assert!(after.contains("Again: encke load") && after.contains("status 130"), "{arguments}: {after}");
+        assert!(!after.contains("due and not sent"), "{arguments}: it was ended before: {after}");
+        let [modes, modes_after] = [before.lines().next(), after.lines().last()];
+        assert_eq!(modes, modes_after, "{arguments}: the terminal's modes are as they were");
+    }
 }

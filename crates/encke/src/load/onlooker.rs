@@ -40,6 +40,7 @@ pub(super) enum Onlooker {
 
 /// What somebody who looks on wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "somebody has typed it"]
 pub(super) enum Wish {
     /// To go on.
     Nothing,

@@ -272,6 +272,7 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
         }
     }
     onlooker.leave();
+    let plan = Plan { stop: interrupts.stop(plan.stop), ..plan };
     let report = Report::new(plan, arguments.url.to_string(), command(), run.outcome().map_err(failed)?);
     nobody_there(&report)?;
     if let Some(path) = &arguments.report {

@@ -1,10 +1,10 @@
 //! The live screen of a run: rate, latencies, histogram, errors, connections, the generator's own CPU.
 //!
 //! ```text
-//!   tallies ── 5 looks a second ──► Screen::show ─► draw: a picture of one moment ─► the terminal
+//!   tallies ── 5 looks a second ──► Screen::show ─► draw: a picture of one moment ─► Canvas: the terminal
 //!   keys: q, ^C ──────────────────► Wish::End; once more: the process ends at once
 //! ```
-//! The terminal is given back when the screen is dropped, whatever ends the run. It is drawn on standard error, so the
+//! The terminal is given back when the canvas is dropped, whatever ends the run. It is drawn on standard error, so the
 //! report on standard output may go elsewhere.
 
 pub(super) mod push;
@@ -41,9 +41,9 @@ const BINS_PER_DECADE: usize = 8;
 const FIRST_DECADE: i32 = 4;
 const DECADES: usize = 6;
 
-/// A terminal that is ours for as long as this lives.
+/// The screen of a run of requests.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stderr>>,
+    canvas: Canvas,
     text: String,
     urls: String,
     stop: Stop,
@@ -52,6 +52,12 @@ pub(super) struct Screen {
     /// The moment of the last picture, and the CPU time used until then.
     before: Option<(u64, f64)>,
     busy: f64,
+}
+
+/// A terminal that is ours for as long as this lives, and what is typed there.
+struct Canvas {
+    terminal: Terminal<CrosstermBackend<Stderr>>,
+    /// Somebody has wished that the run ends.
     ending: bool,
 }
 
@@ -77,11 +83,8 @@ impl Screen {
     /// # Errors
     /// It is not to be had.
     pub(super) fn open(plan: &Plan, text: &str, urls: &[String]) -> io::Result<Self> {
-        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
-        enable_raw_mode()?;
-        // From here on dropping it gives the terminal back.
-        let mut screen = Self {
-            terminal,
+        Ok(Self {
+            canvas: Canvas::take()?,
             text: text.to_owned(),
             urls: urls.join(" "),
             stop: plan.stop,
@@ -89,12 +92,7 @@ impl Screen {
             first_ns: None,
             before: None,
             busy: 0.0,
-            ending: false,
-        };
-        OURS.store(true, Ordering::Relaxed);
-        execute!(io::stderr(), EnterAlternateScreen)?;
-        screen.terminal.hide_cursor()?;
-        Ok(screen)
+        })
     }
 
     /// Shows a moment, and says what somebody wishes who has seen it.
@@ -119,44 +117,62 @@ impl Screen {
             totals,
             stretches: series.stretches(),
             busy: self.busy,
-            ending: self.ending,
+            ending: self.canvas.ending,
         };
-        let _shown_or_not = self.terminal.draw(|frame| draw(frame, &view));
-        keys(&mut self.ending)
+        self.canvas.show(|frame| draw(frame, &view))
     }
 }
 
-/// What was typed since the last look. A terminal that is ours sends ^C as a key and not as a signal.
-fn keys(ending: &mut bool) -> Wish {
-    let mut wish = Wish::Nothing;
-    while event::poll(Duration::ZERO).unwrap_or(false) {
-        let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
-        else {
-            continue;
-        };
-        let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
-        if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
-            if *ending {
-                give_back();
-                host::exit_now(INTERRUPTED.into());
+impl Canvas {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// It is not to be had.
+    fn take() -> io::Result<Self> {
+        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
+        enable_raw_mode()?;
+        OURS.store(true, Ordering::Relaxed);
+        // From here on dropping it gives the terminal back.
+        let mut canvas = Self { terminal, ending: false };
+        execute!(io::stderr(), EnterAlternateScreen)?;
+        canvas.terminal.hide_cursor()?;
+        Ok(canvas)
+    }
+
+    /// Shows a picture, and says what was wished for since the last one. A terminal that is ours sends ^C as a key and not
+    /// as a signal.
+    fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Wish {
+        let _shown_or_not = self.terminal.draw(draw);
+        let mut wish = Wish::Nothing;
+        while event::poll(Duration::ZERO).unwrap_or(false) {
+            let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
+            else {
+                continue;
+            };
+            let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
+            if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
+                if self.ending {
+                    give_back();
+                    host::exit_now(INTERRUPTED.into());
+                }
+                self.ending = true;
+                wish = Wish::End;
             }
-            *ending = true;
-            wish = Wish::End;
         }
+        wish
     }
-    wish
 }
 
-impl Drop for Screen {
+impl Drop for Canvas {
     fn drop(&mut self) {
         give_back();
     }
 }
 
-/// Whether a screen has the terminal.
+/// Whether a canvas has the terminal.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// The terminal as it was, if a screen has it: for whoever ends the process, from any thread.
+/// The terminal as it was, if a canvas has it: for whoever ends the process, from any thread.
 pub(super) fn give_back() {
     if OURS.swap(false, Ordering::Relaxed) {
         let _gone = execute!(io::stderr(), Show, LeaveAlternateScreen);

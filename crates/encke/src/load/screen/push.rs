@@ -6,26 +6,23 @@
 //! ```
 //! The first and the last are those of each of the generator's threads; the report has those of all.
 
-use std::io::{self, Stderr};
+use std::io;
 
 use encke_io::host;
 use encke_load::push::{Plan, Totals};
 use encke_load::{Stop, words};
 use encke_stats::Distribution;
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
-use ratatui::{Frame, Terminal};
 
-use super::{Wish, draw_curves, draw_foot, draw_histogram, draw_progress, draw_rate, give_back, keys, log};
+use super::{Canvas, Wish, draw_curves, draw_foot, draw_histogram, draw_progress, draw_rate, log};
 
-/// A terminal that is ours for as long as this lives.
+/// The screen of a run of subscribers.
 pub(in crate::load) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stderr>>,
+    canvas: Canvas,
     text: String,
     url: String,
     plan: Plan,
@@ -37,7 +34,6 @@ pub(in crate::load) struct Screen {
     /// The last second that was added, and what had been counted by then.
     second: Option<(u64, Totals)>,
     seconds: Vec<Second>,
-    ending: bool,
 }
 
 /// A second of a run.
@@ -84,11 +80,8 @@ impl Screen {
     /// # Errors
     /// It is not to be had.
     pub(in crate::load) fn open(plan: &Plan, text: String, url: String) -> io::Result<Self> {
-        enable_raw_mode()?;
-        // From here on dropping it gives the terminal back.
-        let terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
-        let mut screen = Self {
-            terminal,
+        Ok(Self {
+            canvas: Canvas::take()?,
             text,
             url,
             plan: plan.clone(),
@@ -98,11 +91,7 @@ impl Screen {
             server: None,
             second: None,
             seconds: Vec::new(),
-            ending: false,
-        };
-        execute!(io::stderr(), EnterAlternateScreen)?;
-        screen.terminal.hide_cursor()?;
-        Ok(screen)
+        })
     }
 
     /// Shows a moment, and says what somebody wishes who has seen it.
@@ -126,10 +115,9 @@ impl Screen {
             seconds: &self.seconds,
             busy: self.busy,
             server: self.server,
-            ending: self.ending,
+            ending: self.canvas.ending,
         };
-        let _shown_or_not = self.terminal.draw(|frame| draw(frame, &view));
-        keys(&mut self.ending)
+        self.canvas.show(|frame| draw(frame, &view))
     }
 
     fn look_at_processes(&mut self, now_ns: u64) {
@@ -171,13 +159,6 @@ impl Screen {
         }
         self.seconds.push(second);
         self.second = Some((now_ns, totals.clone()));
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _gone = self.terminal.show_cursor();
-        give_back();
     }
 }
 
@@ -288,6 +269,7 @@ fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, totals: &Totals) {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
