@@ -45,7 +45,7 @@ bench: build
 	python3 bench/run.py --write
 
 bench-load: build
-	python3 bench/run.py --only load-keepalive,load-connect,load-pipelined,load-held,load-verdict --servers nginx --write
+	python3 bench/run.py --only load-keepalive,load-connect,load-pipelined,load-held,load-screen,load-verdict --servers nginx --write
 
 lint:
 	$(CARGO) fmt --all --check

@@ -98,10 +98,12 @@ PLAN: tuple[Measurement, ...] = (
       for kind in load.KINDS),
     Measurement("load-held", "load generators: memory of a connection, and how fast they open", load.held_seconds,
                 load.held, (WRK,), quick=False),
-    Measurement("cluster-cost", "cluster: a delivery against a server by itself; publish to last on another node", cluster.seconds_of,
-                cluster.cost, (NATS,), quick=False),
+    Measurement("load-screen", "load generators: what the live screen costs", load.screen_seconds, load.screen, (),
+                quick=False),
     Measurement("load-verdict", "load generators: who was the limit, in staged cases", verdicts.seconds_of,
                 verdicts.measure, (), quick=False),
+    Measurement("cluster-cost", "cluster: a delivery against a server by itself; publish to last on another node", cluster.seconds_of,
+                cluster.cost, (NATS,), quick=False),
 )
 
 

@@ -6,10 +6,16 @@
 The server is nginx with one process and `return 200`, on its own core: the figures are the generators' own.
 """
 
+import fcntl
 import json
+import os
+import pty
 import resource
 import statistics
+import struct
 import subprocess
+import termios
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -265,3 +271,80 @@ def _high_water(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         pass
     return 0
+
+
+# ---- the live screen ----
+
+SCREEN_BAR = Bar(0.01, "part of all CPU that the screen takes")
+TERMINAL = (40, 120)  # rows, columns
+SHOWN = {"lines (--plain)": ("--plain",), "the screen": ()}
+
+
+def screen_seconds(bench: Bench) -> float:
+    return len(SHOWN) * bench.rounds * (bench.seconds + SETUP_SECONDS)
+
+
+def screen(bench: Bench, progress: Progress) -> Section:
+    """Both run on a terminal. What is spent beside the threads that load (by --save) is hardly disturbed by others; the
+    ratio of all that is spent shows whether the screen disturbs those threads."""
+    rows, columns = TERMINAL
+    section = Section("load-screen", "the live screen",
+                      f"c = {CONNECTIONS}, a terminal of {rows} × {columns}; the screen's part: what is spent beside the "
+                      "threads that load, less the same with --plain, ÷ all",
+                      ["shown", "CPU µs/request", "beside the threads, ms a second", "÷ lines [95 %]"])
+    each_us: dict[str, list[float]] = {shown: [] for shown in SHOWN}
+    beside: dict[str, list[float]] = {shown: [] for shown in SHOWN}
+    part: list[float] = []
+    with bench.running(_server(bench), HELLO) as run:
+        for number_of_round in range(1, bench.rounds + 1):
+            progress.step(f"load-screen: round {number_of_round} of {bench.rounds}")
+            order = list(SHOWN)
+            bench.chance.shuffle(order)
+            spent = {shown: _shown(bench, run, SHOWN[shown]) for shown in order}
+            for shown, (total, own, requests) in spent.items():
+                each_us[shown].append(total * 1e6 / requests)
+                beside[shown].append(own * 1e3 / bench.seconds)
+            (_, lines, _), (total, screened, _) = (spent[shown] for shown in SHOWN)
+            part.append((screened - lines) / total)
+    base = next(iter(SHOWN))
+    for shown in SHOWN:
+        ratio = "–" if shown == base else str(paired(each_us[shown], each_us[base]))
+        section.rows.append([shown, number(statistics.median(each_us[shown])),
+                             number(statistics.median(beside[shown])), ratio])
+    section.verdicts.append(judge(section.title, "encke load", SCREEN_BAR, statistics.median(part), rounds=bench.rounds))
+    section.samples = {"each_us": each_us, "beside_ms_per_s": beside, "part": part}
+    return section
+
+
+def _shown(bench: Bench, run: Running, how: tuple[str, ...]) -> tuple[float, float, int]:
+    """(CPU seconds of a run on a terminal; of those, the ones beside the threads that load; finished requests)"""
+    saved = bench.new_state("screen") / "run.json"
+    argv = ["env", "TERM=xterm-256color", str(bench.programs.encke), "load", "--save", str(saved), *how, "-d",
+            f"{bench.seconds}s", "-c", str(CONNECTIONS), run.url]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *TERMINAL, 0, 0))
+    # Somebody has to take what is drawn, or the screen would wait.
+    viewer = threading.Thread(target=_view, args=(ours,), daemon=True)
+    viewer.start()
+    try:
+        process = bench.generator("encke load", argv, stdin=theirs, stderr=theirs)
+        process.output(bench.seconds + GRACE_SECONDS, ENDS)
+    finally:
+        os.close(theirs)
+        viewer.join()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    told = json.loads(saved.read_text())
+    loading = sum(thread["cpu_ns"] for thread in told["threads"]) / 1e9
+    return total, total - loading, read_encke(json.dumps(told))
+
+
+def _view(terminal: int) -> None:
+    """Reads a terminal until nobody has it any more."""
+    with os.fdopen(terminal, "rb", buffering=0) as drawn:
+        try:
+            while drawn.read(65_536):
+                pass
+        except OSError:  # EIO: so ends a terminal
+            pass

@@ -121,13 +121,14 @@ class Process:
     """A child in its own session, on one core, with its autogroup raised; it dies with the bench."""
 
     def __init__(self, name: str, argv: list[str], core: int, log: Path, *, stdin=subprocess.DEVNULL,
-                 stdout=subprocess.DEVNULL):
+                 stdout=subprocess.DEVNULL, stderr: int | None = None):
         self.name = name
         self.log = log
         try:
             with log.open("wb") as errors:
                 self._child = subprocess.Popen(
-                    argv, stdin=stdin, stdout=stdout, stderr=errors, start_new_session=True,
+                    argv, stdin=stdin, stdout=stdout, stderr=errors if stderr is None else stderr,
+                    start_new_session=True,
                     preexec_fn=lambda: _enter(core))
         except FileNotFoundError:
             raise Trouble(f"{name}: {argv[0]} is not there") from None
