@@ -156,7 +156,7 @@ impl Verdict {
                     more(plan)
                 );
                 (Limit::Generator, text)
-            } else if queued >= QUEUED || sent < SENT {
+            } else if sent < SENT || (queued >= QUEUED && !late_by_itself(&outcome.totals, queued)) {
                 let (sent, queued) = (words::percent(sent), words::percent(queued));
                 let text = format!(
                     "The schedule was not kept: {sent} of it was sent, {queued} of that had to wait for a free \
@@ -243,6 +243,11 @@ fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -
 fn hardly_late(totals: &Totals) -> bool {
     let [late, took] = [&totals.lag, &totals.response].map(|held| held.quantile_ns(0.99).unwrap_or(0));
     late <= TICK_NS || late as f64 <= LATE_PART * took as f64
+}
+
+/// Whether of the requests that were late most had a free connection; this share had none.
+fn late_by_itself(totals: &Totals, queued: f64) -> bool {
+    queued < 0.5 && totals.lag.quantile_ns(1.0 - 2.0 * queued).is_some_and(|late_ns| late_ns > TICK_NS)
 }
 
 /// How to take the limit away that this side was.
@@ -363,6 +368,11 @@ mod tests {
         tick.totals.lag.record_many(3_900_000, 10_000);
         let mut queued = late.clone();
         queued.totals.queued = 5_000;
+        // A quarter was late, 3 % for want of a connection: the generator stood still.
+        let mut stopped = outcome(0.2, 0.0);
+        stopped.totals.lag.record_many(10_000, 7_500);
+        stopped.totals.lag.record_many(250_000_000, 2_500);
+        stopped.totals.queued = 300;
         let crowded = Outcome { threads: outcome(0.94, 0.02).threads, ..queued.clone() };
         let mut starved = outcome(0.2, 0.3);
         starved.totals.lag.merge(&late.totals.lag);
@@ -414,6 +424,7 @@ mod tests {
             (open(), queued, Limit::Behind),
             (open(), late, Limit::Generator),
             (open(), slow, Limit::Kept),
+            (open(), stopped, Limit::Generator),
             (open(), tick, Limit::Kept),
             (open(), watched(&crowded, 0.3, 0.0), Limit::Generator),
             (open(), watched(&crowded, 0.98, 0.0), Limit::Behind),
