@@ -444,7 +444,7 @@ pub(crate) struct Compare {
     pub(crate) rounds: u16,
     #[command(flatten)]
     pub(crate) traffic: Traffic,
-    /// The server's CPU a request, too: of A's, then of B's; or of one for both
+    /// The servers' CPU a request, too: A's, then B's; or one for both
     #[arg(long, value_name = "PID|URL")]
     pub(crate) watch: Vec<load::Watching>,
     /// As JSON
