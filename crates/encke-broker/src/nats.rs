@@ -225,8 +225,7 @@ impl Engine {
         locked(&self.nodes).clone()
     }
 
-    /// Tells the other nodes that this one ends, so that nobody waits for it. It waits until that is said, at most
-    /// [`FAREWELL`].
+    /// Tells the other nodes that this one ends, so that nobody waits for it. It waits until that is said, at most 1 s.
     pub fn leave(&self) {
         let (tell, told) = std::sync::mpsc::channel();
         let _gone = self.errands.send(Task::Leave(tell));
