@@ -232,12 +232,12 @@ fn make(nats: &Nats, config: Config) {
 /// Waits until the stream begins at `first`: it drops what is too much when it has acknowledged the next message, or soon after.
 fn until_it_begins_at(nats: &Nats, first: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let begins = runtime.block_on(tokio::time::timeout(PATIENCE, async {
+    let begins = async {
         let client = async_nats::connect(nats.url()).await.expect("it listens");
         let mut stream = async_nats::jetstream::new(client).get_stream("encke").await.expect("there");
         while stream.info().await.expect("told").state.first_sequence < first {}
-    }));
-    begins.expect("in time");
+    };
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, begins).await }).expect("in time");
 }
 
 fn theirs() -> Config {
