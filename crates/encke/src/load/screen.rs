@@ -37,7 +37,7 @@ use crate::INTERRUPTED;
 /// Between two pictures: what people follow.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// A whole picture of a large terminal, colours and all. Standard error itself takes each cell by a call of its own, and
-/// whoever shows the terminal is woken for it: 6 % of all that a run cost, in place of less than one.
+/// whoever shows the terminal is woken for it: 6 % of all that a run cost.
 const PICTURE_BYTES: usize = 64 << 10;
 /// Bins of the histogram in a factor of ten, and the decades that are shown: from 10 µs to 10 s.
 const BINS_PER_DECADE: usize = 8;
