@@ -71,6 +71,55 @@ fn the_page_has_a_plot_a_table_and_the_claims() {
     assert_eq!(page.matches("<li><b>").count(), 3, "{page}");
 }
 
+/// A class: two machines' results, side by side; the names are those of the files.
+#[test]
+fn what_several_machines_have_saved_is_merged() {
+    let folder = Folder::new("lab-merge");
+    let saved: Vec<String> = [("ada", "1"), ("bob", "2")]
+        .map(|(name, seed)| {
+            let json = text(&run(&["ring", "--quick", "--json", "--seed", seed]).stdout);
+            folder.write(&format!("{name}.json"), &json)
+        })
+        .into();
+    let page = folder.write("class.html", "");
+
+    let said = text(&run(&["merge", &saved[0], &saved[1], "--report", &page]).stdout);
+    let machines: Vec<&str> = said.lines().take(2).collect();
+    assert!(machines[0].starts_with("ada: ") && machines[1].starts_with("bob: "), "{said}");
+    let lines =
+        |name: &str| said.lines().filter(|line| line.split_whitespace().any(|word| word == name)).count();
+    // Two loads, and what was seen of the claims.
+    assert_eq!((lines("ada"), lines("bob")), (3, 3), "{said}");
+    let page = std::fs::read_to_string(&page).expect("it was written");
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains(">ada<") && page.contains(">bob<"),
+        "{page}"
+    );
+
+    let csv = text(&run(&["merge", &saved[0], &saved[1], "--csv"]).stdout);
+    assert_eq!(csv.lines().count(), 1 + 2 * 8, "a head, and eight cells of each:\n{csv}");
+    let said = text(&run_where("ja_JP.UTF-8", &["merge", &saved[0]]).stdout);
+    assert!(said.contains("マスク"), "in a language: {said}");
+}
+
+#[test]
+fn what_is_no_result_of_the_laboratory_is_not_merged() {
+    let folder = Folder::new("lab-no-merge");
+    for (content, why) in [
+        ("{}", "it is not what `encke lab --json` writes"),
+        (
+            r#"{"schema":9,"date":"","machine":{"processor":"","processors":1,"system":"","encke":"","optimised":true},"experiments":[]}"#,
+            "it has schema 9",
+        ),
+    ] {
+        let file = folder.write("odd.json", content);
+        let output = encke().args(["lab", "merge", &file]).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains("odd.json: ") && said.contains(why), "{said}");
+    }
+}
+
 /// People read their language, by the locale or as they ask for; programs always read the same.
 #[test]
 fn tables_and_pages_are_in_a_language_and_json_is_not() {
