@@ -18,6 +18,12 @@ pub trait Experiment {
     /// The machine lacks what the cell needs; the others go on without it.
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent>;
 
+    /// Operations of a cell in a round, at least: more than a batch needs where their cost comes in bursts, or where
+    /// much is made ready for each round.
+    fn count_min(&self, _cell: Cell) -> u64 {
+        1
+    }
+
     /// Operations of a cell in a round, at most: less where one begins with much that is not counted.
     fn count_max(&self) -> u64 {
         u64::MAX
@@ -141,7 +147,7 @@ pub struct Cell {
 /// What some operations took.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Wall time of all of them.
+    /// Wall time of all of them; 0: nothing was timed, there are facts alone.
     pub wall_ns: u64,
     /// CPU time that the thread under test spent on all of them.
     pub cpu_ns: u64,

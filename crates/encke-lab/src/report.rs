@@ -93,7 +93,7 @@ fn cells(page: &mut String, results: &Results, language: Language) {
                 page,
                 "<td title=\"{}\">{}</td>",
                 escaped(&format!("{} {}", language.verdict(&results.verdict(cell)), aside.join(", "))),
-                escaped(&table::shown(results, cell))
+                escaped(&table::shown(results, cell, language))
             );
         }
         *page += "</tr>\n";

@@ -48,10 +48,12 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Takes the sample of a round, which is of so many units. Rounds come in order.
     pub(crate) fn take(&mut self, round: usize, units: f64, sample: Sample) {
-        debug_assert_eq!(round, self.wall_ns.len());
+        debug_assert_eq!(round, self.facts.len());
         let each = |total: u64| total as f64 / units;
-        self.wall_ns.push(each(sample.wall_ns));
-        self.cpu_ns.push(each(sample.cpu_ns));
+        if sample.wall_ns > 0 {
+            self.wall_ns.push(each(sample.wall_ns));
+            self.cpu_ns.push(each(sample.cpu_ns));
+        }
         match sample.counts {
             Some(Ok(Counts { cycles, instructions, branch_misses })) => {
                 for (all, one) in self.counts.iter_mut().zip([cycles, instructions, branch_misses]) {
@@ -74,7 +76,7 @@ pub enum Verdict {
     Differs,
     /// It does not: whatever the medians say.
     NoDifferenceSeen,
-    /// It has facts, not times.
+    /// It has facts, not times: nothing is said of it beside others.
     Facts,
     /// So few rounds that there is no such interval.
     TooFew(usize),
@@ -113,7 +115,7 @@ impl Results {
 
     /// The most rounds that any cell has.
     pub fn rounds(&self) -> usize {
-        self.numbers.iter().map(|numbers| numbers.wall_ns.len()).max().unwrap_or(0)
+        self.numbers.iter().map(|numbers| numbers.facts.len()).max().unwrap_or(0)
     }
 
     /// Every cell, a row after the other.
@@ -188,7 +190,8 @@ impl Results {
         if let Some(Absent(reason)) = &numbers.absent {
             return Verdict::Absent(reason.clone());
         }
-        if self.design.judged == Judged::Facts {
+        let is_timed = !numbers.wall_ns.is_empty() || numbers.facts.is_empty();
+        if self.design.judged == Judged::Facts || !is_timed {
             return Verdict::Facts;
         }
         let Some(ratio) = self.ratio(cell.row, 0, cell.load) else {

@@ -24,7 +24,7 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
         .chain((0..design.rows.len()).map(|row| {
             let name = language.name(&design.rows[row].name);
             let cells = results.cells().filter(move |cell| cell.row == row);
-            std::iter::once(name).chain(cells.map(|cell| shown(results, cell))).collect()
+            std::iter::once(name).chain(cells.map(|cell| shown(results, cell, language))).collect()
         }))
         .collect();
     lines += &columns(&rows);
@@ -79,10 +79,13 @@ fn heads(results: &Results, language: Language) -> Vec<String> {
 }
 
 /// A cell as people read it: median, ratio.
-pub(crate) fn shown(results: &Results, cell: crate::Cell) -> String {
+pub(crate) fn shown(results: &Results, cell: Cell, language: Language) -> String {
     match results.verdict(cell) {
         Verdict::Absent(_) => return "–".into(),
         Verdict::TooFew(_) => return "?".into(),
+        Verdict::Facts if results.design().judged != Judged::Facts => {
+            return language.words().untimed.into();
+        }
         Verdict::Facts => {
             let facts = results.facts(cell).iter().map(|(_, fact)| fact_text(fact)).collect::<Vec<_>>();
             return facts.join(" ");

@@ -80,6 +80,8 @@ pub struct Words {
     pub differs: &'static str,
     /// Of a cell.
     pub no_difference: &'static str,
+    /// Of a cell that has facts, not times.
+    pub untimed: &'static str,
     /// Of a cell: `{rounds}` are too few.
     pub too_few: &'static str,
     /// Of a cell that could not be measured: `{reason}`.
@@ -187,7 +189,7 @@ impl Language {
             Verdict::Baseline => words.baseline.into(),
             Verdict::Differs => words.differs.into(),
             Verdict::NoDifferenceSeen => words.no_difference.into(),
-            Verdict::Facts => String::new(),
+            Verdict::Facts => words.untimed.into(),
             Verdict::TooFew(rounds) => filled(words.too_few, &[("rounds", rounds.to_string())]),
             Verdict::Absent(reason) => filled(words.absent, &[("reason", self.name(reason))]),
         }

@@ -267,6 +267,7 @@ fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> io::Result<Samp
         // Who was not let in has not waited for anything that could be timed.
         facts.retain(|(name, _)| ![C, R, FIRST].contains(name));
         facts.push((HELD, Fact::Number(held.into())));
+        return Ok(Sample { facts, ..Sample::default() });
     }
     Ok(Sample { wall_ns: round.first_ns + round.spread_ns, facts, ..Sample::default() })
 }

@@ -23,6 +23,7 @@ pub(super) static WORDS: Words = Words {
     baseline: "基準",
     differs: "有差異",
     no_difference: "看不出差異",
+    untimed: "不計時",
     too_few: "無法判定：只有 {rounds} 輪",
     absent: "無法測量：{reason}",
     cpu_time: "CPU 時間",

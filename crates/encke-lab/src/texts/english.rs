@@ -24,6 +24,7 @@ pub(super) static WORDS: Words = Words {
     baseline: "baseline",
     differs: "differs",
     no_difference: "no difference seen",
+    untimed: "not timed",
     too_few: "no verdict: {rounds} rounds",
     absent: "absent: {reason}",
     cpu_time: "CPU time",

@@ -23,6 +23,7 @@ pub(super) static WORDS: Words = Words {
     baseline: "基準",
     differs: "差あり",
     no_difference: "差は見られない",
+    untimed: "計時せず",
     too_few: "判定なし: {rounds} ラウンドのみ",
     absent: "測定不可: {reason}",
     cpu_time: "CPU 時間",
