@@ -31,9 +31,7 @@ use async_nats::jetstream::context::{
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
-use encke_hub::{
-    Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Refusal, Ticket,
-};
+use encke_hub::{Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Refusal};
 use futures_util::StreamExt;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -473,7 +471,18 @@ async fn serve(
     tokio::spawn(Arc::clone(&side).follow(newest + 1));
     while let Some(task) = errands.recv().await {
         match task {
-            Task::Errand(Errand::Publish { ticket, draft }) => side.publish(ticket, draft, &tell).await,
+            Task::Errand(Errand::Publish { ticket, draft }) => {
+                let id = draft.key.as_ref().map(|key| letter::id(&draft.channel, key));
+                let tell = tell.clone();
+                let placed = move |fate| drop(tell.send(News::Placed { ticket, fate }));
+                side.publish(draft, id, placed).await;
+            }
+            Task::Errand(Errand::Announce(announcement)) => {
+                let (draft, id) = (announcement.draft(), letter::id_of(&announcement));
+                let tell = tell.clone();
+                let placed = move |fate| drop(tell.send(News::Announced { announcement, fate }));
+                side.publish(draft, id, placed).await;
+            }
             Task::Errand(Errand::Read { channel, to, most }) => {
                 tokio::spawn(Arc::clone(&side).read(channel, to, most, tell.clone()));
             }
@@ -718,13 +727,15 @@ impl Side {
 
     // ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends a draft; what becomes of it is told later.
-    async fn publish(self: &Arc<Self>, ticket: Ticket, draft: Draft, tell: &mpsc::UnboundedSender<News>) {
+    /// Sends a draft, under a name or another one each time; what becomes of it is told later.
+    async fn publish(
+        self: &Arc<Self>,
+        draft: Draft,
+        id: Option<String>,
+        tell: impl FnOnce(Result<Placed, Refusal>) + Send + 'static,
+    ) {
         let subject = letter::subject(&self.prefix, &draft.channel);
-        let id = match &draft.key {
-            Some(key) => letter::id(&draft.channel, key),
-            None => self.jetstream.client().new_inbox(),
-        };
+        let id = id.unwrap_or_else(|| self.jetstream.client().new_inbox());
         // In their order, for as long as all goes well.
         let first = timeout(
             self.cluster.patience,
@@ -734,7 +745,7 @@ impl Side {
             .await
             .map_err(|_| Refusal::Away)
             .and_then(|sent| sent.map_err(|error| self.refusal(&error, &draft)));
-        let (side, tell) = (Arc::clone(self), tell.clone());
+        let side = Arc::clone(self);
         tokio::spawn(async move {
             let landed = async {
                 match first {
@@ -742,8 +753,7 @@ impl Side {
                     Err(refusal) => Err(refusal),
                 }
             };
-            let fate = timeout(side.cluster.patience, landed).await.unwrap_or(Err(Refusal::Unanswered));
-            let _gone = tell.send(News::Placed { ticket, fate });
+            tell(timeout(side.cluster.patience, landed).await.unwrap_or(Err(Refusal::Unanswered)));
         });
     }
 
@@ -864,7 +874,8 @@ fn causes(error: &dyn std::error::Error) -> String {
 fn message(channel: Name, one: &jetstream::Message, place: &Place<'_>) -> Arc<Message> {
     let unix_ms = u64::try_from(place.published.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     let draft = letter::read(channel, one.headers.as_ref(), &one.payload);
-    Arc::new(Message::placed(place.stream_sequence, unix_ms, draft))
+    let official = letter::is_official(one.headers.as_ref());
+    Arc::new(Message::placed(place.stream_sequence, unix_ms, draft, official))
 }
 
 #[cfg(test)]

@@ -53,6 +53,27 @@ pub(crate) fn told(member: &str) -> Box<[u8]> {
     json.into_bytes().into()
 }
 
+/// The name that was told, if it was told by [`told`].
+pub(crate) fn named(data: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(data).ok()?;
+    let mut chars = text.strip_prefix("{\"name\":\"")?.strip_suffix("\"}")?.chars();
+    let mut name = String::new();
+    while let Some(char) = chars.next() {
+        name.push(match char {
+            '\\' => match chars.next()? {
+                'u' => {
+                    let code = chars.as_str().get(..4).and_then(|code| u32::from_str_radix(code, 16).ok())?;
+                    chars.nth(3);
+                    char::from_u32(code)?
+                }
+                other => other,
+            },
+            other => other,
+        });
+    }
+    Some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +94,10 @@ mod tests {
     #[test]
     fn names_are_told_as_json_whatever_is_in_them() {
         assert_eq!(&*told("Ada"), b"{\"name\":\"Ada\"}");
+        for name in ["Ada", "", "a\"\\\n\u{1f}\u{e9}\u{1f98a}"] {
+            assert_eq!(named(&told(name)).as_deref(), Some(name));
+        }
+        assert_eq!(named(b"{\"name\":1}"), None);
         assert_eq!(&*told("a\"\\\n\u{e9}"), "{\"name\":\"a\\\"\\\\\\u000a\u{e9}\"}".as_bytes());
     }
 }

@@ -35,7 +35,7 @@ mod durable;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use shared::{Change, Errand, News, NodeId, Place};
+pub use shared::{Announcement, Change, Errand, News, NodeId, Place};
 
 use durable::Durable;
 use shared::Shared;
@@ -463,6 +463,7 @@ impl Sequencer {
         if now.mono_ns >= self.heads_ns {
             self.heads_ns = now.mono_ns.saturating_add(HEAD_NS);
             self.cores.iter_mut().for_each(|core| core.head_due = true);
+            self.settles_doubts(now.mono_ns);
         }
         let mut next_ms = None;
         while let Some(&Reverse((at_ms, at, timer))) = self.ages.peek() {
@@ -600,10 +601,10 @@ impl Sequencer {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
         let (first, told) = (channel.roster.joins(member), channel.rules.presence);
-        if first {
+        if first && self.shared.is_some() {
             self.touch(at, Some(member));
-        }
-        if first && told {
+            self.comes(at, member);
+        } else if first && told {
             self.tell(now, at, "encke.join", member);
         }
     }
@@ -613,10 +614,10 @@ impl Sequencer {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
         let (last, told) = (channel.roster.leaves(member), channel.rules.presence);
-        if last {
+        if last && self.shared.is_some() {
             self.touch(at, Some(member));
-        }
-        if last && told {
+            self.goes(at, member);
+        } else if last && told {
             self.tell(now, at, "encke.leave", member);
         }
     }
@@ -901,8 +902,10 @@ impl Sequencer {
                 _ if self.shared.is_some() => {}
                 _ => self.forgotten_to = self.forgotten_to.max(channel.lost_to),
             }
-            self.names.remove(&channel.name);
+            let name = channel.name.clone();
+            self.names.remove(&name);
             self.channels.remove(at);
+            self.forget_told(&name);
         }
     }
 

@@ -275,7 +275,7 @@ impl World {
                     self.nodes[node].news.push_back(past);
                 }
                 // Who listens on other nodes changes no order.
-                Errand::Tell(_) => {}
+                Errand::Tell(_) | Errand::Announce(_) => {}
             }
         }
         if self.random.below(2) == 0
@@ -314,7 +314,7 @@ impl World {
             flags: Flags::default(),
             key: None,
         };
-        Arc::new(Message::placed(offset, NOW.unix_ms, draft))
+        Arc::new(Message::placed(offset, NOW.unix_ms, draft, false))
     }
 
     fn hears(&mut self, node: usize, news: News) {

@@ -409,9 +409,6 @@ impl Settings {
                 wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
             };
             let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
-            if clustered && channel.presence {
-                wrong("presence", "nodes of a cluster do not know of each other's members yet: leave it out");
-            }
             if clustered && channel.ack != push::Ack::default() {
                 wrong("ack", "in a cluster a message has no id before the stream has it: leave it out");
             }

@@ -23,10 +23,13 @@ struct Node {
 
 impl Node {
     fn start(name: &str, nats: &Nats) -> Self {
-        let folder = Folder::new(&format!("cluster-nodes-{name}"));
+        // Several tests have a node of that name, and each a NATS of its own.
+        let port = nats.url().rsplit(':').next().expect("a port").to_owned();
+        let folder = Folder::new(&format!("cluster-nodes-{name}-{port}"));
         folder.write("public/index.html", "hello");
         let settings = format!(
-            "[[site]]\nroot = \"public\"\n[auth]\nanonymous = [\"publish\", \"subscribe\"]\n\
+            "[[site]]\nroot = \"public\"\n[auth]\nanonymous = [\"publish\", \"subscribe\", \"presence\"]\n\
+             [[push.channel]]\npattern = \"room\"\npresence = true\n\
              [cluster]\nnats = \"{}\"\nname = \"{name}\"\n",
             nats.url()
         );
@@ -127,4 +130,45 @@ fn a_node_knows_who_listens_on_the_others_until_they_end_or_die() {
     assert_eq!(one.nodes(2), [expected[0].clone(), expected[2].clone()]);
     third.running.signal(encke_io::host::Signal::Terminate);
     assert_eq!(one.nodes(1), expected[..1]);
+}
+
+/// The next time that somebody comes or goes.
+fn next_of(events: &mut BufReader<TcpStream>) -> (String, String) {
+    let mut next = |begin: &str| loop {
+        let mut line = String::new();
+        assert!(events.read_line(&mut line).expect("text") > 0, "it has ended before {begin}");
+        if let Some(rest) = line.strip_prefix(begin) {
+            return rest.trim().to_owned();
+        }
+    };
+    (next("event: encke."), next("data: "))
+}
+
+#[test]
+fn who_comes_to_a_node_and_goes_with_it_is_told_on_the_others() {
+    let nats = Nats::start("presence-program", &[]);
+    let (one, other) = (Node::start("ann", &nats), Node::start("bob", &nats));
+    let mut events = one.listener("room");
+    let (ann, bob) = ("{\"name\":\"ann\"}".to_owned(), "{\"name\":\"bob\"}".to_owned());
+    let here = one.listener("room?name=ann");
+    assert_eq!(next_of(&mut events), ("join".into(), ann.clone()));
+    let there = other.listener("room?name=bob");
+    assert_eq!(next_of(&mut events), ("join".into(), bob.clone()));
+    // Ann comes to the other node as well, and stays when she leaves this one: nothing is told.
+    let also = other.listener("room?name=ann");
+    for node in [&one, &other] {
+        node.until("/push/room?info", |told| {
+            told["subscribers"] == 4 && told["members"] == serde_json::json!(["ann", "bob"])
+        });
+    }
+    drop(here);
+    one.until("/push/room?info", |told| told["subscribers"] == 3);
+
+    // Both go with the node, which says nothing any more.
+    let Node { running: mut killed, .. } = other;
+    killed.child.kill().expect("it runs");
+    drop((there, also));
+    let mut gone = [next_of(&mut events), next_of(&mut events)];
+    gone.sort();
+    assert_eq!(gone, [("leave".into(), ann), ("leave".into(), bob)]);
 }

@@ -10,11 +10,14 @@
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
-use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+use encke_hub::{Announcement, Draft, Flags, IdempotencyKey, Name};
 
 const TYPE: &str = "Content-Type";
 const EVENT: &str = "Encke-Event";
 const FLAGS: &str = "Encke-Flags";
+/// A node says it, not a publisher: its own events are let through. Whoever may write to the stream could say so, too; who
+/// may is for NATS to say.
+const OFFICIAL: &str = "Encke-Official";
 
 /// The subject of a channel.
 pub(super) fn subject(prefix: &str, channel: &Name) -> String {
@@ -59,7 +62,15 @@ pub(super) fn written(draft: &Draft, id: &str) -> PublishMessage {
     if draft.flags != Flags::default() {
         message = message.header(FLAGS, draft.flags.bits().to_string().as_str());
     }
+    if draft.flags.contains(Flags::CONTROL) {
+        message = message.header(OFFICIAL, "1");
+    }
     message.message_id(id)
+}
+
+/// Whether a node says it.
+pub(super) fn is_official(headers: Option<&HeaderMap>) -> bool {
+    headers.is_some_and(|headers| headers.get(OFFICIAL).is_some())
 }
 
 /// What somebody has sent.
@@ -73,6 +84,12 @@ pub(super) fn read(channel: Name, headers: Option<&HeaderMap>, payload: &[u8]) -
 /// Names a publish that has a key: the same on every node, and another one for each channel and publisher.
 pub(super) fn id(channel: &Name, key: &IdempotencyKey) -> String {
     format!("{channel} {:x} {}", key.publisher, key.key)
+}
+
+/// Names what several nodes may find at the same time: that somebody has gone. What one node knows needs no name.
+pub(super) fn id_of(announcement: &Announcement) -> Option<String> {
+    let Announcement { channel, member, after, .. } = announcement;
+    after.map(|offset| format!("{channel} gone {offset} {member}"))
 }
 
 #[cfg(test)]
@@ -163,6 +180,20 @@ mod tests {
             };
             assert_eq!(parts(&back), parts(&draft));
         }
+    }
+
+    #[test]
+    fn only_a_node_says_who_comes_and_goes() {
+        let announcement =
+            Announcement { channel: name("a"), member: "ann".into(), comes: false, after: Some(7) };
+        let id = id_of(&announcement).expect("several may find it");
+        // A publisher's key begins with a number, and no channel has a space.
+        assert_eq!(id, "a gone 7 ann");
+        let sent = written(&announcement.draft(), &id).outbound_message("p.a");
+        assert!(is_official(sent.headers.as_ref()));
+        let sent = written(&Draft { flags: Flags::KEY_FRAME, ..announcement.draft() }, &id);
+        assert!(!is_official(sent.outbound_message("p.a").headers.as_ref()));
+        assert!(!is_official(None));
     }
 
     #[test]

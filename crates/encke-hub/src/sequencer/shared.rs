@@ -20,10 +20,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 mod audience;
+mod presence;
 
 pub use audience::{Change, NodeId};
+pub use presence::Announcement;
 
 use audience::Audiences;
+use presence::Presence;
 
 use super::{Published, Publishing, Refusal, Sequencer, Ticket};
 use crate::message::{Draft, Flags, Message};
@@ -59,6 +62,8 @@ pub enum Errand {
     },
     /// Tell the other nodes what has changed with those who listen here.
     Tell(Change),
+    /// Publish that somebody came or went: [`News::Announced`] answers.
+    Announce(Announcement),
 }
 
 /// What a sequencer hears of the stream.
@@ -112,6 +117,13 @@ pub enum News {
         /// Which one.
         node: NodeId,
     },
+    /// What became of an announcement.
+    Announced {
+        /// Which one.
+        announcement: Announcement,
+        /// Its place, or why it has none.
+        fate: Result<Place, Refusal>,
+    },
 }
 
 /// The place of a message in a stream.
@@ -124,7 +136,7 @@ pub struct Place {
 }
 
 /// The stream's side of a sequencer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
     up: bool,
     tickets: u64,
@@ -133,6 +145,7 @@ pub(super) struct Shared {
     bytes: usize,
     errands: Vec<Errand>,
     audiences: Audiences,
+    presence: Presence,
 }
 
 impl Sequencer {
@@ -141,7 +154,15 @@ impl Sequencer {
     pub fn follow(epoch: Epoch, newest: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(epoch, rules, cores);
         sequencer.newest = newest;
-        sequencer.shared = Some(Shared { up: true, ..Shared::default() });
+        sequencer.shared = Some(Shared {
+            up: true,
+            tickets: 0,
+            flights: HashMap::new(),
+            bytes: 0,
+            errands: Vec::new(),
+            audiences: Audiences::default(),
+            presence: Presence::default(),
+        });
         sequencer
     }
 
@@ -184,18 +205,21 @@ impl Sequencer {
                 };
                 return Some((ticket, fate.map(published)));
             }
-            News::Told { node, anew, changes } => shared.audiences.told(node, anew, changes),
-            News::Gone { node } => shared.audiences.gone(node),
+            News::Told { node, anew, changes } => self.hears_of_node(node, anew, changes),
+            News::Gone { node } => self.hears_of_end(node),
+            News::Announced { announcement, fate } => self.announced(&announcement, fate),
         }
         None
     }
 
     /// Sends a draft on its way to the stream.
-    pub(super) fn hand_over(&mut self, draft: Draft) -> Result<Publishing, Refusal> {
+    pub(super) fn hand_over(&mut self, mut draft: Draft) -> Result<Publishing, Refusal> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
         if !shared.up {
             return Err(Refusal::Away);
         }
+        // Only the server speaks for itself.
+        draft.flags = draft.flags.without(Flags::CONTROL);
         let bytes = draft.data.len();
         let full = shared.bytes + bytes > FLIGHT_BYTES_MAX && !shared.flights.is_empty();
         if full || shared.flights.len() >= FLIGHTS_MAX {
@@ -226,7 +250,12 @@ impl Sequencer {
             return;
         }
         match self.names.get(&message.channel) {
-            Some(&at) => self.append(at, message),
+            Some(&at) => {
+                if message.flags.contains(Flags::CONTROL) {
+                    self.hears_of_member(&message);
+                }
+                self.append(at, message);
+            }
             None => self.newest = message.offset,
         }
     }
@@ -255,6 +284,7 @@ impl Sequencer {
             if first && !channel.ring.is_empty() {
                 self.uses.begin(&mut self.channels, at);
             }
+            self.recalls(at);
             self.trim(at);
             self.arm(at);
         }
@@ -284,9 +314,9 @@ impl Sequencer {
 }
 
 impl Message {
-    /// A message at its place in a stream that others write to as well. Labels that no line of a protocol could carry are left out, and so is the name of an
-    /// event that is the server's own.
-    pub fn placed(offset: u64, unix_ms: u64, draft: Draft) -> Self {
+    /// A message at its place in a stream that others write to as well. Labels that no line of a protocol could carry are
+    /// left out; and so is, unless a node says it (`official`), what only the server may say.
+    pub fn placed(offset: u64, unix_ms: u64, draft: Draft, official: bool) -> Self {
         let Draft { channel, data, content_type, event, flags, key: _ } = draft;
         let text = std::str::from_utf8(&data).is_ok();
         Self {
@@ -295,9 +325,9 @@ impl Message {
             data,
             text,
             content_type: content_type.filter(|label| super::is_label(label)),
-            event: event.filter(|label| super::is_label(label) && !label.starts_with("encke.")),
+            event: event.filter(|label| super::is_label(label) && (official || !label.starts_with("encke."))),
             unix_ms,
-            flags: flags.without(Flags::CONTROL),
+            flags: if official { flags } else { flags.without(Flags::CONTROL) },
         }
     }
 }

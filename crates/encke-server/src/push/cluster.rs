@@ -198,7 +198,11 @@ mod with {
                     }
                     News::Placed { fate: Ok(_), .. } => figures.repeated.increment(),
                     News::Placed { fate: Err(_), .. } => figures.refused.increment(),
-                    News::Lost { .. } | News::Past { .. } | News::Told { .. } | News::Gone { .. } => {}
+                    News::Lost { .. }
+                    | News::Past { .. }
+                    | News::Told { .. }
+                    | News::Gone { .. }
+                    | News::Announced { .. } => {}
                 }
             }
             self.first.send(Message::Push(Letter::News(news)));

@@ -157,7 +157,7 @@ fn a_cluster_that_could_not_be_is_refused_with_its_reason() {
         (&format!("{nats}user = \"ann\""), "belong together"),
         (&format!("{nats}token = \"t\"\ncredentials = \"c\""), "three ways in"),
         (&format!("{nats}stream = \"a.b\""), "cluster.stream"),
-        (&format!("{nats}[[push.channel]]\npattern = \"a\"\npresence = true"), "each other's members"),
+        (&format!("{nats}[[push.channel]]\npattern = \"a\"\nack = \"memory\""), "no id before the stream"),
     ] {
         let told = refused(text);
         assert!(told.contains(reason), "{text}: {told}");

@@ -8,7 +8,7 @@
 //! It is no part of the order of messages, and needs none: each node says what is so on it, and nobody else does. What is
 //! told twice is the same, and what was missed is told whole again; that is for whoever carries it to see to.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::Sequencer;
@@ -36,9 +36,9 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     /// Channels of which something is to be told, and the names that came or went.
-    touched: HashMap<Name, BTreeSet<Arc<str>>>,
+    touched: BTreeMap<Name, BTreeSet<Arc<str>>>,
     /// By channel and node; never empty.
-    elsewhere: HashMap<Name, HashMap<NodeId, Audience>>,
+    elsewhere: BTreeMap<Name, BTreeMap<NodeId, Audience>>,
 }
 
 /// Those who listen to a channel on a node.
@@ -49,30 +49,35 @@ struct Audience {
 }
 
 impl Audiences {
-    /// A node has told what has changed there; `anew`: it begins from nothing.
-    pub(super) fn told(&mut self, node: NodeId, anew: bool, changes: Vec<Change>) {
-        if anew {
-            self.gone(node);
+    /// A node has told what has changed there.
+    fn told(&mut self, node: NodeId, change: &Change) {
+        let Change { channel, subscribers, came, went } = change;
+        let audience = self.elsewhere.entry(channel.clone()).or_default().entry(node).or_default();
+        audience.subscribers = *subscribers;
+        audience.members.extend(came.iter().cloned());
+        for member in went {
+            audience.members.remove(member);
         }
-        for Change { channel, subscribers, came, went } in changes {
-            let audience = self.elsewhere.entry(channel.clone()).or_default().entry(node).or_default();
-            audience.subscribers = subscribers;
-            audience.members.extend(came);
-            for member in &went {
-                audience.members.remove(member);
-            }
-            if audience.subscribers == 0 && audience.members.is_empty() {
-                self.empty(&channel, node);
-            }
+        if audience.subscribers == 0 && audience.members.is_empty() {
+            self.empty(channel, node);
         }
     }
 
-    /// A node has ended.
-    pub(super) fn gone(&mut self, node: NodeId) {
-        self.elsewhere.retain(|_, nodes| {
-            nodes.remove(&node);
+    /// A node has ended; who was there.
+    fn gone(&mut self, node: NodeId) -> Vec<(Name, Arc<str>)> {
+        let mut left = Vec::new();
+        self.elsewhere.retain(|channel, nodes| {
+            let audience = nodes.remove(&node);
+            let members = audience.into_iter().flat_map(|audience| audience.members);
+            left.extend(members.map(|member| (channel.clone(), member)));
             !nodes.is_empty()
         });
+        left
+    }
+
+    /// Whether somebody of that name is in a channel on another node.
+    pub(super) fn have(&self, channel: &Name, member: &Arc<str>) -> bool {
+        self.of(channel).any(|audience| audience.members.contains(member))
     }
 
     fn empty(&mut self, channel: &Name, node: NodeId) {
@@ -86,11 +91,30 @@ impl Audiences {
 
     /// The audiences of a channel on other nodes.
     fn of(&self, channel: &Name) -> impl Iterator<Item = &Audience> {
-        self.elsewhere.get(channel).into_iter().flat_map(HashMap::values)
+        self.elsewhere.get(channel).into_iter().flat_map(BTreeMap::values)
     }
 }
 
 impl Sequencer {
+    /// Another node has told what has changed there; `anew`: what it told before is void.
+    pub(super) fn hears_of_node(&mut self, node: NodeId, anew: bool, changes: Vec<Change>) {
+        let Some(shared) = &mut self.shared else { return };
+        let mut went = if anew { shared.audiences.gone(node) } else { Vec::new() };
+        for change in changes {
+            shared.audiences.told(node, &change);
+            went.extend(change.went.into_iter().map(|member| (change.channel.clone(), member)));
+        }
+        self.went_elsewhere(went);
+    }
+
+    /// Another node has ended.
+    pub(super) fn hears_of_end(&mut self, node: NodeId) {
+        if let Some(shared) = &mut self.shared {
+            let went = shared.audiences.gone(node);
+            self.went_elsewhere(went);
+        }
+    }
+
     /// How many listen to a channel on other nodes.
     pub(in super::super) fn subscribers_elsewhere(&self, channel: &Name) -> u32 {
         let audiences = self.shared.iter().flat_map(|shared| shared.audiences.of(channel));

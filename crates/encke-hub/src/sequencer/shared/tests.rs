@@ -22,7 +22,7 @@ fn draft(channel: &str, data: &[u8]) -> Draft {
 }
 
 fn message(channel: &str, offset: u64) -> Arc<Message> {
-    Arc::new(Message::placed(offset, NOW.unix_ms, draft(channel, offset.to_string().as_bytes())))
+    Arc::new(Message::placed(offset, NOW.unix_ms, draft(channel, offset.to_string().as_bytes()), false))
 }
 
 /// A node that joins a stream at offset 10; rings keep three messages.
@@ -65,6 +65,9 @@ fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     let one = |errand: Errand| match errand {
         Errand::Publish { draft, .. } => format!("publish to {}", draft.channel),
         Errand::Read { channel, to, most } => format!("read {channel} up to {to}, {most}"),
+        Errand::Announce(Announcement { channel, member, comes, .. }) => {
+            format!("{member} {comes} {channel}")
+        }
         Errand::Tell(Change { channel, subscribers, .. }) => format!("{subscribers} listen to {channel}"),
     };
     errands.into_iter().map(one).collect()
@@ -188,11 +191,11 @@ fn what_others_write_to_the_stream_is_read_as_far_as_it_can_be_said() {
         flags: Flags::CONTROL.with(Flags::KEY_FRAME),
         ..draft("a", b"\xff")
     };
-    let message = Message::placed(5, 7, odd);
+    let message = Message::placed(5, 7, odd, false);
     assert_eq!((&message.content_type, &message.event), (&None, &None));
     assert_eq!((message.flags, message.text), (Flags::KEY_FRAME, false));
     let fine = Draft { event: Some("x".into()), ..draft("a", b"y") };
-    assert_eq!(Message::placed(5, 7, fine).event.as_deref(), Some("x"));
+    assert_eq!(Message::placed(5, 7, fine, false).event.as_deref(), Some("x"));
 }
 
 #[test]
