@@ -2,7 +2,7 @@
 //!
 //! It looks at a saved run alone, so what it says of a run of last year is what it would have said then. Each finding is
 //! about a figure; some only say how it is to be read. What is said of requests is here, what is said of subscribers in
-//! [`crate::push`], and what is said of either is what [`Findings`] know.
+//! [`crate::push`], and what is said of either is what `Findings` know.
 
 use std::fmt::Write as _;
 
