@@ -49,8 +49,8 @@ impl Pace {
         }
     }
 
-    /// Less, within 3 minutes: of ten experiments five take the 18 s, or nine rounds if those take longer (34 s and
-    /// 32 s were seen), and the other five some 25 s together.
+    /// Less, within 3 minutes: of ten experiments five take the 18 s, or nine rounds if those take longer (32 s were
+    /// seen), and the other five some 25 s together.
     pub const fn quick(seed: u64) -> Self {
         Self {
             quick: true,

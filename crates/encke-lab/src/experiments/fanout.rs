@@ -137,7 +137,7 @@ impl Experiment for Fanout {
 
     /// Thousands of connections are made for each.
     fn count_min(&self, _cell: Cell) -> u64 {
-        8
+        2
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {
