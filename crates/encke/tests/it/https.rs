@@ -1,8 +1,6 @@
 //! Certificates of the program: its own authority's, files that change, and what it fetches by ACME from Pebble, the test
 //! server of Let's Encrypt's makers. Clients are curl.
 
-mod running;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -10,9 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::running::{self, Folder, Running, encke, text};
 use encke_io::host::Signal;
 use encke_server::LocalAuthority;
-use running::{Folder, Running, encke, text};
 
 /// A name that leads here only for Pebble.
 const NAME: &str = "www.encke.test";

@@ -5,8 +5,6 @@
 //!  Crowd ◄── each once, in order ─ Node ┴─► Link (may be cut) ──┘
 //! ```
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -47,7 +45,8 @@ const LAST: &str = "the last";
 
 /// A node, which may be ended and started again at the same address.
 pub(crate) struct Node {
-    folder: Folder,
+    // Gone with the node.
+    _folder: Folder,
     file: String,
     pub(crate) site: String,
     pub(crate) running: Running,
@@ -60,7 +59,7 @@ impl Node {
         folder.write("public/index.html", "hello");
         let file = folder.write("encke.toml", &format!("{SETTINGS}{cluster}\n"));
         let running = Running::start(&["-c", &file]);
-        Self { site: running.site.clone(), folder, file, running }
+        Self { site: running.site.clone(), _folder: folder, file, running }
     }
 
     /// Publishes until it is stored, under a key that is the message itself; its id.

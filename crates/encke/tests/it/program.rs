@@ -1,10 +1,8 @@
 //! The program as people and scripts meet it: flags, help, files, output, exit status.
 
-mod running;
-
 use std::process::{Command, Output, Stdio};
 
-use running::{Folder, encke, text};
+use crate::running::{Folder, encke, text};
 
 fn run(arguments: &[&str]) -> Output {
     encke().args(arguments).output().expect("the program starts")

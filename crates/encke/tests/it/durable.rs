@@ -1,7 +1,5 @@
 //! What is stored outlives the process: one that is told to stop, one that is killed, one whose disk is full.
 
-mod running;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -9,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use crate::running::{Folder, Running, encke, text};
 use encke_io::host::Signal;
-use running::{Folder, Running, encke, text};
 use serde_json::Value;
 
 /// A server whose channels below `disk` are durable, those below `soon` acknowledged early.

@@ -1,14 +1,12 @@
 //! `encke load push` against `encke serve`: what is received, by which means, and what befalls subscribers.
 
-mod running;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::{Output, Stdio};
 use std::thread;
 
+use crate::running::{Folder, Running, encke, text};
 use encke_io::clock::Clock;
-use running::{Folder, Running, encke, text};
 use serde_json::{Value, json};
 
 fn push(arguments: &[&str]) -> Output {

@@ -1,10 +1,8 @@
 //! TLS and HTTP/2 as other people's clients speak them: curl, Python's, Go's, h2load.
 
-mod running;
-
 use std::process::{Command, Stdio};
 
-use running::{Folder, Running, encke, text};
+use crate::running::{Folder, Running, encke, text};
 
 const LARGE_BYTES: usize = 1_000_003;
 

@@ -1,11 +1,10 @@
 //! The program under test: started with ports that the system chooses, watched by its lines, ended with the test.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_io::host::{Signal, send_signal};
 
@@ -46,7 +45,9 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("encke-{name}-{}", std::process::id()));
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("encke-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary folder");
         Self(path.canonicalize().expect("it is there"))
     }

@@ -1,14 +1,12 @@
 //! `encke pub` and `encke sub` over `https`: whom they believe, and what they say when they do not.
 
-mod running;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use crate::running::{Folder, Running, encke, text};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use running::{Folder, Running, encke, text};
 
 /// A server with TLS for `localhost`, whose authority is in `authority.pem` of the folder.
 fn server(name: &str) -> (Folder, Running) {

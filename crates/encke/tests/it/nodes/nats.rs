@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-#[path = "../../../encke-broker/tests/server/mod.rs"]
-mod server;
+#[path = "../../../../encke-broker/tests/server/mod.rs"]
+pub(crate) mod server;
 
 pub(crate) use server::Nats;
 

@@ -1,17 +1,12 @@
 //! Two nodes on one NATS: what is published to one reaches who listens to the other, and an id of one means the same to both.
 
-#[path = "../../encke-broker/tests/server/mod.rs"]
-mod server;
-
-mod running;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use running::{Folder, Running, encke, text};
+use crate::nodes::nats::server::Nats;
+use crate::running::{Folder, Running, encke, text};
 use serde_json::Value;
-use server::Nats;
 
 /// A node's settings, and the node.
 struct Node {

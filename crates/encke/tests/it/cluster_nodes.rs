@@ -1,17 +1,12 @@
 //! Nodes of a cluster know of each other, and of who listens to which.
 
-#[path = "../../encke-broker/tests/server/mod.rs"]
-mod server;
-
-mod running;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use running::{Folder, Running, encke, get, text};
+use crate::nodes::nats::server::Nats;
+use crate::running::{Folder, Running, encke, get, text};
 use serde_json::Value;
-use server::Nats;
 
 /// Long enough for a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,12 +1,10 @@
 //! `encke lab`: what it prints and writes, and how it ends. Which times it finds is its own affair.
 
-mod running;
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Output, Stdio};
 
+use crate::running::{Folder, encke, text};
 use encke_io::host::{Signal, send_signal};
-use running::{Folder, encke, text};
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {

@@ -3,19 +3,16 @@
 //! Publishers are told to come back, listeners stay or go on elsewhere by their ids, and at last everybody has seen every
 //! message, once and in the same order. No test has a message that may be lost: a gap is a fault in all of them.
 
-mod nodes;
-mod running;
-
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use nodes::link::Link;
-use nodes::listener::{Kind, Listener, Told, ask};
-use nodes::nats::{Nats, Trio, address, api};
-use nodes::{Answer, Crowd, Node, Source, publish, sites};
+use crate::nodes::link::Link;
+use crate::nodes::listener::{Kind, Listener, Told, ask};
+use crate::nodes::nats::{Nats, Trio, address, api};
+use crate::nodes::{Answer, Crowd, Node, Source, publish, sites};
+use crate::running::{Folder, encke, text};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use running::{Folder, encke, text};
 use serde_json::json;
 
 /// So many nodes of one cluster.

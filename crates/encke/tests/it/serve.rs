@@ -1,15 +1,13 @@
 //! `encke serve` from its start to its end, by its lines, its signals and its exit status.
 
-mod running;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::running::{Folder, Running, encke, text};
 use encke_io::host::Signal;
-use running::{Folder, Running, encke, text};
 
 fn site(name: &str) -> Folder {
     let folder = Folder::new(name);

@@ -1,15 +1,13 @@
 //! `encke load` against `encke serve`: counts, output, exit status.
 
-mod running;
-
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use crate::running::{Folder, Running, encke, text};
 use encke_io::host::Signal;
-use running::{Folder, Running, encke, text};
 
 fn load(arguments: &[&str]) -> Output {
     encke().arg("load").args(arguments).output().expect("the program starts")

@@ -1,15 +1,13 @@
 //! `encke pub` and `encke sub` against the real server: what goes in comes out, in order and whole, or it is said.
 
-mod running;
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::running::{Folder, Running, encke, get, text};
 use encke_io::host::{Signal, send_signal};
-use running::{Folder, Running, encke, get, text};
 use serde_json::Value;
 
 /// A server with a folder of its own, and nothing else set: whoever is on this machine may publish and subscribe.

@@ -1,12 +1,10 @@
 //! `encke token` against the real server: what it signs is let in to what it names, and nothing else is.
 
-mod running;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
-use running::{Folder, Running, encke, text};
+use crate::running::{Folder, Running, encke, text};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
