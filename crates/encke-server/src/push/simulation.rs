@@ -1034,28 +1034,41 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
         let (first, last) = text.split_once('-')?;
         Some(first.parse().ok()?..=last.parse().ok()?)
     });
-    let mut sum = Sum::default();
-    for seed in seeds.clone().unwrap_or(SEEDS) {
-        run(seed, &mut sum);
-    }
-    println!("{} messages, {} times told; false gaps: 0", sum.messages, sum.events);
-    for (kind, count) in [
-        ("resumes", sum.resumes as u64),
-        ("true gaps", sum.gaps as u64),
-        ("resets", sum.resets),
-        ("short sends", sum.short_sends),
-        ("delayed wakes", sum.delayed_wakes),
-        ("slow readers", sum.slow_readers),
-        ("parked subscribers", sum.parked),
-        ("early answers", sum.early),
-        ("refusals of a store that fails", sum.refused),
-        ("deleted channels", sum.deletes),
-        ("reloads", sum.reloads),
-        ("kills", sum.kills),
-        ("losses of power within a commit", sum.power_losses),
-        ("planned restarts", sum.stops),
-        ("epochs that ended", sum.epochs),
-    ] {
+    let (tried, lanes) = (seeds.clone().unwrap_or(SEEDS), encke_io::host::processors());
+    let sums: Vec<Sum> = std::thread::scope(|scope| {
+        let lane = |first| {
+            let tried = tried.clone().skip(first).step_by(lanes);
+            scope.spawn(|| {
+                let mut sum = Sum::default();
+                tried.for_each(|seed| run(seed, &mut sum));
+                sum
+            })
+        };
+        let lanes: Vec<_> = (0..lanes).map(lane).collect();
+        lanes.into_iter().map(|lane| lane.join().expect("no seed has failed")).collect()
+    });
+    let all = |count: fn(&Sum) -> u64| sums.iter().map(count).sum::<u64>();
+    let (messages, events) = (all(|sum| sum.messages as u64), all(|sum| sum.events as u64));
+    println!("{messages} messages, {events} times told; false gaps: 0");
+    let kinds: [(&str, fn(&Sum) -> u64); 15] = [
+        ("resumes", |sum| sum.resumes as u64),
+        ("true gaps", |sum| sum.gaps as u64),
+        ("resets", |sum| sum.resets),
+        ("short sends", |sum| sum.short_sends),
+        ("delayed wakes", |sum| sum.delayed_wakes),
+        ("slow readers", |sum| sum.slow_readers),
+        ("parked subscribers", |sum| sum.parked),
+        ("early answers", |sum| sum.early),
+        ("refusals of a store that fails", |sum| sum.refused),
+        ("deleted channels", |sum| sum.deletes),
+        ("reloads", |sum| sum.reloads),
+        ("kills", |sum| sum.kills),
+        ("losses of power within a commit", |sum| sum.power_losses),
+        ("planned restarts", |sum| sum.stops),
+        ("epochs that ended", |sum| sum.epochs),
+    ];
+    for (kind, count) in kinds {
+        let count = all(count);
         println!("{count} {kind}");
         assert!(count > 0 || seeds.is_some(), "no {kind}: too quiet to mean anything");
     }
