@@ -19,9 +19,10 @@ use std::fmt::Write as _;
 use encke_stats::Distribution;
 use serde_json::{Map, Value, json};
 
+use crate::environment::Environment;
 use crate::push;
 use crate::random::Random;
-use crate::report::saved::Held;
+use crate::report::saved::{Held, SavedVerdict};
 use crate::report::{Report, Saved};
 use crate::series::Stretch;
 use crate::words;
@@ -250,6 +251,46 @@ fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
     None
 }
 
+/// Each figure of two saved runs, by their parts where both have some. An interval is of one of `among` figures.
+fn rows_of_runs(metrics: &[Metric], among: usize, whole: &[Block; 2], parts: &[Vec<Block>; 2]) -> Vec<Row> {
+    let rows = metrics.iter().filter_map(|&metric| {
+        let values = [metric.of(&whole[0])?, metric.of(&whole[1])?];
+        let [a, b] = parts
+            .each_ref()
+            .map(|parts| parts.iter().filter_map(|part| metric.of(part)).collect::<Vec<f64>>());
+        let differences = a.iter().flat_map(|a| b.iter().map(|b| metric.scale(*b) - metric.scale(*a)));
+        let differences = sorted(differences.collect());
+        if differences.is_empty() {
+            let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
+            return Some(Row { metric, values, change, interval: None });
+        }
+        Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), among)
+    });
+    rows.collect()
+}
+
+/// What should be known before two saved runs are compared: of each its verdict, its plan in words and its environment.
+fn remarks_on_runs(runs: [(&SavedVerdict, &str, &Environment); 2], did_the_same: bool) -> Vec<String> {
+    let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
+    for (name, (verdict, ..)) in ["A", "B"].iter().zip(runs) {
+        if !verdict.is_verdict {
+            remarks.push(format!("{name}: {}", verdict.text));
+        }
+    }
+    let [(_, plan, environment), (_, other_plan, other_environment)] = runs;
+    if !did_the_same {
+        remarks.push(format!("They did not do the same. A: {plan}. B: {other_plan}."));
+    }
+    if environment != other_environment {
+        remarks.push(format!(
+            "They were made on different machines. A: {}. B: {}.",
+            environment.line(),
+            other_environment.line()
+        ));
+    }
+    remarks
+}
+
 impl Comparison {
     /// Of blocks that were measured one right after the other: A's and B's, in whichever order they were.
     pub fn of_pairs(names: [String; 2], how: String, pairs: &[[Block; 2]]) -> Self {
@@ -274,85 +315,33 @@ impl Comparison {
     /// Of two saved runs.
     pub fn of_runs(names: [String; 2], runs: [&Saved; 2]) -> Self {
         let blocks = runs.map(|run| stretches(&run.seconds));
-        let rows = Metric::ALL.into_iter().filter_map(|metric| {
-            let [a, b] = [0, 1].map(|side| -> Vec<f64> {
-                blocks[side].iter().filter_map(|block| metric.of(block)).collect()
-            });
-            let differences = a.iter().flat_map(|a| b.iter().map(|b| metric.scale(*b) - metric.scale(*a)));
-            let differences = sorted(differences.collect());
-            let values = [0, 1].map(|side| metric.of(&Block::of_run(runs[side])));
-            let values = [values[0]?, values[1]?];
-            if differences.is_empty() {
-                let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
-                return Some(Row { metric, values, change, interval: None });
-            }
-            // Of the server's CPU a saved run knows the whole alone.
-            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::ALL.len() - 1)
-        });
-        let rows = rows.collect();
-        let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
-        for (name, run) in ["A", "B"].iter().zip(runs) {
-            if !run.verdict.is_verdict {
-                remarks.push(format!("{name}: {}", run.verdict.text));
-            }
-        }
         let plain = |run: &Saved| (run.plan.pace.clone(), run.plan.connections, run.plan.pipeline);
-        if plain(runs[0]) != plain(runs[1]) {
-            remarks.push(format!(
-                "They did not do the same. A: {}. B: {}.",
-                runs[0].plan.text, runs[1].plan.text
-            ));
+        Self {
+            names,
+            how: "Two saved runs".to_owned(),
+            // Of the server's CPU a saved run knows the whole alone.
+            rows: rows_of_runs(&Metric::ALL, Metric::ALL.len() - 1, &runs.map(Block::of_run), &blocks),
+            remarks: remarks_on_runs(
+                runs.map(|run| (&run.verdict, &*run.plan.text, &run.environment)),
+                plain(runs[0]) == plain(runs[1]),
+            ),
+            is_verdict: runs.iter().all(|run| run.verdict.is_verdict),
         }
-        if runs[0].environment != runs[1].environment {
-            remarks.push(format!(
-                "They were made on different machines. A: {}. B: {}.",
-                runs[0].environment.line(),
-                runs[1].environment.line()
-            ));
-        }
-        let is_verdict = runs.iter().all(|run| run.verdict.is_verdict);
-        Self { names, how: "Two saved runs".to_owned(), rows, remarks, is_verdict }
     }
 
     /// Of two saved runs of subscribers. Of c and of what was lost each run has one value, which has no interval.
     pub fn of_push_runs(names: [String; 2], runs: [&push::Saved; 2]) -> Self {
         let blocks = runs.map(|run| columns(&run.columns));
-        let whole = runs.map(Block::of_push);
-        let rows = Metric::PUSH.into_iter().filter_map(|metric| {
-            let values = [metric.of(&whole[0])?, metric.of(&whole[1])?];
-            let [a, b] = [0, 1].map(|side| -> Vec<f64> {
-                blocks[side].iter().filter_map(|block| metric.of(block)).collect()
-            });
-            let differences = a.iter().flat_map(|a| b.iter().map(|b| metric.scale(*b) - metric.scale(*a)));
-            let differences = sorted(differences.collect());
-            if differences.is_empty() {
-                let change = metric.unscale(metric.scale(values[1]) - metric.scale(values[0]));
-                return Some(Row { metric, values, change, interval: None });
-            }
-            Row::new(metric, values, differences, &rank_sums(a.len(), b.len()), Metric::PUSH.len())
-        });
-        let rows = rows.collect();
-        let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
-        for (name, run) in ["A", "B"].iter().zip(runs) {
-            if !run.verdict.is_verdict {
-                remarks.push(format!("{name}: {}", run.verdict.text));
-            }
+        Self {
+            names,
+            how: "Two saved runs of subscribers".to_owned(),
+            rows: rows_of_runs(&Metric::PUSH, Metric::PUSH.len(), &runs.map(Block::of_push), &blocks),
+            remarks: remarks_on_runs(
+                runs.map(|run| (&run.verdict, &*run.plan.text, &run.environment)),
+                runs[0].plan.text == runs[1].plan.text,
+            ),
+            is_verdict: runs.iter().all(|run| run.verdict.is_verdict),
         }
-        if runs[0].plan.text != runs[1].plan.text {
-            remarks.push(format!(
-                "They did not do the same. A: {}. B: {}.",
-                runs[0].plan.text, runs[1].plan.text
-            ));
-        }
-        if runs[0].environment != runs[1].environment {
-            remarks.push(format!(
-                "They were made on different machines. A: {}. B: {}.",
-                runs[0].environment.line(),
-                runs[1].environment.line()
-            ));
-        }
-        let is_verdict = runs.iter().all(|run| run.verdict.is_verdict);
-        Self { names, how: "Two saved runs of subscribers".to_owned(), rows, remarks, is_verdict }
     }
 
     /// Whether a difference is shown anywhere.
