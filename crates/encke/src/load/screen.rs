@@ -1,7 +1,7 @@
 //! The live screen of a run: rate, latencies, histogram, errors, connections, the generator's own CPU.
 //!
 //! ```text
-//!   tallies ── 5 looks a second ──► Screen::show ─► draw: a picture of one moment ─► Canvas: the terminal
+//!   tallies ── 2 looks a second ──► Screen::show ─► draw: a picture of one moment ─► Canvas: the terminal
 //!   keys: q, ^C ──────────────────► Wish::End; once more: the process ends at once
 //! ```
 //! The terminal is given back when the canvas is dropped, whatever ends the run. It is drawn on standard error, so the
@@ -34,8 +34,9 @@ use ratatui::{Frame, Terminal};
 use super::onlooker::Wish;
 use crate::INTERRUPTED;
 
-/// Between two pictures: what people follow.
-pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// Between two pictures. Curves change once a second; counts that change five times a second nobody reads, and that took 1.2 %
+/// of a core.
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// A whole picture of a large terminal, colours and all. Standard error itself takes each cell by a call of its own, and
 /// whoever shows the terminal is woken for it: 6 % of all that a run cost.
 const PICTURE_BYTES: usize = 64 << 10;

@@ -2,7 +2,7 @@
 //! the server and the generator use.
 //!
 //! ```text
-//!   tallies ── 5 looks a second ──► Screen::show ─► a second more of the course ─► a picture of one moment
+//!   tallies ── 2 looks a second ──► Screen::show ─► a second more of the course ─► a picture of one moment
 //! ```
 //! The first and the last are those of each of the generator's threads; the report has those of all.
 
