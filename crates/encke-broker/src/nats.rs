@@ -4,6 +4,8 @@
 //!  workers                       │ one thread, tokio
 //!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same name ─► News::Placed
 //!  Errand::Read ─────────────────┼─► past ─────────────────────────────────────────────────────────────► News::Past
+//!  Errand::Recall ───────────────┼─► history, in chunks that serve several ─────────────────────────────► News::Recalled
+//!  Errand::Forget ───────────────┼─► a tombstone; what it forgets is removed behind it ─────────────────► News::Placed
 //!  Outlet::news ◄── Engine::taken┼── follow: one consumer of the whole stream ──────────────────────────► News::Messages
 //!  Errand::Tell ─────────────────┼─► beats of this node and of the others ──────────────────────────────► News::Told, Gone
 //!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
@@ -31,16 +33,21 @@ use async_nats::jetstream::context::{
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
-use encke_hub::{Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Refusal};
+use encke_hub::{
+    Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Recall, Recalled, Refusal,
+};
 use futures_util::StreamExt;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+mod forgetting;
+mod history;
 mod letter;
 mod past;
 mod peers;
 
+use history::Histories;
 use peers::Peers;
 
 pub use peers::{About, Node};
@@ -432,6 +439,7 @@ struct Side {
     outlet: Arc<dyn Outlet>,
     places: Arc<Semaphore>,
     reads: Semaphore,
+    histories: Histories,
     /// The connection has come back: what was asked for before may have been lost.
     back: Notify,
     /// Up to where the stream was followed.
@@ -459,6 +467,7 @@ async fn serve(
         outlet,
         places,
         reads: Semaphore::new(READS),
+        histories: Histories::default(),
         back: Notify::new(),
         offset: AtomicU64::new(newest),
         nodes,
@@ -485,6 +494,12 @@ async fn serve(
             }
             Task::Errand(Errand::Read { channel, to, most }) => {
                 tokio::spawn(Arc::clone(&side).read(channel, to, most, tell.clone()));
+            }
+            Task::Errand(Errand::Recall { recall, channels, after, to }) => {
+                tokio::spawn(Arc::clone(&side).recall(recall, channels, after, to, tell.clone()));
+            }
+            Task::Errand(Errand::Forget { ticket, channel }) => {
+                tokio::spawn(Arc::clone(&side).forget(ticket, channel, tell.clone()));
             }
             Task::Errand(Errand::Tell(one)) => drop(change.send(Said::Change(one))),
             Task::Leave(ended) => drop(change.send(Said::Leave(ended))),
@@ -633,6 +648,8 @@ impl Side {
     /// Everything before `next` is here.
     async fn hand_on(&self, messages: &mut Vec<Arc<Message>>, next: u64) {
         self.offset.store(next - 1, Ordering::Relaxed);
+        let tombstones = messages.iter().filter(|message| message.forgets_to().is_some());
+        tombstones.for_each(|tombstone| self.histories.forget(&tombstone.channel));
         self.bring(vec![News::Messages { messages: std::mem::take(messages), to: next - 1 }]).await;
     }
 
@@ -657,6 +674,26 @@ impl Side {
                 Err(_) => self.pause().await,
             }
         }
+    }
+
+    /// Reads what is before the rings. If that takes too long, it is asked for again by whoever is still there.
+    async fn recall(
+        self: Arc<Self>,
+        recall: Recall,
+        channels: Vec<Name>,
+        after: u64,
+        to: u64,
+        tell: mpsc::UnboundedSender<News>,
+    ) {
+        let read = self.histories.run(&self.stream, &self.prefix, &channels, after, to);
+        let run = match timeout(ANSWER_TIME, read).await {
+            Ok(Ok(run)) => run,
+            Ok(Err(_)) | Err(_) => {
+                self.pause().await;
+                Recalled::default()
+            }
+        };
+        let _gone = tell.send(News::Recalled { recall, run });
     }
 
     // ── The other nodes ─────────────────────────────────────────────────────────────────────────────────────────

@@ -94,17 +94,89 @@ fn who_comes_back_by_an_id_gets_what_came_since_and_nothing_else() {
 }
 
 #[test]
-fn what_a_channel_keeps_no_more_is_a_gap_and_where_it_keeps_all_there_is_none() {
+fn what_a_channel_keeps_no_more_is_a_gap_unless_a_stream_has_it() {
     on_each("gaps", |node| {
         let ids: Vec<Position> =
             (0..6).map(|number| node.publish(draft("short/a", &number.to_string()))).collect();
         let late = node.listen(0, &["short/a"], Since::After(ids[1]));
-        assert_eq!(node.hears(late, 3), ["3", "4", "5"]);
-        let gap = node.listeners[&late].gap.expect("one is missing");
-        assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[2], GapReason::Away));
+        if matches!(node.broker, Broker::Nats { .. }) {
+            assert_eq!(node.hears(late, 4), ["2", "3", "4", "5"]);
+            assert_eq!(node.listeners[&late].gap, None);
+        } else {
+            assert_eq!(node.hears(late, 3), ["3", "4", "5"]);
+            let gap = node.listeners[&late].gap.expect("one is missing");
+            assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[2], GapReason::Away));
+        }
         let in_time = node.listen(1, &["short/a"], Since::After(ids[2]));
         assert_eq!(node.hears(in_time, 3), ["3", "4", "5"]);
         assert_eq!(node.listeners[&in_time].gap, None);
+    });
+}
+
+#[test]
+fn who_was_away_for_many_messages_gets_them_run_by_run_where_a_stream_has_them() {
+    on_each("far", |node| {
+        let others = node.listen(1, &["short/a", "short/b"], Since::Now);
+        let first = node.publish(draft("short/a", "first"));
+        let all: Vec<String> = (0..400).map(|number| number.to_string()).collect();
+        for (number, data) in all.iter().enumerate() {
+            node.publish(draft(["short/a", "short/b"][number % 2], data));
+            node.turn();
+        }
+        assert_eq!(node.hears(others, 401)[1..], all);
+        if !matches!(node.broker, Broker::Nats { .. }) {
+            return;
+        }
+        // Several at the same place, on several cores, of one channel and of both.
+        let both = [0, 1, 0].map(|core| node.listen(core, &["short/a", "short/b"], Since::After(first)));
+        let one = [0, 1].map(|core| node.listen(core, &["short/b"], Since::After(first)));
+        let odd: Vec<String> = all.iter().skip(1).step_by(2).cloned().collect();
+        for (listener, expected) in both.map(|one| (one, &all)).into_iter().chain(one.map(|one| (one, &odd)))
+        {
+            assert_eq!(node.hears(listener, expected.len()), *expected);
+            assert_eq!(node.listeners[&listener].gap, None);
+        }
+        node.publish(draft("short/b", "last"));
+        for listener in both.into_iter().chain(one) {
+            node.until("heard", |node| {
+                node.listeners[&listener].messages.last().is_some_and(|one| one == "last")
+            });
+        }
+    });
+}
+
+#[test]
+fn what_was_forgotten_is_told_to_nobody_and_as_a_gap_to_who_has_not_seen_it() {
+    on_each("forgotten", |node| {
+        node.forget("a");
+        let ids: Vec<Position> = (0..5).map(|number| node.publish(draft("a", &number.to_string()))).collect();
+        let there = node.listen(0, &["a"], Since::After(ids[4]));
+        let other = node.listen(1, &["b"], Since::Now);
+        node.publish(draft("b", "stays"));
+        node.forget("a");
+        let after = node.publish(draft("a", "5"));
+        assert_eq!(node.hears(there, 1), ["5"]);
+        assert_eq!(node.listeners[&there].gap, None, "it had seen everything");
+        assert_eq!(node.hears(other, 1), ["stays"]);
+        for core in [0, 1] {
+            let behind = node.listen(core, &["a"], Since::After(ids[1]));
+            assert_eq!(node.hears(behind, 1), ["5"]);
+            let gap = node.listeners[&behind].gap.expect("three are missing");
+            assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[4], GapReason::Away));
+            let in_time = node.listen(core, &["a"], Since::After(ids[4]));
+            assert_eq!(node.hears(in_time, 1), ["5"]);
+            assert_eq!(node.listeners[&in_time].gap, None);
+            let all = node.listen(core, &["a", "b"], Since::All);
+            assert_eq!(node.hears(all, 2), ["stays", "5"]);
+        }
+        // Also on a node that comes later.
+        node.is_killed();
+        if !matches!(node.broker, Broker::Memory) {
+            let behind = node.listen(0, &["a"], Since::After(ids[1]));
+            assert_eq!(node.hears(behind, 1), ["5"]);
+            assert_eq!(node.listeners[&behind].gap.map(|gap| gap.to), Some(ids[4]));
+            assert_eq!(node.listeners[&behind].position, Some(after));
+        }
     });
 }
 
@@ -321,7 +393,10 @@ impl Node {
 
     fn open(&mut self) {
         let epoch = self.sequencer.newest().epoch;
-        self.hubs = (0..CORES).map(|core| Hub::new(core, epoch, rules(false))).collect();
+        let mut rules = Rules::clone(&rules(false));
+        rules.recalls = matches!(self.broker, Broker::Nats { .. });
+        let rules = Arc::new(rules);
+        self.hubs = (0..CORES).map(|core| Hub::new(core, epoch, Arc::clone(&rules))).collect();
     }
 
     /// Ends without a word, and begins again.
@@ -356,6 +431,21 @@ impl Node {
                 self.until("answered", |node| node.fates.contains_key(&ticket));
                 self.fates.remove(&ticket).expect("it is there")
             }
+        }
+    }
+
+    /// Has a channel forgotten.
+    fn forget(&mut self, channel: &str) {
+        let waits = match &self.broker {
+            Broker::Nats { .. } => Some(self.sequencer.forget(&name(channel)).expect("taken")),
+            Broker::Memory | Broker::Disk { .. } => {
+                self.sequencer.delete(&name(channel));
+                self.sequencer.stored().map(Publishing::Waits)
+            }
+        };
+        if let Some(waits) = waits {
+            let to = self.placed(waits).expect("forgotten").position.offset;
+            self.until("followed", |node| node.sequencer.newest().offset >= to);
         }
     }
 
@@ -447,7 +537,14 @@ impl Node {
             hub.slice(now, 1_000, &mut Plain, &mut out);
         }
         self.sequencer.expire(now);
-        let goes_on = !out.is_empty();
+        let mut requests: Vec<(usize, Request)> = Vec::new();
+        for (core, hub) in self.hubs.iter_mut().enumerate() {
+            let mut asked = Vec::new();
+            hub.take_requests(&mut asked);
+            requests.extend(asked.into_iter().map(|request| (core, request)));
+        }
+        let goes_on = !out.is_empty() || !requests.is_empty();
+        requests.into_iter().for_each(|(core, request)| self.sequencer.apply(now, core, request));
         for Delivery { key, what, .. } in out {
             let Some(listener) = self.listeners.get_mut(&key) else { continue };
             match what {
@@ -459,6 +556,11 @@ impl Node {
                 What::Bytes(bytes) => {
                     let text = String::from_utf8(bytes.to_vec()).expect("as it was encoded");
                     let (position, messages) = text.split_once('\n').expect("a line");
+                    let (gap, position) = position.rsplit_once(' ').unwrap_or(("", position));
+                    if let Some((from, to)) = gap.split_once(' ') {
+                        let at = |text: &str| text.parse().expect("a position");
+                        listener.gap = Some(Gap { from: at(from), to: at(to), reason: GapReason::Away });
+                    }
                     listener.position = position.parse().ok();
                     listener.messages.extend(messages.lines().map(str::to_owned));
                 }
@@ -470,12 +572,15 @@ impl Node {
     }
 }
 
-/// Writes runs so that the test can read them: the position, and a line for each message.
+/// Writes runs so that the test can read them: a gap, if there is one, the position, and a line for each message.
 struct Plain;
 
 impl Encoder for Plain {
     fn encode(&mut self, _: Form, run: &Run<'_>, out: &mut Vec<u8>) {
-        assert!(run.gap.is_none(), "nobody is late");
+        if let Some(Gap { from, to, reason }) = run.gap {
+            assert_eq!(reason, GapReason::Away, "nobody is late");
+            out.extend(format!("{from} {to} ").bytes());
+        }
         out.extend(format!("{}\n", run.position).bytes());
         for message in run.messages {
             for label in [&message.event, &message.content_type].into_iter().flatten() {

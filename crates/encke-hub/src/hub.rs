@@ -30,6 +30,10 @@ use crate::start;
 use crate::subscriber::{Link, Node, Once, Rest, State, Subscriber, SubscriberId};
 use crate::values::{Feed, Request};
 
+mod history;
+
+use history::Readings;
+
 /// One core's part of the hub.
 ///
 /// After each input (`subscribe`, `leave`, `change`, `sent`, `feed`) call [`slice`](Self::slice) until it has nothing
@@ -70,6 +74,8 @@ pub struct Hub {
     lingering: VecDeque<(u64, Name, Arc<str>)>,
     /// Passes that ended in the last slice.
     ended: Vec<Pass>,
+    /// Who reads what is not kept here.
+    readings: Readings,
     encodings: Encodings,
     /// Channels that keep encodings.
     warm: Vec<u32>,
@@ -195,6 +201,7 @@ impl Hub {
             parting: Vec::new(),
             lingering: VecDeque::new(),
             ended: Vec::new(),
+            readings: Readings::default(),
             encodings: Encodings::default(),
             warm: Vec::new(),
             scratch: Scratch::default(),
@@ -311,6 +318,7 @@ impl Hub {
             };
             self.link(id, name, floor);
         }
+        self.asks_anew(id);
         // It may have waited for a channel that it no longer wants.
         if self.subscribers[id].state == State::Starting {
             self.stand_in_line(id);
@@ -326,6 +334,10 @@ impl Hub {
             return;
         }
         subscriber.state = State::Ready;
+        if self.readings.has(id) {
+            subscriber.state = State::Reading;
+            return self.stand_in_line(id);
+        }
         let position = subscriber.position;
         if subscriber.rest.is_none() {
             let channel = &self.channels[subscriber.channel];
@@ -382,6 +394,11 @@ impl Hub {
                     }
                 }
             }
+            Feed::Recalled { reader: SubscriberId(id), number, run } => {
+                if self.readings.comes(id, number, run) {
+                    self.stand_in_line(id);
+                }
+            }
         }
     }
 
@@ -427,6 +444,7 @@ impl Hub {
             }
         }
         self.tidy();
+        self.lets_read();
         !self.line.is_empty() || !self.dirty.is_empty()
     }
 
@@ -569,7 +587,7 @@ impl Hub {
             };
             let subscriber = &self.subscribers[node.subscriber];
             let due = match subscriber.state {
-                State::Busy => false,
+                State::Busy | State::Reading => false,
                 State::Starting => true,
                 State::Ready => subscriber.position < channel.edge,
             };
@@ -585,6 +603,7 @@ impl Hub {
         match self.subscribers[id].state {
             State::Busy => {}
             State::Starting => self.start(id, encoder, out),
+            State::Reading => self.read(id, encoder, out),
             State::Ready if self.is_lost(id) => self.overrun(id, encoder, out),
             State::Ready => self.deliver(id, None, encoder, out),
         }
@@ -610,7 +629,8 @@ impl Hub {
                 subscriber.position = subscriber.position.max(only.floor);
             }
         }
-        if self.is_lost(id) {
+        let reads = gap.is_none() && self.may_recall(id);
+        if !reads && self.is_lost(id) {
             // It stood in line for longer than its first messages were kept.
             let lost = self.lose(id).gap;
             gap = match (gap, lost) {
@@ -619,6 +639,9 @@ impl Hub {
             };
         }
         self.compact(id);
+        if reads {
+            self.readings.begin(id, GapReason::Away);
+        }
         let subscriber = &mut self.subscribers[id];
         let (key, offset) = (subscriber.key, subscriber.position);
         if subscriber.once == Once::Never {
@@ -627,6 +650,17 @@ impl Hub {
             out.push(Delivery { subscriber: SubscriberId(id), key, what });
             return;
         }
+        if reads {
+            subscriber.state = State::Reading;
+            return self.read(id, encoder, out);
+        }
+        self.answer(id, gap, encoder, out);
+    }
+
+    /// Tells one who asks once what there is, or that there is nothing yet.
+    fn answer(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let subscriber = &mut self.subscribers[id];
+        let key = subscriber.key;
         subscriber.state = State::Ready;
         let before = out.len();
         self.deliver(id, gap, encoder, out);
@@ -637,6 +671,12 @@ impl Hub {
 
     /// A ring has passed a subscriber that can take something: what the policy of that channel says.
     fn overrun(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        // Whom we did not serve in time reads what it has missed.
+        if !self.subscribers[id].late && self.may_recall(id) {
+            self.readings.begin(id, GapReason::Late);
+            self.subscribers[id].state = State::Reading;
+            return self.read(id, encoder, out);
+        }
         let Loss { gap, ends } = self.lose(id);
         let Subscriber { key, once, form, position, .. } = self.subscribers[id];
         if ends {
@@ -859,8 +899,13 @@ impl Hub {
                 (&mut rest.links[..], rest.asked_ms)
             }
         };
-        let core =
-            start::Core { epoch: self.epoch, head: self.head, now: self.now, channels: &self.channels };
+        let core = start::Core {
+            epoch: self.epoch,
+            head: self.head,
+            now: self.now,
+            channels: &self.channels,
+            recalls: self.rules.recalls,
+        };
         let (position, gap) = core.start(since, subscriber.position, asked_ms, links);
         subscriber.position = position;
         if gap.is_some() {
@@ -962,6 +1007,7 @@ impl Hub {
     }
 
     fn remove(&mut self, id: u32) {
+        self.readings.end(id);
         while let Some(rest) = &self.subscribers[id].rest {
             match rest.links.last().map(|link| link.channel) {
                 Some(channel) => self.unlink(id, channel),

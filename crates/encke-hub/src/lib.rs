@@ -50,11 +50,11 @@ pub use pattern::{Pattern, PatternError};
 pub use position::{Epoch, Position, PositionError, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing, Refusal, Saved,
-    SavedChannel, Sequencer, Stored, Ticket,
+    Announcement, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing, Recall, Refusal,
+    Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
 pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};
-pub use values::{Feed, Request};
+pub use values::{Feed, Recalled, Request};
 
 /// A moment, as the one who calls has read it from its clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -32,6 +32,10 @@ pub const UNWANTED_NS: u64 = 30 * 1_000_000_000;
 /// channel is still there when the member goes.
 pub const LINGER_NS: u64 = 10 * 1_000_000_000;
 
+/// Subscribers of a core that read what is not kept here at a time; the others wait for their turn. With a run of 64 KiB each
+/// 16 MiB, and at a millisecond or two a run more than what a core sends.
+pub const READERS_MAX: usize = 256;
+
 /// Bytes of an event's name or a media type: RFC 6838, section 4.2 allows 127 + 1 + 127 for a media type.
 pub const LABEL_BYTES_MAX: usize = 255;
 

@@ -28,6 +28,9 @@ pub struct Rules {
     pub key_window_ms: u64,
     /// Idempotency keys remembered for each publisher and channel. 1,024: 8 publishes a second for the window.
     pub keys: usize,
+    /// Whether what a ring no longer keeps can be read elsewhere: in a stream that several nodes share. Who comes back by an
+    /// older id gets it from there.
+    pub recalls: bool,
     /// What holds for a channel that no pattern matches.
     pub default: ChannelRules,
     /// Most specific first.
@@ -117,6 +120,7 @@ impl Default for Rules {
             publish_lag_ns: 10 * 1_000_000,
             key_window_ms: 2 * 60 * 1000,
             keys: 1024,
+            recalls: false,
             default: ChannelRules::default(),
             patterns: Vec::new(),
         }

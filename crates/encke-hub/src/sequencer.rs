@@ -35,7 +35,7 @@ mod durable;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use shared::{Announcement, Change, Errand, News, NodeId, Place};
+pub use shared::{Announcement, Change, Errand, News, NodeId, Place, Recall};
 
 use durable::Durable;
 use shared::Shared;
@@ -79,6 +79,8 @@ struct Channel {
     bytes: u64,
     /// The offset of the last message that was lost; a channel that is new knows nothing before `forgotten_to`.
     lost_to: u64,
+    /// Up to where it was forgotten by all who share the stream, as far as that is known here.
+    forgotten_to: u64,
     readers: Box<[Reader]>,
     /// Subscribers on all cores.
     subscribers: u32,
@@ -113,6 +115,8 @@ struct Core {
     marked: u64,
     /// Channels it wants and has not been told of.
     opening: VecDeque<u32>,
+    /// What its subscribers have asked of the past: at most one answer for each.
+    recalled: VecDeque<Feed>,
     /// It was told everything that it wants up to here.
     fed_to: u64,
     /// Channels it wants.
@@ -548,6 +552,9 @@ impl Sequencer {
             Request::Count { channel, joined, left } => self.count(core, &channel, joined, left),
             Request::Joined { channel, member } => self.member_joins(now, &channel, &member),
             Request::Left { channel, member } => self.member_leaves(now, &channel, &member),
+            Request::Recall { reader, number, channels, after, to } => {
+                self.recall(core, (reader, number), channels, after, to);
+            }
         }
     }
 
@@ -627,7 +634,8 @@ impl Sequencer {
     /// Whether there is something for a core.
     pub fn has_feed(&self, core: usize) -> bool {
         let core = &self.cores[core];
-        !core.marks.is_empty() || !core.opening.is_empty() || self.owes_head(core)
+        let due = !core.marks.is_empty() || !core.opening.is_empty() || !core.recalled.is_empty();
+        due || self.owes_head(core)
     }
 
     fn owes_head(&self, core: &Core) -> bool {
@@ -642,6 +650,13 @@ impl Sequencer {
     /// Appends what a core is told next, at most `most` items; says whether more is left.
     pub fn take_feed(&mut self, core: usize, most: usize, into: &mut Vec<Feed>) -> bool {
         let end = into.len() + most;
+        // A quarter is for what was asked of the past, so that crowds who read it do not keep all others waiting.
+        let live = !self.cores[core].marks.is_empty() || !self.cores[core].opening.is_empty();
+        let recalled_end = if live { into.len() + most.div_ceil(4) } else { end };
+        while into.len() < recalled_end {
+            let Some(recalled) = self.cores[core].recalled.pop_front() else { break };
+            into.push(recalled);
+        }
         while into.len() < end {
             let Some(at) = self.cores[core].opening.pop_front() else { break };
             into.extend(self.open(core, at));
@@ -878,6 +893,7 @@ impl Sequencer {
             gone: 0,
             bytes: 0,
             lost_to: forgotten_to,
+            forgotten_to: 0,
             readers: vec![Reader::default(); self.cores.len()].into(),
             subscribers: 0,
             roster: Roster::default(),

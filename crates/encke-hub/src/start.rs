@@ -3,7 +3,7 @@
 //! | since | position | a channel counts from | gap |
 //! |---|---|---|---|
 //! | `now` | where the core was when it asked | there, or where the channel opened for it | none |
-//! | an id | that one | there; behind what is lost | what is lost behind it |
+//! | an id | that one | there; behind what is lost | what is lost behind it, unless it can be read elsewhere |
 //! | an id of another life | right before the first message | what is kept | always |
 //! | `all`, `last:N`, an age | right before the first message | what is kept and asked for | none |
 //!
@@ -28,6 +28,8 @@ pub(crate) struct Core<'a> {
     pub(crate) head: u64,
     pub(crate) now: Now,
     pub(crate) channels: &'a Slab<Channel>,
+    /// What is lost here is read elsewhere, and no gap.
+    pub(crate) recalls: bool,
 }
 
 impl Core<'_> {
@@ -102,6 +104,7 @@ impl Core<'_> {
             if channel.lost_to > from.offset {
                 link.floor = match channel.rules.policy {
                     Overrun::Latest => channel.before_newest(),
+                    Overrun::Disconnect | Overrun::Skip if self.recalls => 0,
                     Overrun::Disconnect | Overrun::Skip => {
                         gone_to = gone_to.max(Some(channel.lost_to));
                         channel.lost_to

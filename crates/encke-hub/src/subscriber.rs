@@ -3,6 +3,7 @@
 //! ```text
 //!  Starting ── its channels are open ──► Busy (told Started) ── sent ──► Ready ── something new ──► Busy …
 //!     └── once, nothing to read ──► Ready (told Waiting) ── something new ──► gone (told Last)
+//!  Ready ── the rings no longer have what comes next ──► Reading ── it came ──► Busy ── sent ──► Reading … ──► Ready
 //! ```
 //! Almost all subscribers have one channel, no name and nothing special: they take the 40 bytes of [`Subscriber`] and
 //! the 8 of their node in the channel. Whoever has more has a [`Rest`].
@@ -56,6 +57,8 @@ pub(crate) enum State {
     Ready,
     /// Its connection still has what came last.
     Busy,
+    /// Its connection takes what comes, and it is at a place before what the rings keep: it reads elsewhere.
+    Reading,
 }
 
 /// What a subscriber has beyond one channel.

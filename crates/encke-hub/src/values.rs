@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::message::Message;
 use crate::name::Name;
+use crate::subscriber::SubscriberId;
 
 /// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message, an
 /// opening or a head, it has told everything of those channels up to there, or that it is lost.
@@ -41,6 +42,29 @@ pub enum Feed {
         /// Up to which offset.
         to: u64,
     },
+    /// The answer to a [`Request::Recall`], whenever it comes.
+    Recalled {
+        /// Who has asked.
+        reader: SubscriberId,
+        /// As it was asked.
+        number: u64,
+        /// What there is.
+        run: Recalled,
+    },
+}
+
+/// What is still there of some channels behind an offset, in other places than the rings.
+#[derive(Clone, Debug, Default)]
+pub struct Recalled {
+    /// Up to which offset messages are lost.
+    pub lost_to: u64,
+    /// Up to which offset messages of some of the channels were forgotten, or 0.
+    pub gone_to: u64,
+    /// Up to which offset everything is lost or among the messages. It may be short of what was asked for: then the rest
+    /// is asked for again. 0: it cannot be told now.
+    pub to: u64,
+    /// In their order; about as many as one run takes.
+    pub messages: Vec<Arc<Message>>,
 }
 
 /// What a core asks of the sequencer.
@@ -78,5 +102,18 @@ pub enum Request {
         channel: Name,
         /// Who.
         member: Arc<str>,
+    },
+    /// Somebody is at a place before what is kept here ([`Rules::recalls`](crate::Rules::recalls)).
+    Recall {
+        /// Who.
+        reader: SubscriberId,
+        /// Names what is asked: nothing else that this core asks for has it.
+        number: u64,
+        /// Which channels.
+        channels: Vec<Name>,
+        /// Behind which offset.
+        after: u64,
+        /// Up to which offset.
+        to: u64,
     },
 }

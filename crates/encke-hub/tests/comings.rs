@@ -218,7 +218,9 @@ impl World {
                 let messages = messages.map(|offset| message(&self.stream, offset)).collect();
                 node.news.push_back(News::Past { channel, to, lost_to: 0, messages });
             }
-            Some(Errand::Publish { .. }) => panic!("nobody publishes"),
+            Some(Errand::Publish { .. } | Errand::Recall { .. } | Errand::Forget { .. }) => {
+                panic!("nobody publishes, forgets or is late")
+            }
             None => {}
         }
         if let Some(news) = self.nodes[at].news.pop_front() {

@@ -1,5 +1,6 @@
 //! Clients that hop between the nodes of a cluster miss nothing, get nothing twice, and are told of a gap only where the
-//! stream or the node has let go of messages.
+//! stream has let go of messages, or was told to. In one world of four nodes do not read what is before their rings: there a gap
+//! is also what the rings have let go of.
 //!
 //! A seed makes a world: a stream with one order, which drops its oldest messages now and then; two or three nodes, each a
 //! sequencer that follows the stream, and a hub; between them an engine of errands and news that come late, whose answers
@@ -11,20 +12,30 @@
 //!
 //! | planted | where | found at seed |
 //! |---|---|---|
-//! | what is told again after an outage comes twice | `arrives` without its first condition | 4 |
-//! | the past is put before a hole in the ring | `learn`, `if true` for `channel.lost_to == 0` | 4 |
-//! | a past that is not whole is taken for whole | `learn`, `lost_to = 0` | 5 |
-//! | a past that is whole is taken for lost (false gaps) | `learn`, `lost_to.max(to)` | 5 |
-//! | the ring stays when messages behind it were lost | `lose_all` without dropping | 149 |
-//! | a channel is opened before its past is known | `want` and `open` without a look at `reading` | 1 |
+//! | what is told again after an outage comes twice | `arrives` without its first condition | 7 |
+//! | the past is put before a hole in the ring | `learn`, `if true` for `channel.lost_to == 0` | 2 |
+//! | a past that is not whole is taken for whole | `learn`, `lost_to = 0` | 1 |
+//! | a past that is whole is taken for lost (false gaps) | `learn`, `lost_to.max(to)` | 40 |
+//! | the ring stays when messages behind it were lost | `lose_all` without dropping | 1513 |
+//! | a channel is opened before its past is known | `want` and `open` without a look at `reading` | 2 |
+//! | a run of the past is told twice | `tell_recalled` leaves the position | 2 |
+//! | behind the first run of the past comes the ring | `read` without `may_recall` | 2 |
+//! | what the stream has lost before a run is not told | `tell_recalled` without `lost_to` | 1 |
+//! | a run is taken to go farther than it does | `recalled`, `run.to + 1` | 1 |
+//! | what the stream has is told as a gap | `resume` without `recalls` | 2 |
+//! | a tombstone does not say what was removed before it came | `buries` without `lost_to` | 253 |
+//! | a tombstone is shown | `arrives` without `buries` | 3 |
+//!
+//! That an answer for somebody who has gone is not taken for another's, and that a tombstone empties rings, cases in
+//! `src/hub/tests/reading.rs` and `src/sequencer/shared/tests.rs` find.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
     ChannelRules, Delivery, Draft, Encoder, Epoch, Errand, Flags, Form, Hub, Message, Name, News, Now, Once,
-    Overrun, Place, Position, Publishing, Refusal, Request, Rules, Run, Sequencer, Since, Subscribe,
-    SubscriberId, What,
+    Overrun, Place, Position, Publishing, Recalled, Refusal, Request, Rules, Run, Sequencer, Since,
+    Subscribe, SubscriberId, What,
 };
 
 const SEEDS: u64 = 500;
@@ -32,6 +43,8 @@ const STEPS: usize = 400;
 const EPOCH: Epoch = Epoch(7);
 const CHANNELS: [&str; 5] = ["a", "b", "short/a", "short/b", "skip/a"];
 const CLIENTS: usize = 8;
+/// What is in the content of a tombstone.
+const TOMBSTONE: u64 = 1 << 63;
 const NOW: Now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
 
 #[test]
@@ -73,9 +86,14 @@ enum Case {
     PastOfMany,
     WhileReading,
     LetGo,
+    Recalled,
+    RecalledTwice,
+    NotNow,
+    Forgotten,
+    NotRemoved,
 }
 
-const CASES: [&str; 16] = [
+const CASES: [&str; 21] = [
     "a delivery",
     "a hop",
     "a gap",
@@ -92,6 +110,11 @@ const CASES: [&str; 16] = [
     "a channel with more messages than its ring",
     "a message that comes while the past is read",
     "a channel that a node lets go of",
+    "a run that was read from the stream",
+    "one that reads a second run",
+    "a run that could not be read now",
+    "a channel that was forgotten",
+    "a forgotten channel whose messages the stream still has",
 ];
 
 #[derive(Debug, Default)]
@@ -112,10 +135,14 @@ struct World {
     random: Random,
     rules: Arc<Rules>,
     names: Vec<Name>,
-    /// The channel and content of each sequence, from 1.
+    /// The channel and content of each sequence, from 1; a tombstone has the first bit, and up to where it forgets.
     stream: Vec<(usize, u64)>,
     /// The first sequence that is still there.
     first: u64,
+    /// Sequences that were removed from the middle.
+    removed: BTreeSet<u64>,
+    /// Up to where each channel was forgotten.
+    forgotten: [u64; CHANNELS.len()],
     nodes: Vec<Node>,
     clients: Vec<Client>,
     published: u64,
@@ -161,6 +188,7 @@ impl World {
         let mut set = |pattern: &str, one| rules.set(pattern.parse().expect("a pattern"), one);
         set("short/*", ChannelRules { messages: short, ..base });
         set("skip/*", ChannelRules { messages: short, policy: Overrun::Skip, ..base });
+        rules.recalls = !seed.is_multiple_of(4);
         let rules = Arc::new(rules);
         let nodes = 2 + random.below(2);
         let names: Vec<Name> =
@@ -189,6 +217,8 @@ impl World {
             names,
             stream: Vec::new(),
             first: 1,
+            removed: BTreeSet::new(),
+            forgotten: [0; CHANNELS.len()],
             clients,
             published: 0,
             keys: 0,
@@ -208,7 +238,8 @@ impl World {
             80..90 => self.connects(node),
             90..94 => self.is_cut(),
             94..96 => self.turns(node),
-            96..98 => self.drops(),
+            96 => self.drops(),
+            97 => self.forgets(node),
             98 if self.random.below(3) == 0 => self.is_killed(node),
             // Long enough for a hub to let go of a channel that nobody wants.
             _ => self.mono_ns += 16_000_000_000,
@@ -274,6 +305,20 @@ impl World {
                     let past = self.past(&channel, to, most);
                     self.nodes[node].news.push_back(past);
                 }
+                Errand::Recall { recall, .. } if publish == 0 => {
+                    self.tally.count(Case::NotNow);
+                    let run = Recalled::default();
+                    self.nodes[node].news.push_back(News::Recalled { recall, run });
+                }
+                Errand::Recall { recall, channels, after, to } => {
+                    let run = self.recalled(&channels, after, to);
+                    self.nodes[node].news.push_back(News::Recalled { recall, run });
+                }
+                Errand::Forget { ticket, channel } => {
+                    let place = self.buries(&channel, publish);
+                    let fate = if up { Ok(place) } else { Err(Refusal::Unanswered) };
+                    self.nodes[node].news.push_back(News::Placed { ticket, fate });
+                }
                 // Who listens on other nodes changes no order.
                 Errand::Tell(_) | Errand::Announce(_) => {}
             }
@@ -288,10 +333,13 @@ impl World {
     /// What a channel keeps: the newest messages up to an offset.
     fn past(&mut self, name: &Name, to: u64, most: usize) -> News {
         let channel = self.names.iter().position(|other| other == name).expect("known");
-        let kept = (self.first..=to.min(self.stream.len() as u64))
-            .filter(|offset| self.stream[*offset as usize - 1].0 == channel);
+        let kept = (self.first..=to.min(self.stream.len() as u64)).filter(|offset| {
+            self.stream[*offset as usize - 1].0 == channel && !self.removed.contains(offset)
+        });
         let mut messages: Vec<Arc<Message>> = kept.map(|offset| self.message(offset)).collect();
-        let mut lost_to = (self.first - 1).min(to);
+        // A tombstone tells also where it has yet to come.
+        let mut lost_to = (self.first - 1).max(self.forgotten[channel]).min(to);
+        messages.retain(|message| message.offset > lost_to);
         if messages.len() > most {
             self.tally.count(Case::PastOfMany);
             let more = messages.len() - most;
@@ -304,8 +352,56 @@ impl World {
         News::Past { channel: name.clone(), to, lost_to, messages }
     }
 
+    /// What the stream has of channels behind an offset: some of it.
+    fn recalled(&mut self, channels: &[Name], after: u64, to: u64) -> Recalled {
+        self.tally.count(Case::Recalled);
+        let most = 1 + self.random.below(4) as usize;
+        let lost_to = (self.first - 1).min(to);
+        let kept = (after.max(lost_to) + 1..=to).filter(|offset| {
+            let channel = &self.names[self.stream[*offset as usize - 1].0];
+            channels.contains(channel) && !self.removed.contains(offset)
+        });
+        let mut messages: Vec<Arc<Message>> = kept.map(|offset| self.message(offset)).collect();
+        let whole = messages.len() <= most;
+        messages.truncate(most);
+        let last = messages.last().map(|last| last.offset);
+        if !whole {
+            self.tally.count(Case::RecalledTwice);
+        }
+        let to = last.filter(|_| !whole).unwrap_or(to);
+        Recalled { lost_to: if lost_to > after { lost_to } else { 0 }, to, messages, ..Recalled::default() }
+    }
+
+    /// A channel is forgotten: a tombstone, and perhaps what is before it is removed.
+    fn buries(&mut self, name: &Name, removes: u64) -> Place {
+        let channel = self.names.iter().position(|other| other == name).expect("known");
+        let newest = self.stream.iter().rposition(|(other, _)| *other == channel);
+        let to = newest.map_or(0, |newest| newest as u64 + 1);
+        self.forgotten[channel] = to;
+        self.stream.push((channel, TOMBSTONE | to));
+        let offset = self.stream.len() as u64;
+        self.tally.count(Case::Forgotten);
+        if removes > 0 {
+            self.removed.extend((1..=to).filter(|one| self.stream[*one as usize - 1].0 == channel));
+        } else {
+            self.tally.count(Case::NotRemoved);
+        }
+        Place { offset, repeated: false }
+    }
+
+    fn forgets(&mut self, node: usize) {
+        let channel = self.random.below(CHANNELS.len() as u64) as usize;
+        let up = self.nodes[node].sequencer.is_up();
+        let forgets = self.nodes[node].sequencer.forget(&self.names[channel]);
+        assert_eq!(forgets.is_ok(), up, "seed {}", self.seed);
+    }
+
     fn message(&self, offset: u64) -> Arc<Message> {
         let (channel, id) = self.stream[offset as usize - 1];
+        if id & TOMBSTONE > 0 {
+            let draft = Draft::tombstone(self.names[channel].clone(), id - TOMBSTONE);
+            return Arc::new(Message::placed(offset, NOW.unix_ms, draft, true));
+        }
         let draft = Draft {
             channel: self.names[channel].clone(),
             data: id.to_le_bytes().into(),
@@ -338,7 +434,8 @@ impl World {
         let count = 1 + self.random.below(5);
         let from = self.nodes[node].next;
         let end = (from + count).min(self.stream.len() as u64 + 1);
-        let messages = (from..end).map(|offset| self.message(offset)).collect();
+        let there = (from..end).filter(|offset| !self.removed.contains(offset));
+        let messages = there.map(|offset| self.message(offset)).collect();
         self.nodes[node].next = end;
         self.hears(node, News::Messages { messages, to: end - 1 });
     }
@@ -490,7 +587,7 @@ impl World {
                 let after = client.position.unwrap_or(0).max(client.excused) as usize;
                 !self.stream[after.min(self.stream.len())..]
                     .iter()
-                    .any(|(one, _)| client.channels.contains(one))
+                    .any(|(one, id)| id & TOMBSTONE == 0 && client.channels.contains(one))
             }
         })
     }
@@ -545,14 +642,18 @@ impl World {
         for (offset, id) in messages {
             assert!(*offset > last && *offset <= to, "{told}: out of order behind {before}");
             let (channel, content) = self.stream[*offset as usize - 1];
-            assert!(channels.contains(&channel) && content == *id, "{told}: another message");
+            let wanted = channels.contains(&channel) && content == *id && id & TOMBSTONE == 0;
+            assert!(wanted, "{told}: another message");
             last = *offset;
             self.tally.count(Case::Delivered);
         }
         let excused = gap_to.unwrap_or(0).max(self.clients[at].excused);
         self.clients[at].excused = excused;
         for offset in before + 1..=to.min(self.stream.len() as u64) {
-            let wanted = channels.contains(&self.stream[offset as usize - 1].0);
+            let (channel, id) = self.stream[offset as usize - 1];
+            // A stream may remove what was forgotten before a node has it, or hears of that: then what is behind it is told first.
+            let untold = self.removed.contains(&offset);
+            let wanted = channels.contains(&channel) && id & TOMBSTONE == 0 && !untold;
             let came = messages.iter().any(|(one, _)| *one == offset);
             assert!(!wanted || came || offset <= excused, "{told}: {offset} is missing behind {before}");
         }
@@ -568,8 +669,16 @@ impl World {
         if before < dropped_to && gap_to <= dropped_to {
             return true;
         }
+        let slow = |channel: usize| self.rules.of(&self.names[channel]).policy == Overrun::Skip;
         (before + 1..=gap_to.min(self.stream.len() as u64)).any(|offset| {
             let (channel, _) = self.stream[offset as usize - 1];
+            if channels.contains(&channel) && offset <= self.forgotten[channel] {
+                return true;
+            }
+            // Who is too slow where that is skipped is not made slower.
+            if self.rules.recalls && !slow(channel) {
+                return false;
+            }
             let newer = self.stream[offset as usize..].iter().filter(|(other, _)| *other == channel).count();
             channels.contains(&channel) && newer >= self.rules.of(&self.names[channel]).messages
         })

@@ -611,6 +611,7 @@ impl World {
             Feed::Opened { channel, lost_to, .. } => (place(channel), *lost_to, true),
             Feed::Message { message, lost_to } => (place(&message.channel), *lost_to, false),
             Feed::Lost { channel, to } => (place(channel), *to, false),
+            Feed::Recalled { .. } => panic!("nobody asks for what is not kept"),
             Feed::Head { .. } => {
                 self.tally.heads += 1;
                 core.hub.feed(self.now, item);

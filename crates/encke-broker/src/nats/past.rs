@@ -19,7 +19,7 @@ use futures_util::StreamExt;
 use super::{Failure, message};
 
 /// A consumer that has been read from is forgotten by NATS after so long.
-const FORGOTTEN: Duration = Duration::from_secs(5);
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(5);
 /// Up to so many times what is wanted is read rather than looked for more closely.
 const MORE: u64 = 4;
 
@@ -73,6 +73,8 @@ pub(super) async fn read(
     if reached.max(gone_to) < last {
         return Err(Failure("a server is behind the others".into()));
     }
+    // A tombstone tells also where it has yet to come: what it forgets may be gone already.
+    let forgotten_to = messages.iter().filter_map(|(_, message)| message.forgets_to()).max().unwrap_or(0);
     let mut messages: Vec<Arc<Message>> =
         messages.into_iter().map(|(_, message)| message).filter(|message| message.offset <= to).collect();
     let mut lost_to = if from > first { from - 1 } else { 0 };
@@ -82,7 +84,7 @@ pub(super) async fn read(
         lost_to = messages[more - 1].offset;
         messages.drain(..more);
     }
-    lost_to = lost_to.max(gone_to.min(to));
+    lost_to = lost_to.max(gone_to.max(forgotten_to).min(to));
     messages.retain(|message| message.offset > lost_to);
     Ok(Past { lost_to, messages })
 }

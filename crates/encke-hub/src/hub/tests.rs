@@ -737,3 +737,5 @@ fn a_parked_subscriber_goes_on_where_it_stood() {
     rig.publish("a", "after");
     assert_eq!(rig.said(), ["2:after @2", "last 2:after @2"]);
 }
+
+mod reading;

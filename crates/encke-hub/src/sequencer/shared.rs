@@ -4,6 +4,7 @@
 //!  publish ─► Errand::Publish ─► the stream ─┬─► News::Placed ─► whoever waits for the ticket
 //!                                            └─► News::Messages, to every node ─► rings, cores
 //!  want ────► Errand::Read ────► its past ─────► News::Past ───► ring, before the channel is opened
+//!  recall ──► Errand::Recall ──► its past ─────► News::Recalled ► whoever is farther behind than a ring reaches
 //! ```
 //! **Nothing has a place before the stream has given it one.** A message enters a ring when it comes back in the order
 //! of the stream, also on the node where it was published. So offsets are the stream's sequences, and a position of one
@@ -20,9 +21,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 mod audience;
+mod history;
 mod presence;
 
 pub use audience::{Change, NodeId};
+pub use history::Recall;
 pub use presence::Announcement;
 
 use audience::Audiences;
@@ -33,6 +36,7 @@ use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::position::Epoch;
 use crate::rules::{ChannelRules, Rules};
+use crate::values::Recalled;
 
 /// Messages of this node on their way to the stream. More than one request may publish (10,000); at 1 ms a round trip that
 /// is 16 million a second, and at 100 bytes each two megabytes.
@@ -64,6 +68,26 @@ pub enum Errand {
     Tell(Change),
     /// Publish that somebody came or went: [`News::Announced`] answers.
     Announce(Announcement),
+    /// Read what is before the rings: [`News::Recalled`] answers, with as much as a run takes, or with nothing if it cannot be
+    /// read now; then it is asked for again.
+    Recall {
+        /// For whom.
+        recall: Recall,
+        /// Which channels.
+        channels: Vec<Name>,
+        /// Behind which offset.
+        after: u64,
+        /// Up to which offset.
+        to: u64,
+    },
+    /// Publish a [`Draft::tombstone`] up to what is the newest message of a channel, and remove what is forgotten:
+    /// [`News::Placed`] answers the ticket as soon as the tombstone has its place.
+    Forget {
+        /// Names it.
+        ticket: Ticket,
+        /// Which channel.
+        channel: Name,
+    },
 }
 
 /// What a sequencer hears of the stream.
@@ -116,6 +140,13 @@ pub enum News {
     Gone {
         /// Which one.
         node: NodeId,
+    },
+    /// What is before the rings.
+    Recalled {
+        /// For whom.
+        recall: Recall,
+        /// What there is.
+        run: Recalled,
     },
     /// What became of an announcement.
     Announced {
@@ -207,6 +238,7 @@ impl Sequencer {
             }
             News::Told { node, anew, changes } => self.hears_of_node(node, anew, changes),
             News::Gone { node } => self.hears_of_end(node),
+            News::Recalled { recall, run } => self.recalled(recall, run),
             News::Announced { announcement, fate } => self.announced(&announcement, fate),
         }
         None
@@ -251,6 +283,9 @@ impl Sequencer {
         }
         match self.names.get(&message.channel) {
             Some(&at) => {
+                if let Some(to) = message.forgets_to() {
+                    return self.buries(at, message.offset, to);
+                }
                 if message.flags.contains(Flags::CONTROL) {
                     self.hears_of_member(&message);
                 }
@@ -262,7 +297,7 @@ impl Sequencer {
 
     /// What a channel kept before it was wanted here. If its ring has lost messages since, the past is behind a hole,
     /// and belongs to what is lost.
-    fn learn(&mut self, name: &Name, to: u64, lost_to: u64, messages: Vec<Arc<Message>>) {
+    fn learn(&mut self, name: &Name, to: u64, lost_to: u64, mut messages: Vec<Arc<Message>>) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
         // An answer to somebody who had let go of the channel and wants it again.
@@ -270,7 +305,10 @@ impl Sequencer {
             return;
         }
         channel.reading = None;
+        let forgotten_to = history::bury(&mut messages);
+        channel.forgotten_to = channel.forgotten_to.max(forgotten_to);
         if channel.lost_to == 0 {
+            let lost_to = lost_to.max(forgotten_to);
             channel.lost_to = lost_to;
             let first = channel.ring.is_empty();
             for message in messages.into_iter().rev().filter(|message| message.offset > lost_to) {

@@ -200,6 +200,7 @@ mod with {
                     News::Placed { fate: Err(_), .. } => figures.refused.increment(),
                     News::Lost { .. }
                     | News::Past { .. }
+                    | News::Recalled { .. }
                     | News::Told { .. }
                     | News::Gone { .. }
                     | News::Announced { .. } => {}

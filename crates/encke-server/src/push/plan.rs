@@ -85,7 +85,8 @@ impl PushPlan {
         let admission = if same { Arc::clone(&other.admission) } else { self.admission };
         let (archive, cluster) = (other.archive.clone(), other.cluster.clone());
         let (epoch, prefix) = (other.epoch, other.prefix.clone());
-        Self { epoch, archive, cluster, prefix, admission, anonymous_rates, ..self }
+        let rules = if cluster.is_some() { recalling(self.rules) } else { self.rules };
+        Self { epoch, archive, cluster, prefix, rules, admission, anonymous_rates, ..self }
     }
 
     /// The stream that goes on in a store.
@@ -95,6 +96,13 @@ impl PushPlan {
 
     /// The stream that others share.
     pub(crate) fn shared_by(self, cluster: Cluster) -> Self {
-        Self { epoch: cluster.epoch(), cluster: Some(Arc::new(cluster)), ..self }
+        let rules = recalling(self.rules);
+        Self { epoch: cluster.epoch(), cluster: Some(Arc::new(cluster)), rules, ..self }
     }
+}
+
+/// The stream has what rings no longer keep.
+fn recalling(mut rules: Arc<Rules>) -> Arc<Rules> {
+    Arc::make_mut(&mut rules).recalls = true;
+    rules
 }

@@ -205,8 +205,8 @@ enum Whose {
     Publisher { exchange: Exchange, lines: bool, trace: bool },
     /// A publisher by WebSocket; whether it wants to know.
     Speaker { core: usize, token: encke_io::Token, reference: Option<u64>, tell: bool },
-    /// Somebody who has had channels forgotten.
-    Remover { exchange: Exchange },
+    /// Somebody who has had channels forgotten; whether by all nodes of a cluster.
+    Remover { exchange: Exchange, elsewhere: bool },
 }
 
 /// An answer that waits for the hubs: whoever asks on any core for what a publisher was told of is to get it.
@@ -222,6 +222,7 @@ struct Held {
 enum Owed {
     Publisher { exchange: Exchange, told: Told },
     Speaker { core: usize, token: encke_io::Token, answer: Vec<u8> },
+    Remover { exchange: Exchange },
 }
 
 impl Room {
@@ -553,6 +554,7 @@ impl Room {
                     let fanout_ns = held.traced.map(|since| now.mono_ns.saturating_sub(since));
                     exchange.answer(told.reply(fanout_ns));
                 }
+                Owed::Remover { exchange } => exchange.answer(forgotten()),
                 Owed::Speaker { core, token, answer } if core == self.core => own.push((token, answer)),
                 Owed::Speaker { core, token, answer } => {
                     if let Some(link) = self.links.get(core) {
@@ -585,9 +587,9 @@ impl Room {
                     None => refusal(404, format!("channel {channel} has no message and no subscriber")),
                 });
             }
-            Ask::Forget { exchange, .. } if self.plan.cluster.is_some() => {
-                let text = "nodes of a cluster cannot forget a channel yet: purge its subject in NATS";
-                exchange.answer(refusal(501, text.into()));
+            Ask::Forget { exchange, channels } if self.plan.cluster.is_some() => {
+                let results = channels.iter().map(|channel| central.sequencer.forget(channel)).collect();
+                central.order(now, Whose::Remover { exchange, elsewhere: true }, results);
             }
             Ask::Forget { exchange, channels } => {
                 for channel in &channels {
@@ -595,7 +597,7 @@ impl Room {
                 }
                 let waits = central.sequencer.stored().map(Publishing::Waits);
                 let results = waits.into_iter().map(Ok).collect();
-                central.order(now, Whose::Remover { exchange }, results);
+                central.order(now, Whose::Remover { exchange, elsewhere: false }, results);
             }
         }
         self.pending = true;
@@ -722,14 +724,15 @@ impl Central {
                 self.held.push_back(Held { to, traced: None, owed });
                 new
             }
-            Whose::Remover { exchange } => {
-                exchange.answer(match results.into_iter().find_map(Result::err) {
-                    None => Reply::new(204).with("Cache-Control", "no-store"),
-                    Some(error) => refusal(
-                        status(&error),
-                        format!("{error}; the channel is forgotten until the server starts again"),
-                    ),
-                });
+            Whose::Remover { exchange, elsewhere } => {
+                match results.into_iter().find_map(Result::err) {
+                    // Nobody is to see here what others know to be forgotten.
+                    None if elsewhere => {
+                        self.held.push_back(Held { to, traced: None, owed: Owed::Remover { exchange } });
+                    }
+                    None => exchange.answer(forgotten()),
+                    Some(error) => exchange.answer(not_forgotten(&error, elsewhere)),
+                }
                 0
             }
         }
@@ -830,6 +833,25 @@ fn status(refusal: &Refusal) -> u16 {
 /// Whether the same may well be taken in a moment.
 fn is_soon_over(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Away | Refusal::Unanswered | Refusal::Crowded)
+}
+
+/// The channels are forgotten.
+fn forgotten() -> Reply {
+    Reply::new(204).with("Cache-Control", "no-store")
+}
+
+/// They are not, or not all of them.
+fn not_forgotten(error: &Refusal, elsewhere: bool) -> Reply {
+    let text = match error {
+        Refusal::Away => "the cluster cannot be reached; nothing was forgotten, try again".into(),
+        Refusal::Unanswered => {
+            "the cluster has not answered in time, and may have forgotten it: ask again".into()
+        }
+        error if elsewhere => error.to_string(),
+        error => format!("{error}; the channel is forgotten until the server starts again"),
+    };
+    let reply = refusal(status(error), text);
+    if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }
 }
 
 /// How soon to try again what the cluster did not take: about as long as NATS needs to choose another leader.

@@ -115,6 +115,8 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     // Nothing is said on the way for as long as two pings take, and then it is known.
     far.running.error_with("cannot be reached");
     assert_eq!(late(&far), Answer::Later, "at once");
+    let (head, _) = ask(&far.site, "DELETE", "other", "", "").expect("it answers");
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: "), "{head}");
     let (head, body) = ask(&far.site, "GET", "news?since=all&wait=0&as=json", "", "").expect("it answers");
     assert!(head.starts_with("HTTP/1.1 200 ") && body.contains(&first), "memory is served: {head}{body}");
     listeners[1].heartbeat();
@@ -136,6 +138,57 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     });
     let late = seen.next();
     assert!(seen.all(|other| Some(other) == late), "in the same place for all");
+}
+
+#[test]
+fn who_was_away_for_far_more_than_a_ring_keeps_gets_all_of_it_on_another_node() {
+    let nats = Nats::start("away", &[]);
+    let short = "[[push.channel]]\npattern = \"short/**\"\nmessages = 3";
+    let mut nodes = start("away", 2, &format!("{}\n{short}", on(&nats)));
+    let mut listener = Listener::open(&nodes[0].site, Kind::Events, "short/a", "now").expect("it listens");
+    listener.next();
+    let seen = nodes[0].tell("short/a", "seen");
+    assert_eq!(listener.data(), "seen");
+    nodes[0].kill();
+    let missed: Vec<String> = (0..500).map(|number| number.to_string()).collect();
+    for data in &missed {
+        nodes[1].tell("short/a", data);
+    }
+    nodes[0].again();
+    let mut back = Vec::new();
+    for (site, kind) in sites(&nodes).iter().flat_map(|site| Kind::ALL.map(|kind| (site.clone(), kind))) {
+        let mut listener = Listener::open(&site, kind, "short/a", &seen).expect("it listens");
+        let came: Vec<String> = missed.iter().map(|_| listener.data()).collect();
+        assert_eq!(came, missed, "{kind:?}");
+        back.push(listener);
+    }
+    nodes[0].tell("short/a", "live");
+    assert!(back.iter_mut().all(|listener| listener.data() == "live"));
+}
+
+#[test]
+fn what_one_node_is_told_to_forget_no_node_tells_any_more() {
+    let nats = Nats::start("forgotten", &[]);
+    let nodes = start("forgotten", 2, &on(&nats));
+    let mut there = Listener::open(&nodes[1].site, Kind::Events, "news", "now").expect("it listens");
+    there.next();
+    let seen = nodes[0].tell("news", "seen");
+    for data in ["one", "two"] {
+        nodes[0].tell("news", data);
+    }
+    assert!(["seen", "one", "two"].into_iter().all(|data| there.data() == data));
+    let (head, body) = ask(&nodes[0].site, "DELETE", "news", "", "").expect("it answers");
+    assert!(head.starts_with("HTTP/1.1 204 ") && body.is_empty(), "{head}{body}");
+    let (_, body) = ask(&nodes[0].site, "GET", "news?since=all&wait=0&as=json", "", "").expect("it answers");
+    assert!(!body.contains("one"), "at once: {body}");
+    nodes[0].tell("news", "three");
+    assert_eq!(there.data(), "three", "it had seen everything");
+    for node in &nodes {
+        let mut back = Listener::open(&node.site, Kind::Events, "news", &seen).expect("it listens");
+        let gap = std::iter::repeat_with(|| back.next()).find(|told| !matches!(told, Told::At(_)));
+        assert!(matches!(gap, Some(Told::Gap(_))), "{gap:?}");
+        assert_eq!(back.data(), "three");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::Now;
-use crate::values::Feed;
+use crate::subscriber::SubscriberId;
+use crate::values::{Feed, Recalled, Request};
 
 const NOW: Now = Now { mono_ns: 1_000, unix_ms: 1_000_000 };
 
@@ -54,6 +55,11 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
         Feed::Message { message, lost_to } => format!("{} behind {lost_to}", message.offset),
         Feed::Lost { channel, to } => format!("{channel} lost {to}"),
         Feed::Head { to } => format!("head {to}"),
+        Feed::Recalled { reader: SubscriberId(reader), number, run } => {
+            let offsets: Vec<u64> = run.messages.iter().map(|message| message.offset).collect();
+            let gone = if run.gone_to > 0 { format!(" and {}", run.gone_to) } else { String::new() };
+            format!("{reader} {number} {offsets:?} up to {} behind {}{gone}", run.to, run.lost_to)
+        }
     };
     feed.iter().map(one).collect()
 }
@@ -69,6 +75,11 @@ fn asked(sequencer: &mut Sequencer) -> Vec<String> {
             format!("{member} {comes} {channel}")
         }
         Errand::Tell(Change { channel, subscribers, .. }) => format!("{subscribers} listen to {channel}"),
+        Errand::Recall { channels, after, to, .. } => {
+            let channels: Vec<&str> = channels.iter().map(Name::as_str).collect();
+            format!("recall {channels:?} from {after} to {to}")
+        }
+        Errand::Forget { channel, .. } => format!("forget {channel}"),
     };
     errands.into_iter().map(one).collect()
 }
@@ -234,4 +245,82 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     // What it told before is void.
     node.hear(News::Told { node: NodeId(1), anew: true, changes: Vec::new() });
     assert_eq!(all(&node), (Some(1), vec![bob]));
+}
+
+fn tombstone(channel: &str, offset: u64, to: u64) -> Arc<Message> {
+    Arc::new(Message::placed(offset, NOW.unix_ms, Draft::tombstone(name(channel), to), true))
+}
+
+/// Subscriber 4 of a core asks, as its request 9, for what `a` has behind an offset.
+fn recall(node: &mut Sequencer, core: usize, after: u64, to: u64) -> Option<Recall> {
+    let (reader, number) = (SubscriberId(4), 9);
+    node.apply(NOW, core, Request::Recall { reader, number, channels: vec![name("a")], after, to });
+    let mut errands = Vec::new();
+    node.take_errands(&mut errands);
+    errands.into_iter().find_map(|errand| match errand {
+        Errand::Recall { recall, channels, after: from, to: end } => {
+            assert_eq!((channels, from, end), (vec![name("a")], after, to));
+            Some(recall)
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn what_is_before_a_ring_is_read_for_the_core_that_asks() {
+    let mut node = node();
+    let recall = recall(&mut node, 1, 2, 8).expect("the stream is asked");
+    let run = Recalled { lost_to: 3, to: 6, messages: vec![message("a", 5)], ..Recalled::default() };
+    node.hear(News::Recalled { recall, run });
+    assert!(!node.has_feed(0) && node.has_feed(1));
+    assert_eq!(feed(&mut node, 1), ["4 9 [5] up to 6 behind 3"]);
+}
+
+#[test]
+fn where_no_stream_is_shared_nothing_is_before_a_ring() {
+    let mut node = Sequencer::new(Epoch(7), Arc::default(), 1);
+    assert_eq!(recall(&mut node, 0, 2, 8), None);
+    assert_eq!(feed(&mut node, 0), ["4 9 [] up to 8 behind 8"]);
+}
+
+#[test]
+fn a_tombstone_empties_a_channel_and_is_told_to_nobody() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    node.hear(past("a", 10, 0, &[3, 9]));
+    assert_eq!(feed(&mut node, 0), ["a [3, 9] behind 0 up to 10"]);
+    let Ok(Publishing::Waits(ticket)) = node.forget(&name("a")) else { panic!("it waits") };
+    assert_eq!(asked(&mut node), ["read a up to 10, 3", "forget a"]);
+    let answer = node.hear(News::Placed { ticket, fate: Ok(Place { offset: 12, repeated: false }) });
+    assert_eq!(answer.expect("an answer").1.expect("it has its place").position.offset, 12);
+    node.hear(News::Messages { messages: vec![message("a", 11), tombstone("a", 12, 11)], to: 13 });
+    assert_eq!(feed(&mut node, 0), ["a lost 11"]);
+    assert_eq!(node.newest().offset, 13);
+    assert_eq!(node.info(&name("a")).expect("it is wanted").messages, 0);
+
+    node.hear(News::Down);
+    assert_eq!(node.forget(&name("a")), Err(Refusal::Away));
+}
+
+#[test]
+fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
+    let mut node = node();
+    // One is among what is read when the channel begins to exist here.
+    node.want(0, &name("a"));
+    let messages = vec![message("a", 3), message("a", 4), tombstone("a", 5, 3), message("a", 7)];
+    node.hear(News::Past { channel: name("a"), to: 10, lost_to: 0, messages });
+    assert_eq!(feed(&mut node, 0), ["a [4, 7] behind 3 up to 10"]);
+    // Another comes while it is read.
+    node.want(0, &name("b"));
+    node.hear(News::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
+    node.hear(past("b", 10, 0, &[8]));
+    assert_eq!(feed(&mut node, 0), ["b [12] behind 8 up to 12"]);
+    // What it forgets was removed before it came here.
+    node.hear(News::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
+    assert_eq!(feed(&mut node, 0), ["a lost 19"]);
+    // What is before the ring is hidden.
+    let recall = recall(&mut node, 0, 1, 19).expect("the stream is asked");
+    let messages = vec![message("a", 3), tombstone("a", 5, 3), message("a", 7), tombstone("a", 20, 19)];
+    node.hear(News::Recalled { recall, run: Recalled { to: 20, messages, ..Recalled::default() } });
+    assert_eq!(feed(&mut node, 0), ["4 9 [20] up to 20 behind 0 and 19"]);
 }

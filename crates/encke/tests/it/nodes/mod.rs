@@ -29,7 +29,7 @@ access = "off"
 [[site]]
 root = "public"
 [auth]
-anonymous = ["publish", "subscribe"]
+anonymous = ["publish", "subscribe", "manage"]
 [push]
 anonymous_rate = "off"
 heartbeat = "1s"

@@ -1,0 +1,311 @@
+//! What the stream has of some channels behind an offset, for those who are farther behind than the rings of a node reach.
+//!
+//! ```text
+//!  recall ─► on the shelf? ── yes ──────────────────────────────► a run
+//!                └─ no ─► one of a few reads ─► a chunk, shelved ─┘
+//! ```
+//! Somebody who is far behind asks run by run, and after a node has ended many ask for the same: so a chunk of several runs
+//! is read at once by a consumer of its own, and kept on a shelf for whoever comes next. What is in the past of a stream does
+//! not change; what is forgotten there is taken off the shelf.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use encke_hub::limits::{RUN_BYTES_MAX, RUN_MESSAGES_MAX};
+use encke_hub::{Message, Name, Recalled};
+use futures_util::StreamExt;
+use tokio::sync::Semaphore;
+
+use super::past::FORGOTTEN;
+use super::{Failure, letter, locked, message};
+
+/// Chunks that are read at a time: what is beside the rings is to hold up neither what comes nor the channels that are opened.
+const READS: usize = 8;
+/// Messages and bytes after which a chunk ends: eight runs, and sixteen.
+const CHUNK_MESSAGES: usize = 8 * RUN_MESSAGES_MAX;
+const CHUNK_BYTES: u64 = 16 * RUN_BYTES_MAX as u64;
+/// Messages that are asked for first, before their size is known: with the largest of 1 MiB, eight.
+const FIRST: usize = 8;
+/// Chunks on the shelf, and their bytes. 32 MiB: 32 places in the past at which crowds read at the same time.
+const SHELF: usize = 256;
+const SHELF_BYTES: u64 = 32 * 1024 * 1024;
+
+/// The histories that are read.
+pub(super) struct Histories {
+    reads: Semaphore,
+    shelf: Mutex<Shelf>,
+}
+
+impl Default for Histories {
+    fn default() -> Self {
+        Self { reads: Semaphore::new(READS), shelf: Mutex::default() }
+    }
+}
+
+/// Chunks, least recently used first.
+#[derive(Default)]
+struct Shelf {
+    chunks: VecDeque<Arc<Chunk>>,
+    bytes: u64,
+    /// How often something was taken off because it was forgotten: what was being read then is not put there.
+    forgotten: u64,
+}
+
+/// Everything of some channels between two offsets.
+struct Chunk {
+    channels: Vec<Name>,
+    after: u64,
+    to: u64,
+    /// Up to where messages were lost.
+    lost_to: u64,
+    messages: Vec<Arc<Message>>,
+    bytes: u64,
+}
+
+impl Histories {
+    /// What some channels have behind an offset, as much as a run takes.
+    pub(super) async fn run(
+        &self,
+        stream: &Stream,
+        prefix: &str,
+        channels: &[Name],
+        after: u64,
+        to: u64,
+    ) -> Result<Recalled, Failure> {
+        if let Some(chunk) = locked(&self.shelf).find(channels, after) {
+            return Ok(chunk.run(after, to));
+        }
+        let _one_of_few = self.reads.acquire().await?;
+        // Somebody else may have read it meanwhile.
+        let (found, forgotten) = {
+            let mut shelf = locked(&self.shelf);
+            (shelf.find(channels, after), shelf.forgotten)
+        };
+        if let Some(chunk) = found {
+            return Ok(chunk.run(after, to));
+        }
+        let chunk = Arc::new(read(stream, prefix, channels, after, to).await?);
+        let mut shelf = locked(&self.shelf);
+        if shelf.forgotten == forgotten {
+            shelf.put(Arc::clone(&chunk));
+        }
+        Ok(chunk.run(after, to))
+    }
+
+    /// What is before a tombstone is no longer to be told.
+    pub(super) fn forget(&self, channel: &Name) {
+        let mut shelf = locked(&self.shelf);
+        shelf.forgotten += 1;
+        shelf.chunks.retain(|chunk| !chunk.channels.contains(channel));
+        shelf.bytes = shelf.chunks.iter().map(|chunk| chunk.bytes).sum();
+    }
+}
+
+impl Shelf {
+    fn find(&mut self, channels: &[Name], after: u64) -> Option<Arc<Chunk>> {
+        let fits =
+            |chunk: &Arc<Chunk>| chunk.after <= after && after < chunk.to && chunk.channels == channels;
+        let found = self.chunks.iter().position(fits).and_then(|at| self.chunks.remove(at))?;
+        self.chunks.push_back(Arc::clone(&found));
+        Some(found)
+    }
+
+    fn put(&mut self, chunk: Arc<Chunk>) {
+        self.bytes += chunk.bytes;
+        self.chunks.push_back(chunk);
+        while self.chunks.len() > SHELF || self.bytes > SHELF_BYTES {
+            let Some(oldest) = self.chunks.pop_front() else { return };
+            self.bytes -= oldest.bytes;
+        }
+    }
+}
+
+impl Chunk {
+    /// What of it lies behind an offset, and up to another one.
+    fn run(&self, after: u64, to: u64) -> Recalled {
+        let wanted = self.messages.iter().filter(|message| message.offset > after && message.offset <= to);
+        let mut messages: Vec<Arc<Message>> = Vec::new();
+        let (mut bytes, mut whole) = (0, true);
+        for message in wanted {
+            bytes += message.data.len();
+            let room = messages.len() < RUN_MESSAGES_MAX && bytes <= RUN_BYTES_MAX;
+            if !room && !messages.is_empty() {
+                whole = false;
+                break;
+            }
+            messages.push(Arc::clone(message));
+        }
+        let last = messages.last().map(|last| last.offset).filter(|_| !whole);
+        let lost_to = if self.lost_to > after { self.lost_to.min(to) } else { 0 };
+        Recalled { lost_to, to: last.unwrap_or(self.to.min(to)), messages, ..Recalled::default() }
+    }
+}
+
+/// Reads a chunk that begins behind an offset, and goes up to another one if that is not too much.
+async fn read(
+    stream: &Stream,
+    prefix: &str,
+    channels: &[Name],
+    after: u64,
+    to: u64,
+) -> Result<Chunk, Failure> {
+    let consumer = consumer(stream, prefix, channels, after + 1).await?;
+    let mut messages: Vec<Arc<Message>> = Vec::new();
+    let mut bytes = 0;
+    let mut pending = consumer.cached_info().num_pending;
+    let mut reached = after;
+    while pending > 0 && reached < to && messages.len() < CHUNK_MESSAGES && bytes < CHUNK_BYTES {
+        let average = bytes.checked_div(messages.len() as u64);
+        let fit = average.map_or(FIRST, |average| ((CHUNK_BYTES - bytes) / average.max(1)) as usize);
+        let most = fit.clamp(1, CHUNK_MESSAGES - messages.len());
+        let mut batch = consumer.fetch().max_messages(most).messages().await?;
+        let before = reached;
+        while let Some(next) = batch.next().await {
+            let next = next.map_err(Failure::of)?;
+            let info = next.info().map_err(Failure::of)?;
+            (reached, pending) = (info.stream_sequence, info.pending);
+            if let Some(channel) = letter::channel(prefix, &next.subject) {
+                let message = message(channel, &next, &info);
+                bytes += message.charge();
+                messages.push(message);
+            }
+        }
+        if reached == before {
+            return Err(Failure("a read has ended early".into()));
+        }
+    }
+    // NATS forgets it soon; sooner is better where many read.
+    let (name, its) = (consumer.cached_info().name.clone(), stream.clone());
+    tokio::spawn(async move { its.delete_consumer(&name).await });
+    // What the stream has dropped meanwhile is not known to be whole.
+    let gone_to = stream.get_info().await?.state.first_sequence.saturating_sub(1);
+    let whole = pending == 0 && reached < to;
+    if whole {
+        // A consumer may live on a server that is behind the one whose word counts.
+        for channel in channels {
+            if last(stream, &letter::subject(prefix, channel)).await? > reached.max(gone_to) {
+                return Err(Failure("a server is behind the others".into()));
+            }
+        }
+    }
+    let lost_to = if gone_to > after { gone_to } else { 0 };
+    messages.retain(|message| message.offset > lost_to);
+    let to = if whole { to } else { reached.max(lost_to) };
+    let bytes = messages.iter().map(|message| message.charge()).sum();
+    Ok(Chunk { channels: channels.to_vec(), after, to, lost_to, messages, bytes })
+}
+
+/// The sequence of the newest message of a subject; 0: there is none.
+pub(super) async fn last(stream: &Stream, subject: &str) -> Result<u64, Failure> {
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(last) => Ok(last.sequence),
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn consumer(
+    stream: &Stream,
+    prefix: &str,
+    channels: &[Name],
+    from: u64,
+) -> Result<Consumer<pull::Config>, Failure> {
+    let config = pull::Config {
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
+        ack_policy: AckPolicy::None,
+        filter_subjects: channels.iter().map(|channel| letter::subject(prefix, channel)).collect(),
+        inactive_threshold: FORGOTTEN,
+        num_replicas: 1,
+        memory_storage: true,
+        ..pull::Config::default()
+    };
+    Ok(stream.create_consumer(config).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_hub::{Draft, Flags};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).expect("a name")
+    }
+
+    fn chunk(channel: &str, after: u64, to: u64, offsets: impl Iterator<Item = u64>) -> Arc<Chunk> {
+        let draft = Draft {
+            channel: name(channel),
+            data: [b'x'; 1_000].into(),
+            content_type: None,
+            event: None,
+            flags: Flags::default(),
+            key: None,
+        };
+        let messages: Vec<Arc<Message>> =
+            offsets.map(|offset| Arc::new(Message::placed(offset, 1, draft.clone(), false))).collect();
+        let bytes = messages.iter().map(|message| message.charge()).sum();
+        Arc::new(Chunk { channels: vec![name(channel)], after, to, lost_to: 0, messages, bytes })
+    }
+
+    /// The offsets of a run, and up to where it goes.
+    fn told(run: &Recalled) -> (Vec<u64>, u64) {
+        (run.messages.iter().map(|message| message.offset).collect(), run.to)
+    }
+
+    #[test]
+    fn a_chunk_is_told_run_by_run_and_no_farther_than_was_asked() {
+        let chunk = chunk("a", 10, 300, (11..=200).step_by(2));
+        let first = told(&chunk.run(10, 500));
+        assert_eq!(first, ((11..=137).step_by(2).collect(), 137), "64 of them");
+        assert_eq!(told(&chunk.run(137, 500)), ((139..=199).step_by(2).collect(), 300));
+        assert_eq!(told(&chunk.run(12, 17)), (vec![13, 15, 17], 17));
+        assert_eq!(told(&chunk.run(250, 500)), (vec![], 300));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_to_who_is_before_it() {
+        let mut lost = Arc::into_inner(chunk("a", 10, 30, 21..=30)).expect("ours alone");
+        lost.lost_to = 20;
+        assert_eq!([10, 19, 20, 25].map(|after| lost.run(after, 30).lost_to), [20, 20, 0, 0]);
+        assert_eq!(lost.run(10, 15).lost_to, 15, "and no farther than was asked");
+    }
+
+    #[test]
+    fn a_shelf_has_what_fits_and_loses_what_was_not_used() {
+        let mut shelf = Shelf::default();
+        for at in 0..SHELF as u64 {
+            shelf.put(chunk("a", at * 10, at * 10 + 5, std::iter::empty()));
+        }
+        assert!(shelf.find(&[name("a")], 0).is_some_and(|found| found.after == 0));
+        assert!(shelf.find(&[name("a")], 4).is_some(), "behind its beginning");
+        assert!(shelf.find(&[name("a")], 5).is_none(), "at its end");
+        assert!(shelf.find(&[name("b")], 0).is_none());
+        assert!(shelf.find(&[name("a"), name("b")], 0).is_none());
+        shelf.put(chunk("b", 0, 5, std::iter::empty()));
+        assert!(shelf.find(&[name("a")], 10).is_none(), "it was used least recently");
+        assert!(shelf.find(&[name("a")], 0).is_some());
+        // By their bytes.
+        for at in 0..40 {
+            shelf.put(chunk("c", at * 1_000, at * 1_000 + 999, at * 1_000..at * 1_000 + 999));
+            assert!(shelf.bytes <= SHELF_BYTES);
+            assert_eq!(shelf.bytes, shelf.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>());
+        }
+        assert!(shelf.find(&[name("c")], 39_500).is_some());
+        assert!(shelf.find(&[name("c")], 500).is_none());
+    }
+
+    #[test]
+    fn what_is_forgotten_is_taken_off() {
+        let histories = Histories::default();
+        for channel in ["a", "b"] {
+            locked(&histories.shelf).put(chunk(channel, 0, 5, 1..=5));
+        }
+        histories.forget(&name("a"));
+        let mut shelf = locked(&histories.shelf);
+        assert!(shelf.find(&[name("a")], 0).is_none());
+        let left = shelf.find(&[name("b")], 0).expect("another channel");
+        assert_eq!((shelf.bytes, shelf.forgotten), (left.bytes, 1));
+    }
+}
