@@ -714,6 +714,8 @@ fn field<'a>(json: &'a str, key: &str) -> &'a str {
     &json[start..start + json[start..].find('"').expect("a text ends")]
 }
 
+type Count = fn(&Sum) -> u64;
+
 #[derive(Default)]
 struct Sum {
     messages: usize,
@@ -1047,10 +1049,10 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
         let lanes: Vec<_> = (0..lanes).map(lane).collect();
         lanes.into_iter().map(|lane| lane.join().expect("no seed has failed")).collect()
     });
-    let all = |count: fn(&Sum) -> u64| sums.iter().map(count).sum::<u64>();
+    let all = |count: Count| sums.iter().map(count).sum::<u64>();
     let (messages, events) = (all(|sum| sum.messages as u64), all(|sum| sum.events as u64));
     println!("{messages} messages, {events} times told; false gaps: 0");
-    let kinds: [(&str, fn(&Sum) -> u64); 15] = [
+    let kinds: [(&str, Count); 15] = [
         ("resumes", |sum| sum.resumes as u64),
         ("true gaps", |sum| sum.gaps as u64),
         ("resets", |sum| sum.resets),
