@@ -3,30 +3,24 @@
 //! ```text
 //!  workers                       │ one thread, tokio
 //!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same name ─► News::Placed
-//!  Errand::Read ─────────────────┼─► past ─────────────────────────────────────────────────────────────► News::Past
+//!  Errand::Read, Release ────────┼─► follow: one consumer of what is wanted ────────────────────────────► News::Messages
+//!  Outlet::news ◄── Engine::taken┼─────► past ──────────────────────────────────────────────────────────► News::Past
 //!  Errand::Recall ───────────────┼─► history, in chunks that serve several ─────────────────────────────► News::Recalled
 //!  Errand::Forget ───────────────┼─► a tombstone; what it forgets is removed behind it ─────────────────► News::Placed
-//!  Outlet::news ◄── Engine::taken┼── follow: one consumer of the whole stream ──────────────────────────► News::Messages
 //!  Errand::Tell ─────────────────┼─► beats of this node and of the others ──────────────────────────────► News::Told, Gone
 //!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
 //! ```
 //! It decides nothing: what is kept and who is told of a loss is the sequencer's to say. No worker waits for it; what is
 //! on its way to workers is at most `BATCHES` batches, and what is on its way to NATS is the sequencer's to limit.
-//!
-//! **A node follows the whole stream** by one consumer, from the place that it has seen on. Sequences follow one another
-//! then, so that whoever has the newest message has everything, no filter has to move with the channels that clients want,
-//! and a hole is either something that was removed or a loss, which the stream's first sequence tells.
 
 use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::{
     ContextBuilder, CreateStreamErrorKind, PublishAckFuture, PublishErrorKind,
 };
@@ -35,18 +29,22 @@ use async_nats::jetstream::{self, ErrorCode, message::Info as Place};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use encke_hub::{
     Change, Draft, Epoch, Errand, Message, Name, News, NodeId, Place as Placed, Recall, Recalled, Refusal,
+    Ticket,
 };
 use futures_util::StreamExt;
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+mod follow;
 mod forgetting;
 mod history;
+mod interest;
 mod letter;
 mod past;
 mod peers;
 
+use follow::{Follower, Wish};
 use history::Histories;
 use peers::Peers;
 
@@ -106,6 +104,10 @@ pub struct Cluster {
     pub remembered: Duration,
     /// How long a publish waits to be acknowledged.
     pub patience: Duration,
+    /// By how many filters at most the stream is followed; 1: all of it is.
+    pub filters: usize,
+    /// How long what is not wanted any more may go on coming.
+    pub linger: Duration,
     /// Names this node for as long as it runs: no other has the same.
     pub node: NodeId,
     /// What it says of itself; what changes while it runs is filled in here.
@@ -144,6 +146,9 @@ pub trait Outlet: Send + Sync {
 
     /// Something that an operator should know.
     fn note(&self, note: Note);
+
+    /// The time since some moment, which never goes back.
+    fn now(&self) -> Duration;
 }
 
 /// What an operator should know.
@@ -474,10 +479,11 @@ async fn serve(
     });
     let (tell, told) = mpsc::unbounded_channel();
     let (change, changes) = mpsc::unbounded_channel();
+    let (wish, wishes) = mpsc::unbounded_channel();
     tokio::spawn(Arc::clone(&side).keep_company(changes));
     tokio::spawn(Arc::clone(&side).watch(events));
     tokio::spawn(Arc::clone(&side).answer(told));
-    tokio::spawn(Arc::clone(&side).follow(newest + 1));
+    tokio::spawn(Follower::new(Arc::clone(&side), newest, wishes, tell.clone()).follow());
     while let Some(task) = errands.recv().await {
         match task {
             Task::Errand(Errand::Publish { ticket, draft }) => {
@@ -492,8 +498,8 @@ async fn serve(
                 let placed = move |fate| drop(tell.send(News::Announced { announcement, fate }));
                 side.publish(draft, id, placed).await;
             }
-            Task::Errand(Errand::Read { channel, to, most }) => {
-                tokio::spawn(Arc::clone(&side).read(channel, to, most, tell.clone()));
+            Task::Errand(Errand::Read { ticket, channel, to, most }) => {
+                drop(wish.send(Wish::Read { ticket, channel, to, most }));
             }
             Task::Errand(Errand::Recall { recall, channels, after, to }) => {
                 tokio::spawn(Arc::clone(&side).recall(recall, channels, after, to, tell.clone()));
@@ -501,6 +507,7 @@ async fn serve(
             Task::Errand(Errand::Forget { ticket, channel }) => {
                 tokio::spawn(Arc::clone(&side).forget(ticket, channel, tell.clone()));
             }
+            Task::Errand(Errand::Release { channel }) => drop(wish.send(Wish::Release { channel })),
             Task::Errand(Errand::Tell(one)) => drop(change.send(Said::Change(one))),
             Task::Leave(ended) => drop(change.send(Said::Leave(ended))),
         }
@@ -562,113 +569,23 @@ impl Side {
         let _early = timeout(PAUSE, self.back.notified()).await;
     }
 
-    // ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Follows the stream from a sequence on, whatever happens.
-    async fn follow(self: Arc<Self>, mut next: u64) {
-        let mut unfit = false;
-        loop {
-            let Err(failure) = self.followed(&mut next).await;
-            let permanent = failure.0.starts_with(ANOTHER);
-            if permanent && !unfit {
-                self.bring(vec![News::Down]).await;
-                self.outlet.note(Note::Trouble(failure.0));
-            }
-            unfit = permanent;
-            self.pause().await;
-        }
-    }
-
-    async fn followed(&self, next: &mut u64) -> Result<Never, Failure> {
-        let back = self.back.notified();
-        let mut back = pin!(back);
-        back.as_mut().enable();
-        let info = self.stream.get_info().await?;
-        if epoch(&info) != self.epoch || info.state.last_sequence + 1 < *next {
-            return Err(Failure(format!(
-                "{ANOTHER}: {} was made anew or has lost its end; publishing is refused until the nodes are started \
-                 again",
-                self.cluster.stream
-            )));
-        }
-        self.tell_loss(next, info.state.first_sequence).await;
-        let config = pull::Config {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: *next },
-            ack_policy: AckPolicy::None,
-            filter_subject: format!("{}.>", self.prefix),
-            inactive_threshold: INACTIVE,
-            num_replicas: 1,
-            memory_storage: true,
-            ..pull::Config::default()
-        };
-        let consumer = self.stream.create_consumer(config).await?;
-        let messages =
-            consumer.stream().max_messages_per_batch(AHEAD).heartbeat(HEARTBEAT).expires(ASKING).messages();
-        let mut batches = messages.await?.ready_chunks(BATCH);
-        self.bring(vec![News::Up]).await;
-        let mut counted = 0;
-        loop {
-            let batch = tokio::select! {
-                batch = batches.next() => batch.ok_or_else(|| Failure("the consumer has ended".into()))?,
-                () = &mut back => return Err(Failure("the connection is another one".into())),
-            };
-            let mut messages = Vec::with_capacity(batch.len());
-            let mut failed = None;
-            for one in batch {
-                let one = match one {
-                    Ok(one) => one,
-                    Err(error) => {
-                        failed = Some(Failure::of(error));
-                        break;
-                    }
-                };
-                let info = one.info().map_err(Failure::of)?;
-                if info.consumer_sequence != counted + 1 {
-                    failed = Some(Failure("messages were lost on their way".into()));
-                    break;
-                }
-                counted = info.consumer_sequence;
-                if info.stream_sequence > *next {
-                    self.hand_on(&mut messages, *next).await;
-                    let first = self.stream.get_info().await?.state.first_sequence;
-                    self.tell_loss(next, first.min(info.stream_sequence)).await;
-                }
-                *next = info.stream_sequence + 1;
-                if let Some(channel) = letter::channel(&self.prefix, &one.subject) {
-                    messages.push(message(channel, &one, &info));
-                }
-            }
-            self.hand_on(&mut messages, *next).await;
-            if let Some(failure) = failed {
-                return Err(failure);
-            }
-        }
-    }
-
-    /// Everything before `next` is here.
-    async fn hand_on(&self, messages: &mut Vec<Arc<Message>>, next: u64) {
-        self.offset.store(next - 1, Ordering::Relaxed);
-        let tombstones = messages.iter().filter(|message| message.forgets_to().is_some());
-        tombstones.for_each(|tombstone| self.histories.forget(&tombstone.channel));
-        self.bring(vec![News::Messages { messages: std::mem::take(messages), to: next - 1 }]).await;
-    }
-
-    /// What the stream has dropped before it came here is lost.
-    async fn tell_loss(&self, next: &mut u64, first: u64) {
-        if first > *next {
-            self.bring(vec![News::Lost { to: first - 1 }]).await;
-            *next = first;
-        }
-    }
+    // ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Reads what a channel keeps, as often as it takes.
-    async fn read(self: Arc<Self>, channel: Name, to: u64, most: usize, tell: mpsc::UnboundedSender<News>) {
+    async fn read(
+        self: Arc<Self>,
+        ticket: Ticket,
+        channel: Name,
+        to: u64,
+        most: usize,
+        tell: mpsc::UnboundedSender<News>,
+    ) {
         let subject = letter::subject(&self.prefix, &channel);
         let Ok(_one_of_few) = self.reads.acquire().await else { return };
         loop {
             match past::read(&self.stream, &channel, &subject, to, most).await {
                 Ok(past::Past { lost_to, messages }) => {
-                    let _gone = tell.send(News::Past { channel, to, lost_to, messages });
+                    let _gone = tell.send(News::Past { ticket, channel, to, lost_to, messages });
                     return;
                 }
                 Err(_) => self.pause().await,

@@ -9,8 +9,8 @@ mod server;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use encke_broker::Store;
 use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
@@ -325,6 +325,8 @@ fn cluster(nats: &Nats) -> Cluster {
         bytes: 64 << 20,
         remembered: Duration::from_secs(120),
         patience: PATIENCE,
+        filters: 16,
+        linger: Duration::from_secs(1),
         node: NodeId(1),
         about: About::default(),
     }
@@ -340,6 +342,11 @@ impl Outlet for Hand {
 
     fn note(&self, note: Note) {
         println!("{note:?}");
+    }
+
+    fn now(&self) -> Duration {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGUN.elapsed()
     }
 }
 

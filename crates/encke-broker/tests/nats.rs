@@ -5,14 +5,14 @@ mod server;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use encke_broker::nats::{About, Cluster, Engine, JoinError, Login, Note, Outlet};
 use encke_hub::{
-    Draft, Epoch, Flags, IdempotencyKey, Name, News, NodeId, Now, Publishing, Refusal, Rules, Sequencer,
-    Ticket,
+    Draft, Epoch, Flags, IdempotencyKey, Name, News, NodeId, Now, Position, Publishing, Refusal, Rules,
+    Sequencer, Ticket,
 };
 use server::Nats;
 
@@ -27,6 +27,8 @@ struct Node {
     news: Receiver<Vec<News>>,
     /// What became of publishes.
     fates: Vec<(Ticket, Fate)>,
+    /// How many messages the stream has told it.
+    came: usize,
 }
 
 /// The offset, and whether it is a repetition.
@@ -43,6 +45,11 @@ impl Outlet for Hand {
     fn note(&self, note: Note) {
         println!("{note:?}");
     }
+
+    fn now(&self) -> Duration {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGUN.elapsed()
+    }
 }
 
 fn cluster(nats: &Nats) -> Cluster {
@@ -57,6 +64,8 @@ fn cluster(nats: &Nats) -> Cluster {
         bytes: 64 << 20,
         remembered: Duration::from_secs(120),
         patience: PATIENCE,
+        filters: 16,
+        linger: Duration::from_secs(1),
         node: node_id(),
         about: About::default(),
     }
@@ -76,7 +85,18 @@ impl Node {
         let mut rules = Rules::default();
         rules.default.messages = 5;
         let sequencer = Sequencer::follow(engine.epoch, engine.newest, Arc::new(rules), 1);
-        Self { engine, sequencer, news, fates: Vec::new() }
+        Self { engine, sequencer, news, fates: Vec::new(), came: 0 }
+    }
+
+    /// One that gets everything which is published to these channels: it has to ask nobody how far the stream is, and leaves no
+    /// beacon in it.
+    fn listening(nats: &Nats, channels: &[&str]) -> Self {
+        let mut node = Self::join(nats);
+        channels.iter().for_each(|channel| node.sequencer.want(0, &name(channel)));
+        node.until("opened", |node| {
+            channels.iter().all(|channel| node.sequencer.info(&name(channel)).is_some_and(|info| info.kept))
+        });
+        node
     }
 
     fn epoch(&self) -> Epoch {
@@ -95,6 +115,9 @@ impl Node {
             let news = self.news.recv_timeout(2 * PATIENCE).unwrap_or_else(|_| panic!("never {what}"));
             self.engine.taken();
             for news in news {
+                if let News::Messages { messages, .. } = &news {
+                    self.came += messages.len();
+                }
                 if let Some((ticket, result)) = self.sequencer.hear(news) {
                     let fate = result.map(|published| (published.position.offset, published.repeated));
                     self.fates.push((ticket, fate));
@@ -156,7 +179,8 @@ fn keyed(channel: &str, data: &str, key: &str) -> Draft {
 #[test]
 fn nodes_agree_on_ids_and_on_what_a_channel_keeps() {
     let nats = Nats::start("agree", &[]);
-    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    let listening = || Node::listening(&nats, &["a.b/c", "a/b.c", "few"]);
+    let (mut one, mut other) = (listening(), listening());
     assert_eq!(one.epoch(), other.epoch());
     for number in 1..=12 {
         let (node, channel) = if number % 2 == 0 { (&mut one, "a.b/c") } else { (&mut other, "a/b.c") };
@@ -164,20 +188,20 @@ fn nodes_agree_on_ids_and_on_what_a_channel_keeps() {
     }
     // Rings keep five; a channel with fewer has lost nothing.
     assert_eq!(one.publish(draft("few", "x")), Ok((13, false)));
-    for node in [&mut one, &mut other] {
+    // One that comes later, too.
+    let mut third = Node::join(&nats);
+    assert_eq!((third.epoch(), third.kept("a/b.c", 13)), (one.epoch(), (1, vec![3, 5, 7, 9, 11])));
+    for node in [&mut third, &mut Node::join(&nats)] {
         assert_eq!(node.kept("a.b/c", 13), (2, vec![4, 6, 8, 10, 12]));
         assert_eq!(node.kept("few", 13), (0, vec![13]));
         assert_eq!(node.kept("none", 13), (0, vec![]));
     }
-    // One that comes later, too.
-    let mut third = Node::join(&nats);
-    assert_eq!((third.epoch(), third.kept("a/b.c", 13)), (one.epoch(), (1, vec![3, 5, 7, 9, 11])));
 }
 
 #[test]
 fn the_newest_messages_of_a_long_channel_are_found_among_many() {
     let nats = Nats::start("long", &[]);
-    let mut node = Node::join(&nats);
+    let mut node = Node::listening(&nats, &["rare", "often"]);
     for number in 0..300 {
         let channel = if number % 3 == 0 { "rare" } else { "often" };
         let published = node.sequencer.publish(NOW, draft(channel, "x")).expect("taken");
@@ -188,6 +212,7 @@ fn the_newest_messages_of_a_long_channel_are_found_among_many() {
     assert!(offsets.is_sorted(), "in the order of publishing");
     offsets.dedup();
     assert_eq!(offsets.len(), 300);
+    let mut node = Node::join(&nats);
     assert_eq!(node.kept("rare", 300), (283, vec![286, 289, 292, 295, 298]));
     assert_eq!(node.kept("often", 300), (293, vec![294, 296, 297, 299, 300]));
 }
@@ -195,7 +220,7 @@ fn the_newest_messages_of_a_long_channel_are_found_among_many() {
 #[test]
 fn a_key_makes_a_publish_happen_once_whichever_node_it_comes_to() {
     let nats = Nats::start("keys", &[]);
-    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    let (mut one, mut other) = (Node::listening(&nats, &["a", "b"]), Node::listening(&nats, &["a", "b"]));
     assert_eq!(one.publish(keyed("a", "x", "k")), Ok((1, false)));
     assert_eq!(other.publish(keyed("a", "x", "k")), Ok((1, true)));
     assert_eq!(other.publish(keyed("a", "y", "k")), Err(Refusal::KeyMismatch));
@@ -205,7 +230,7 @@ fn a_key_makes_a_publish_happen_once_whichever_node_it_comes_to() {
 #[test]
 fn a_nats_that_ends_and_comes_back_loses_nothing_and_doubles_nothing() {
     let mut nats = Nats::start("back", &[]);
-    let (mut one, mut other) = (Node::join(&nats), Node::join(&nats));
+    let (mut one, mut other) = (Node::listening(&nats, &["a"]), Node::listening(&nats, &["a"]));
     assert_eq!(one.publish(draft("a", "1")), Ok((1, false)));
     nats.stop();
     one.until("down", |node| !node.sequencer.is_up());
@@ -218,6 +243,81 @@ fn a_nats_that_ends_and_comes_back_loses_nothing_and_doubles_nothing() {
     for node in [&mut one, &mut other] {
         assert_eq!(node.kept("a", 2), (0, vec![1, 2]));
     }
+}
+
+#[test]
+fn a_node_gets_what_it_wants_and_knows_all_the_same_how_far_the_stream_is() {
+    let nats = Nats::start("wants", &[]);
+    let (mut one, mut other) = (Node::join(&nats), Node::listening(&nats, &["wanted"]));
+    let mut last = 0;
+    for number in 0..200 {
+        let channel = if number % 10 == 0 { "wanted".to_owned() } else { format!("foreign/{number}") };
+        (last, _) = one.publish(draft(&channel, "x")).expect("stored");
+    }
+    // More than the last message that is wanted: that there is nothing else is known as well.
+    other.until("as far", |node| node.sequencer.newest().offset >= last);
+    assert_eq!(other.came, 20, "and no other message came");
+    // What a node has published to a channel that nobody there wants is there for whoever asks next, on any node.
+    for node in [&mut one, &mut Node::join(&nats)] {
+        let (offset, _) = node.publish(draft("read-back", "x")).expect("stored");
+        let (_, kept) = node.kept("read-back", 0);
+        assert_eq!(kept.last(), Some(&offset));
+    }
+}
+
+#[test]
+fn channels_come_and_go_while_messages_flow_and_nothing_is_missed() {
+    let nats = Nats::start("turns", &[]);
+    let mut one = Node::join(&nats);
+    let mut other = Node::join(&nats);
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    println!("seed {seed}");
+    let mut below = |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % end
+    };
+    // More channels than filters, of some groups.
+    let channels: Vec<String> =
+        (0..40).map(|number| format!("{}/{number}", ["a", "b", "c"][number % 3])).collect();
+    let mut published: Vec<Vec<u64>> = vec![Vec::new(); channels.len()];
+    let mut wanted = vec![false; channels.len()];
+    let mut last = 0;
+    for round in 0..12 {
+        // A few of them, and then so many that filters get coarse.
+        let among = if round % 2 == 0 { 10 } else { channels.len() as u64 };
+        for _ in 0..60 {
+            let at = below(among) as usize;
+            match below(4) {
+                0 => other.sequencer.want(0, &name(&channels[at])),
+                1 => other.sequencer.unwant(0, &name(&channels[at])),
+                _ => {
+                    (last, _) = one.publish(draft(&channels[at], "x")).expect("stored");
+                    published[at].push(last);
+                    continue;
+                }
+            }
+            wanted[at] = other.sequencer.info(&name(&channels[at])).is_some();
+            // Whatever has come until then.
+            other.until("asked", |_| true);
+        }
+        let kept =
+            |node: &Node, channel: &str| node.sequencer.info(&name(channel)).is_some_and(|info| info.kept);
+        other.until("as far", |node| {
+            let all = channels.iter().zip(&wanted).all(|(channel, wanted)| !wanted || kept(node, channel));
+            all && node.sequencer.newest().offset >= last
+        });
+        for (at, channel) in channels.iter().enumerate().filter(|(at, _)| wanted[*at]) {
+            let info = other.sequencer.info(&name(channel)).expect("wanted");
+            let newest = &published[at][published[at].len().saturating_sub(5)..];
+            let offset = |position: Option<Position>| position.map(|position| position.offset);
+            assert_eq!(
+                (info.messages, offset(info.first), offset(info.last)),
+                (newest.len(), newest.first().copied(), newest.last().copied()),
+                "{channel} in round {round}: rings keep five"
+            );
+        }
+    }
+    assert!(other.came < published.iter().map(Vec::len).sum(), "what nobody wanted did not come");
 }
 
 /// Makes the stream as somebody else might have.
@@ -248,7 +348,7 @@ fn theirs() -> Config {
 fn a_stream_that_is_full_and_takes_no_more_says_so() {
     let nats = Nats::start("full", &[]);
     make(&nats, Config { max_messages: 2, discard: DiscardPolicy::New, ..theirs() });
-    let mut node = Node::join(&nats);
+    let mut node = Node::listening(&nats, &["a"]);
     assert_eq!(node.publish(draft("a", "1")), Ok((1, false)));
     assert_eq!(node.publish(draft("a", "2")), Ok((2, false)));
     assert_eq!(node.publish(draft("a", "3")), Err(Refusal::NoSpace));
@@ -258,16 +358,58 @@ fn a_stream_that_is_full_and_takes_no_more_says_so() {
 fn a_stream_that_drops_its_oldest_messages_says_up_to_where() {
     let nats = Nats::start("drops", &[]);
     make(&nats, Config { max_messages: 3, discard: DiscardPolicy::Old, ..theirs() });
-    let mut node = Node::join(&nats);
+    let mut node = Node::listening(&nats, &["a", "b"]);
     for number in 1..=5 {
         let channel = if number == 4 { "b" } else { "a" };
         assert_eq!(node.publish(draft(channel, "x")), Ok((number, false)));
     }
     until_it_begins_at(&nats, 3);
-    // Else what it is told meanwhile is in its ring.
-    node.until("followed", |node| node.sequencer.newest().offset >= 5);
+    let mut node = Node::join(&nats);
     assert_eq!(node.kept("a", 5), (2, vec![3, 5]));
     assert_eq!(node.kept("none", 5), (2, vec![]));
+}
+
+#[test]
+fn what_a_stream_has_dropped_before_a_node_was_told_is_a_loss_whatever_else_was_dropped() {
+    let nats = Nats::start("behind", &[]);
+    make(&nats, Config { max_messages: 50, discard: DiscardPolicy::Old, ..theirs() });
+    let (mut one, other) = (Node::join(&nats), Node::listening(&nats, &["a"]));
+    // Nobody takes what comes to the other node, so that its engine waits, and NATS with it when it has sent as much as it may.
+    let mut wanted = Vec::new();
+    for number in 0..5_000 {
+        let published = one.sequencer.publish(NOW, draft(if number % 2 == 0 { "a" } else { "b" }, "x"));
+        let Ok(Publishing::Waits(ticket)) = published else { panic!("{published:?}") };
+        if number % 100 == 99 {
+            one.until("answered", |node| node.fates.iter().any(|(answered, _)| *answered == ticket));
+        }
+        if number % 2 == 0 {
+            wanted.push(ticket);
+        }
+    }
+    let offset =
+        |(ticket, fate): &(Ticket, Fate)| wanted.contains(ticket).then(|| fate.as_ref().expect("stored").0);
+    let wanted: std::collections::BTreeSet<u64> = one.fates.iter().filter_map(offset).collect();
+    let last = *wanted.last().expect("some");
+    let (mut told_to, mut lost) = (0, 0);
+    while told_to < last {
+        for news in other.news.recv_timeout(PATIENCE).expect("more") {
+            let (offsets, to) = match news {
+                News::Messages { messages, to } => {
+                    (messages.iter().map(|message| message.offset).collect(), to)
+                }
+                News::Lost { to } => {
+                    lost += wanted.range(told_to + 1..=to).count();
+                    (Vec::new(), std::mem::replace(&mut told_to, to).max(to))
+                }
+                _ => continue,
+            };
+            let expected: Vec<u64> = wanted.range(told_to + 1..to + 1).copied().collect();
+            assert_eq!(offsets, expected, "all that was wanted up to {to}, behind {told_to}");
+            told_to = to;
+        }
+        other.engine.taken();
+    }
+    assert!(lost > 0, "the test has seen no loss");
 }
 
 #[test]

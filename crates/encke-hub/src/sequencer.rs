@@ -90,8 +90,8 @@ struct Channel {
     older: u32,
     /// The number of its entry in `ages`; 0: none.
     timer: u64,
-    /// Its past is being read, up to here: it is not opened before.
-    reading: Option<u64>,
+    /// Its past is being read: it is not opened before.
+    reading: Option<Ticket>,
 }
 
 /// What a core was told of a channel.
@@ -143,6 +143,8 @@ pub struct Published {
     pub repeated: bool,
     /// It has yet to be stored: an end without warning may lose it.
     pub early: bool,
+    /// A core here wants its channel, and will be told: not always so on a node of a cluster.
+    pub wanted: bool,
 }
 
 /// Names something that is answered later.
@@ -356,7 +358,13 @@ impl Sequencer {
             Repeat::Of(offset) => {
                 let subscribers = self.subscribers(&draft.channel);
                 let position = self.at(offset);
-                return Ok(Publishing::Done(Published { position, subscribers, repeated: true, early }));
+                return Ok(Publishing::Done(Published {
+                    position,
+                    subscribers,
+                    repeated: true,
+                    early,
+                    wanted: true,
+                }));
             }
         }
         if !room {
@@ -369,7 +377,7 @@ impl Sequencer {
         self.say(at, draft.place(offset, now.unix_ms), key);
         let subscribers = self.channels[at].subscribers;
         let position = self.at(offset);
-        Ok(Publishing::Done(Published { position, subscribers, repeated: false, early }))
+        Ok(Publishing::Done(Published { position, subscribers, repeated: false, early, wanted: true }))
     }
 
     /// The offset of what is published now, if there is one to give.
@@ -922,6 +930,7 @@ impl Sequencer {
             self.names.remove(&name);
             self.channels.remove(at);
             self.forget_told(&name);
+            self.let_go(name);
         }
     }
 

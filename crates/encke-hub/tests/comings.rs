@@ -212,12 +212,14 @@ impl World {
                     });
                 }
             }
-            Some(Errand::Read { channel, to, .. }) => {
+            Some(Errand::Read { ticket, channel, to, .. }) => {
                 let messages = (1..=to)
                     .filter(|offset| CHANNELS[self.stream[*offset as usize - 1].0] == channel.as_str());
                 let messages = messages.map(|offset| message(&self.stream, offset)).collect();
-                node.news.push_back(News::Past { channel, to, lost_to: 0, messages });
+                node.news.push_back(News::Past { ticket, channel, to, lost_to: 0, messages });
             }
+            // It is told of all channels.
+            Some(Errand::Release { .. }) => {}
             Some(Errand::Publish { .. } | Errand::Recall { .. } | Errand::Forget { .. }) => {
                 panic!("nobody publishes, forgets or is late")
             }

@@ -3,8 +3,9 @@
 //! is also what the rings have let go of.
 //!
 //! A seed makes a world: a stream with one order, which drops its oldest messages now and then; two or three nodes, each a
-//! sequencer that follows the stream, and a hub; between them an engine of errands and news that come late, whose answers
-//! are lost, whose publishes are sent twice, which is cut off and tells again what it had told; nodes that are killed.
+//! sequencer that follows of the stream what is wanted there, and a hub; between them an engine of errands and news that
+//! come late, which begins and ends late to tell of a channel, whose answers are lost, whose publishes are sent twice, which
+//! is cut off and tells again what it had told; nodes that are killed.
 //! Clients come, are cut, and come back on any node with what they have seen. `HOPS_SEED=n` runs one world, `HOPS_SEEDS=n` so
 //! many.
 //!
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use encke_hub::{
     ChannelRules, Delivery, Draft, Encoder, Epoch, Errand, Flags, Form, Hub, Message, Name, News, Now, Once,
     Overrun, Place, Position, Publishing, Recalled, Refusal, Request, Rules, Run, Sequencer, Since,
-    Subscribe, SubscriberId, What,
+    Subscribe, SubscriberId, Ticket, What,
 };
 
 const SEEDS: u64 = 500;
@@ -91,9 +92,11 @@ enum Case {
     NotNow,
     Forgotten,
     NotRemoved,
+    PassedOver,
+    PastBehind,
 }
 
-const CASES: [&str; 21] = [
+const CASES: [&str; 23] = [
     "a delivery",
     "a hop",
     "a gap",
@@ -115,6 +118,8 @@ const CASES: [&str; 21] = [
     "a run that could not be read now",
     "a channel that was forgotten",
     "a forgotten channel whose messages the stream still has",
+    "a message that is not told because nobody wants it",
+    "a message behind the asking that is part of the past",
 ];
 
 #[derive(Debug, Default)]
@@ -159,6 +164,11 @@ struct Node {
     /// What its engine has to do, and what it has to tell.
     errands: VecDeque<Errand>,
     news: VecDeque<News>,
+    /// Channels that it shall tell of, and those that it tells of.
+    wanted: [bool; CHANNELS.len()],
+    told: [bool; CHANNELS.len()],
+    /// What it has yet to read: for whom, of which channel, from the asking on, how much.
+    reads: VecDeque<(Ticket, usize, u64, usize)>,
     /// The next sequence that it is told.
     next: u64,
     up: bool,
@@ -232,7 +242,11 @@ impl World {
         match self.random.below(100) {
             0..22 => self.publishes(node),
             22..44 => self.engine_works(node),
-            44..56 => self.stream_flows(node),
+            44..54 => {
+                let proof = self.random.below(2) == 0;
+                self.stream_flows(node, proof);
+            }
+            54..56 => self.interest_changes(node),
             56..74 => self.hub_works(node),
             74..80 => self.some_write(),
             80..90 => self.connects(node),
@@ -272,7 +286,20 @@ impl World {
     fn engine_works(&mut self, node: usize) {
         let mut errands = Vec::new();
         self.nodes[node].sequencer.take_errands(&mut errands);
-        self.nodes[node].errands.extend(errands);
+        for errand in errands {
+            let place = |channel: &Name| self.names.iter().position(|name| name == channel).expect("known");
+            match errand {
+                Errand::Read { ticket, channel, to, most } => {
+                    self.nodes[node].wanted[place(&channel)] = true;
+                    self.nodes[node].reads.push_back((ticket, place(&channel), to, most));
+                }
+                Errand::Release { channel } => {
+                    self.nodes[node].wanted[place(&channel)] = false;
+                    self.nodes[node].reads.retain(|(_, channel_of_it, ..)| *channel_of_it != place(&channel));
+                }
+                other => self.nodes[node].errands.push_back(other),
+            }
+        }
         let at = self.random.below(self.nodes[node].errands.len() as u64 + 1) as usize;
         let (up, publish) = (self.nodes[node].up, self.random.below(4));
         // Reads overtake publishes, and wait for the connection.
@@ -301,10 +328,6 @@ impl World {
                     };
                     self.nodes[node].news.push_back(News::Placed { ticket, fate });
                 }
-                Errand::Read { channel, to, most } => {
-                    let past = self.past(&channel, to, most);
-                    self.nodes[node].news.push_back(past);
-                }
                 Errand::Recall { recall, .. } if publish == 0 => {
                     self.tally.count(Case::NotNow);
                     let run = Recalled::default();
@@ -319,9 +342,13 @@ impl World {
                     let fate = if up { Ok(place) } else { Err(Refusal::Unanswered) };
                     self.nodes[node].news.push_back(News::Placed { ticket, fate });
                 }
+                Errand::Read { .. } | Errand::Release { .. } => unreachable!("it was taken aside"),
                 // Who listens on other nodes changes no order.
                 Errand::Tell(_) | Errand::Announce(_) => {}
             }
+        }
+        if self.random.below(3) == 0 {
+            self.reads_past(node);
         }
         if self.random.below(2) == 0
             && let Some(news) = self.nodes[node].news.pop_front()
@@ -330,9 +357,31 @@ impl World {
         }
     }
 
+    /// From now on other channels are told of: those that are wanted, and some that were told of before.
+    fn interest_changes(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        for (wanted, told) in node.wanted.iter().zip(&mut node.told).filter(|_| node.up) {
+            *told = *wanted || *told && self.random.below(2) == 0;
+        }
+    }
+
+    /// The engine reads a past, up to where everything was told, if all of the channel is told from there on.
+    fn reads_past(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        let Some((ticket, channel, asked, most)) = one.reads.pop_front() else { return };
+        if !one.up || !one.told[channel] {
+            return one.reads.push_back((ticket, channel, asked, most));
+        }
+        let to = one.sequencer.newest().offset.max(one.next - 1);
+        if (asked..to).any(|offset| self.stream[offset as usize].0 == channel) {
+            self.tally.count(Case::PastBehind);
+        }
+        let past = self.past(ticket, channel, to, most);
+        self.nodes[node].news.push_back(past);
+    }
+
     /// What a channel keeps: the newest messages up to an offset.
-    fn past(&mut self, name: &Name, to: u64, most: usize) -> News {
-        let channel = self.names.iter().position(|other| other == name).expect("known");
+    fn past(&mut self, ticket: Ticket, channel: usize, to: u64, most: usize) -> News {
         let kept = (self.first..=to.min(self.stream.len() as u64)).filter(|offset| {
             self.stream[*offset as usize - 1].0 == channel && !self.removed.contains(offset)
         });
@@ -349,7 +398,7 @@ impl World {
         if self.stream[to.min(self.stream.len() as u64) as usize..].iter().any(|one| one.0 == channel) {
             self.tally.count(Case::WhileReading);
         }
-        News::Past { channel: name.clone(), to, lost_to, messages }
+        News::Past { ticket, channel: self.names[channel].clone(), to, lost_to, messages }
     }
 
     /// What the stream has of channels behind an offset: some of it.
@@ -419,8 +468,8 @@ impl World {
         }
     }
 
-    /// A node is told what comes next.
-    fn stream_flows(&mut self, node: usize) {
+    /// A node is told what comes next of the channels that it is told of; and that this was all, if there is a `proof`.
+    fn stream_flows(&mut self, node: usize, proof: bool) {
         if !self.nodes[node].up {
             return;
         }
@@ -434,10 +483,17 @@ impl World {
         let count = 1 + self.random.below(5);
         let from = self.nodes[node].next;
         let end = (from + count).min(self.stream.len() as u64 + 1);
-        let there = (from..end).filter(|offset| !self.removed.contains(offset));
+        let told = self.nodes[node].told;
+        let (come, passed): (Vec<u64>, Vec<u64>) =
+            (from..end).partition(|offset| told[self.stream[*offset as usize - 1].0]);
+        let to = if proof { end - 1 } else { come.last().copied().unwrap_or(from - 1) };
+        if passed.first().is_some_and(|offset| *offset <= to) {
+            self.tally.count(Case::PassedOver);
+        }
+        let there = come.into_iter().filter(|offset| !self.removed.contains(offset));
         let messages = there.map(|offset| self.message(offset)).collect();
-        self.nodes[node].next = end;
-        self.hears(node, News::Messages { messages, to: end - 1 });
+        self.nodes[node].next = to + 1;
+        self.hears(node, News::Messages { messages, to });
     }
 
     /// Requests go to the sequencer, the feed to the hub, and deliveries to clients.
@@ -565,7 +621,8 @@ impl World {
         for _ in 0..2_000 {
             for node in 0..self.nodes.len() {
                 self.engine_works(node);
-                self.stream_flows(node);
+                self.interest_changes(node);
+                self.stream_flows(node, true);
                 self.hub_works(node);
                 self.connects(node);
             }
@@ -694,6 +751,9 @@ impl Node {
             requests: VecDeque::new(),
             errands: VecDeque::new(),
             news: VecDeque::new(),
+            wanted: [false; CHANNELS.len()],
+            told: [false; CHANNELS.len()],
+            reads: VecDeque::new(),
             next: newest + 1,
             up: true,
             lost_to: 0,

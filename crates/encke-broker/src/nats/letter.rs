@@ -19,6 +19,11 @@ const FLAGS: &str = "Encke-Flags";
 /// may is for NATS to say.
 const OFFICIAL: &str = "Encke-Official";
 
+/// The subject of beacons: below the prefix, as channels are, and no channel's, none of which has a `$`.
+pub(super) fn beacon(prefix: &str) -> String {
+    format!("{prefix}.$beacon")
+}
+
 /// The subject of a channel.
 pub(super) fn subject(prefix: &str, channel: &Name) -> String {
     let mut subject = String::with_capacity(prefix.len() + 1 + channel.as_str().len());
@@ -152,6 +157,7 @@ mod tests {
             "encke.m.=a",
             "encke.m.a/b",
             "encke.m.a$",
+            &beacon("encke.m"),
         ] {
             assert_eq!(channel("encke.m", subject), None, "{subject}");
         }

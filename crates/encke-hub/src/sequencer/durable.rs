@@ -348,11 +348,21 @@ impl Sequencer {
                 (Answer::Refused(refusal), _) | (_, Err(refusal)) => Err(refusal),
                 (Answer::Published { offset, repeated, channel }, Ok(())) => {
                     let subscribers = self.find(&channel).map_or(0, |channel| channel.subscribers);
-                    Ok(Published { position: self.at(offset), subscribers, repeated, early: false })
+                    Ok(Published {
+                        position: self.at(offset),
+                        subscribers,
+                        repeated,
+                        early: false,
+                        wanted: true,
+                    })
                 }
-                (Answer::Done, Ok(())) => {
-                    Ok(Published { position: self.newest(), subscribers: 0, repeated: false, early: false })
-                }
+                (Answer::Done, Ok(())) => Ok(Published {
+                    position: self.newest(),
+                    subscribers: 0,
+                    repeated: false,
+                    early: false,
+                    wanted: true,
+                }),
             };
             (ticket, result)
         };

@@ -5,14 +5,15 @@
 //!                                            └─► News::Messages, to every node ─► rings, cores
 //!  want ────► Errand::Read ────► its past ─────► News::Past ───► ring, before the channel is opened
 //!  recall ──► Errand::Recall ──► its past ─────► News::Recalled ► whoever is farther behind than a ring reaches
+//!  unwant ──► Errand::Release ─► no more of it
 //! ```
 //! **Nothing has a place before the stream has given it one.** A message enters a ring when it comes back in the order
 //! of the stream, also on the node where it was published. So offsets are the stream's sequences, and a position of one
 //! node means the same on every other.
 //!
-//! **Only what is wanted is kept.** A channel exists here while a core wants it. It is opened when its past was read up to
-//! the offset at which it began to exist; what comes behind that is in its ring already. Hence a resume compares one
-//! number with what the channel has lost, as everywhere.
+//! **Only what is wanted is kept, and comes.** A channel exists here while a core wants it; of others the stream need tell
+//! nothing. It is opened when its past was read up to an offset from which on all of it comes; what has come behind that is
+//! in its ring already. Hence a resume compares one number with what the channel has lost, as everywhere.
 //!
 //! **An outage is told to publishers, and to nobody else.** Whoever listens stays, is served from the rings, and gets
 //! what came meanwhile when it comes. If the stream has dropped messages before they came here, that is a loss.
@@ -55,14 +56,21 @@ pub enum Errand {
         /// What.
         draft: Draft,
     },
-    /// Read what a channel keeps: [`News::Past`] answers, as soon as it can be read.
+    /// Tell of a channel from now on, and read what it keeps: [`News::Past`] answers the ticket, as soon as it can be read.
     Read {
+        /// Names it.
+        ticket: Ticket,
         /// Which one.
         channel: Name,
-        /// Up to which offset.
+        /// Up to this offset, or a later one.
         to: u64,
         /// At most so many, the newest of them.
         most: usize,
+    },
+    /// Nothing more of a channel need be told.
+    Release {
+        /// Which one.
+        channel: Name,
     },
     /// Tell the other nodes what has changed with those who listen here.
     Tell(Change),
@@ -97,9 +105,9 @@ pub enum News {
     Up,
     /// It cannot.
     Down,
-    /// What came next, of all channels or at least of those that were wanted before `to`.
+    /// What came next. Those of a channel may be left out before its past is told, and when it is released.
     Messages {
-        /// In their order; those of channels that nobody wants may be left out.
+        /// In their order.
         messages: Vec<Arc<Message>>,
         /// Everything up to here is told.
         to: u64,
@@ -111,9 +119,12 @@ pub enum News {
     },
     /// What a channel keeps.
     Past {
+        /// For whom it was read.
+        ticket: Ticket,
         /// Which one.
         channel: Name,
-        /// Up to which offset was read, as it was asked.
+        /// Up to which offset was read. Everything up to there was told before; and what the channel has behind it was told,
+        /// or will be.
         to: u64,
         /// Up to which offset messages were lost, or are not among these.
         lost_to: u64,
@@ -223,16 +234,20 @@ impl Sequencer {
                 self.newest = self.newest.max(to);
             }
             News::Lost { to } => self.lose_all(to),
-            News::Past { channel, to, lost_to, messages } => self.learn(&channel, to, lost_to, messages),
+            News::Past { ticket, channel, to, lost_to, messages } => {
+                self.learn(ticket, &channel, to, lost_to, messages);
+            }
             News::Placed { ticket, fate } => {
                 let (channel, bytes) = shared.flights.remove(&ticket)?;
                 shared.bytes -= bytes;
                 let subscribers = self.subscribers(&channel);
+                let wanted = self.names.contains_key(&channel);
                 let published = |Place { offset, repeated }| Published {
                     position: self.at(offset),
                     subscribers,
                     repeated,
                     early: false,
+                    wanted,
                 };
                 return Some((ticket, fate.map(published)));
             }
@@ -257,8 +272,7 @@ impl Sequencer {
         if full || shared.flights.len() >= FLIGHTS_MAX {
             return Err(Refusal::Crowded);
         }
-        shared.tickets += 1;
-        let ticket = Ticket(shared.tickets);
+        let ticket = shared.next_ticket();
         shared.flights.insert(ticket, (draft.channel.clone(), bytes));
         shared.bytes += bytes;
         shared.errands.push(Errand::Publish { ticket, draft });
@@ -268,11 +282,19 @@ impl Sequencer {
     /// A channel begins to exist: what it keeps is read.
     pub(super) fn ask_for_past(&mut self, at: u32) {
         let Some(shared) = &mut self.shared else { return };
+        let ticket = shared.next_ticket();
         let channel = &mut self.channels[at];
-        channel.reading = Some(self.newest);
+        channel.reading = Some(ticket);
         let ChannelRules { messages, .. } = channel.rules;
         let (channel, to, most) = (channel.name.clone(), self.newest, messages.max(1));
-        shared.errands.push(Errand::Read { channel, to, most });
+        shared.errands.push(Errand::Read { ticket, channel, to, most });
+    }
+
+    /// A channel no longer exists.
+    pub(super) fn let_go(&mut self, channel: Name) {
+        if let Some(shared) = &mut self.shared {
+            shared.errands.push(Errand::Release { channel });
+        }
     }
 
     /// The next message of the stream.
@@ -295,19 +317,22 @@ impl Sequencer {
         }
     }
 
-    /// What a channel kept before it was wanted here. If its ring has lost messages since, the past is behind a hole,
-    /// and belongs to what is lost.
-    fn learn(&mut self, name: &Name, to: u64, lost_to: u64, mut messages: Vec<Arc<Message>>) {
+    /// What a channel kept before all of it came here. If its ring has lost messages behind that, the past is behind a
+    /// hole, and belongs to what is lost.
+    fn learn(&mut self, ticket: Ticket, name: &Name, to: u64, lost_to: u64, mut messages: Vec<Arc<Message>>) {
         let Some(&at) = self.names.get(name) else { return };
-        let channel = &mut self.channels[at];
         // An answer to somebody who had let go of the channel and wants it again.
-        if channel.reading != Some(to) {
+        if self.channels[at].reading != Some(ticket) {
             return;
         }
-        channel.reading = None;
-        let forgotten_to = history::bury(&mut messages);
-        channel.forgotten_to = channel.forgotten_to.max(forgotten_to);
-        if channel.lost_to == 0 {
+        let forgotten_to = history::bury(&mut messages).max(self.channels[at].forgotten_to);
+        (self.channels[at].reading, self.channels[at].forgotten_to) = (None, forgotten_to);
+        if self.channels[at].lost_to <= to {
+            // What came before is part of the past, which has all of it.
+            while self.channels[at].ring.front().is_some_and(|message| message.offset <= to) {
+                self.drop_oldest(at);
+            }
+            let channel = &mut self.channels[at];
             let lost_to = lost_to.max(forgotten_to);
             channel.lost_to = lost_to;
             let first = channel.ring.is_empty();
@@ -348,6 +373,13 @@ impl Sequencer {
             self.channels[at].lost_to = to;
             self.tell_of_loss(at);
         }
+    }
+}
+
+impl Shared {
+    fn next_ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
     }
 }
 

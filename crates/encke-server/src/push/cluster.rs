@@ -81,6 +81,8 @@ mod with {
                 // A publish that is sent again, by a client or by us, is known by its name.
                 remembered: Duration::from_millis(rules.key_window_ms).max(patience.saturating_mul(2)),
                 patience,
+                filters: settings.filters.get().into(),
+                linger: settings.linger.duration(),
                 node: NodeId(u64::from_le_bytes(id)),
                 about,
             };
@@ -214,6 +216,10 @@ mod with {
                 Note::Trouble(text) => errors::report(Level::Error, &text),
                 Note::Relief(text) => errors::report(Level::Info, &text),
             }
+        }
+
+        fn now(&self) -> Duration {
+            Duration::from_nanos(Clock::new().now().mono_ns)
         }
     }
 }

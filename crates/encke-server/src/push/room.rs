@@ -685,7 +685,8 @@ impl Central {
     /// Everything is known: the answer waits for the hubs alone. Returns how many messages were published.
     fn hold(&mut self, now: Now, order: Order) -> u64 {
         let results = order.results.into_iter().flatten();
-        let to = results.clone().flatten().map(|published| published.position.offset).max().unwrap_or(0);
+        let awaited = results.clone().flatten().filter(|published| published.wanted);
+        let to = awaited.map(|published| published.position.offset).max().unwrap_or(0);
         match order.whose {
             Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
                 Ok(told) => {
@@ -704,7 +705,7 @@ impl Central {
                 let mut new = 0;
                 for result in results {
                     match result {
-                        Ok(Published { position, subscribers, repeated, early }) => {
+                        Ok(Published { position, subscribers, repeated, early, wanted: _ }) => {
                             new += u64::from(!repeated);
                             let stored = if early { ",\"stored\":false" } else { "" };
                             let fields =

@@ -1,7 +1,7 @@
 //! `[cluster]`: where the stream is that several nodes share.
 
 use std::fmt;
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -45,6 +45,11 @@ pub struct ClusterSettings {
     pub bytes: ByteSize,
     /// How long a publish may wait for its place in the stream; then it is a 503. *start*
     pub publish_time: Period,
+    /// By how many filters at most this node asks for what its clients want: one a channel while they are few, then one for
+    /// all whose names begin with the same segment, then one for everything. With 1 it always reads the whole stream. *start*
+    pub filters: NonZeroU16,
+    /// How long a channel that nobody here wants any more may go on coming, in case somebody wants it again. *start*
+    pub linger: Period,
 }
 
 impl Default for ClusterSettings {
@@ -63,6 +68,8 @@ impl Default for ClusterSettings {
             age: Period::seconds(24 * 3600),
             bytes: ByteSize::of(1 << 30),
             publish_time: Period::seconds(5),
+            filters: FILTERS,
+            linger: Period::seconds(30),
         }
     }
 }
@@ -111,6 +118,9 @@ impl ClusterSettings {
             let text = "cluster.token, cluster.user and cluster.credentials are three ways in: leave one";
             found.push(("nats", text.into()));
         }
+        if self.filters.get() > FILTERS_MAX {
+            found.push(("filters", format!("cluster.filters is at most {FILTERS_MAX}")));
+        }
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         if self.stream.is_empty() || self.stream.len() > STREAM_BYTES_MAX || !self.stream.chars().all(plain) {
             let text = format!(
@@ -122,6 +132,13 @@ impl ClusterSettings {
         found
     }
 }
+
+/// NATS compares each pair of filters whenever a node wants something else: 128 take it some 3 ms,
+/// twice as many three times that.
+const FILTERS: NonZeroU16 = NonZeroU16::new(128).expect("not nought");
+
+/// So many take NATS a tenth of a second.
+const FILTERS_MAX: u16 = 1_000;
 
 /// NATS advises at most 32 characters for a stream's name, of which folders are made.
 const STREAM_BYTES_MAX: usize = 32;

@@ -38,9 +38,10 @@ fn told(sequencer: &mut Sequencer, messages: &[(&str, u64)], to: u64) {
     assert_eq!(sequencer.hear(News::Messages { messages, to }), None);
 }
 
-fn past(channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> News {
+/// What answers the asking of that number.
+fn past(ticket: u64, channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> News {
     let messages = offsets.iter().map(|offset| message(channel, *offset)).collect();
-    News::Past { channel: name(channel), to, lost_to, messages }
+    News::Past { ticket: Ticket(ticket), channel: name(channel), to, lost_to, messages }
 }
 
 /// What a core is told.
@@ -70,7 +71,8 @@ fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     sequencer.take_errands(&mut errands);
     let one = |errand: Errand| match errand {
         Errand::Publish { draft, .. } => format!("publish to {}", draft.channel),
-        Errand::Read { channel, to, most } => format!("read {channel} up to {to}, {most}"),
+        Errand::Read { channel, to, most, .. } => format!("read {channel} up to {to}, {most}"),
+        Errand::Release { channel } => format!("release {channel}"),
         Errand::Announce(Announcement { channel, member, comes, .. }) => {
             format!("{member} {comes} {channel}")
         }
@@ -91,7 +93,7 @@ fn a_publish_waits_for_its_place_and_is_told_to_nobody_before() {
     node.count(0, &name("a"), 2, 0);
     let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "publish to a", "2 listen to a"]);
-    node.hear(past("a", 10, 0, &[]));
+    node.hear(past(1, "a", 10, 0, &[]));
     assert_eq!(feed(&mut node, 0), ["a [] behind 0 up to 10"]);
 
     let fate = Ok(Place { offset: 11, repeated: false });
@@ -140,7 +142,7 @@ fn a_channel_is_opened_with_its_past_and_what_came_meanwhile() {
     node.want(0, &name("a"));
     told(&mut node, &[("b", 11), ("a", 12)], 13);
     assert_eq!(feed(&mut node, 0), [""; 0], "its past is not known yet");
-    node.hear(past("a", 10, 4, &[6, 9]));
+    node.hear(past(1, "a", 10, 4, &[6, 9]));
     assert_eq!(feed(&mut node, 0), ["a [6, 9, 12] behind 4 up to 13"]);
     // A second core needs no further look.
     asked(&mut node);
@@ -157,8 +159,40 @@ fn a_past_behind_a_hole_is_lost_with_it() {
     node.want(0, &name("a"));
     // The ring keeps three, so that 11 is gone before its past is known.
     told(&mut node, &[("a", 11), ("a", 12), ("a", 13), ("a", 14)], 14);
-    node.hear(past("a", 10, 0, &[8, 9]));
+    node.hear(past(1, "a", 10, 0, &[8, 9]));
     assert_eq!(feed(&mut node, 0), ["a [12, 13, 14] behind 11 up to 14"]);
+}
+
+#[test]
+fn a_past_that_reaches_behind_the_asking_has_what_came_meanwhile() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    // The first was told because somebody had wanted the channel before; the second was not.
+    told(&mut node, &[("a", 11)], 15);
+    told(&mut node, &[("b", 16), ("a", 17)], 17);
+    node.hear(past(1, "a", 15, 9, &[11, 14]));
+    assert_eq!(feed(&mut node, 0), ["a [11, 14, 17] behind 9 up to 17"]);
+    let bytes = [11, 14, 17].map(|offset| message("a", offset).charge()).iter().sum::<u64>();
+    assert_eq!(node.memory(), bytes);
+    // What was lost to the ring meanwhile is in the past as well.
+    node.want(0, &name("c"));
+    told(&mut node, &[("c", 18), ("c", 19), ("c", 20), ("c", 21)], 21);
+    node.hear(past(2, "c", 21, 17, &[18, 19, 20, 21]));
+    assert_eq!(feed(&mut node, 0), ["c [19, 20, 21] behind 18 up to 21"]);
+}
+
+#[test]
+fn who_publishes_to_a_channel_that_nobody_wants_here_waits_for_nobody() {
+    let mut node = node();
+    for wanted in [false, true] {
+        if wanted {
+            node.want(0, &name("a"));
+        }
+        let Ok(Publishing::Waits(ticket)) = node.publish(NOW, draft("a", b"x")) else { panic!("it waits") };
+        let fate = Ok(Place { offset: 11, repeated: false });
+        let (_, result) = node.hear(News::Placed { ticket, fate }).expect("an answer");
+        assert_eq!(result.map(|published| published.wanted), Ok(wanted));
+    }
 }
 
 #[test]
@@ -169,10 +203,10 @@ fn what_nobody_wants_is_not_kept_and_an_old_answer_opens_nothing() {
     told(&mut node, &[("a", 11)], 11);
     assert_eq!((node.channels(), node.memory()), (0, 0));
     node.want(0, &name("a"));
-    assert_eq!(asked(&mut node), ["read a up to 10, 3", "read a up to 11, 3"]);
-    node.hear(past("a", 10, 0, &[9]));
+    assert_eq!(asked(&mut node), ["read a up to 10, 3", "release a", "read a up to 11, 3"]);
+    node.hear(past(1, "a", 10, 0, &[9]));
     assert_eq!(feed(&mut node, 0), [""; 0]);
-    node.hear(past("a", 11, 0, &[9, 11]));
+    node.hear(past(2, "a", 11, 0, &[9, 11]));
     assert_eq!(feed(&mut node, 0), ["a [9, 11] behind 0 up to 11"]);
     node.unwant(0, &name("a"));
     assert_eq!((node.channels(), node.memory()), (0, 0));
@@ -184,7 +218,7 @@ fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
     for core in 0..2 {
         node.want(core, &name("a"));
     }
-    node.hear(past("a", 10, 0, &[9]));
+    node.hear(past(1, "a", 10, 0, &[9]));
     assert_eq!(feed(&mut node, 0), ["a [9] behind 0 up to 10"]);
     node.hear(News::Lost { to: 20 });
     node.hear(News::Lost { to: 15 });
@@ -287,7 +321,7 @@ fn where_no_stream_is_shared_nothing_is_before_a_ring() {
 fn a_tombstone_empties_a_channel_and_is_told_to_nobody() {
     let mut node = node();
     node.want(0, &name("a"));
-    node.hear(past("a", 10, 0, &[3, 9]));
+    node.hear(past(1, "a", 10, 0, &[3, 9]));
     assert_eq!(feed(&mut node, 0), ["a [3, 9] behind 0 up to 10"]);
     let Ok(Publishing::Waits(ticket)) = node.forget(&name("a")) else { panic!("it waits") };
     assert_eq!(asked(&mut node), ["read a up to 10, 3", "forget a"]);
@@ -308,12 +342,12 @@ fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
     // One is among what is read when the channel begins to exist here.
     node.want(0, &name("a"));
     let messages = vec![message("a", 3), message("a", 4), tombstone("a", 5, 3), message("a", 7)];
-    node.hear(News::Past { channel: name("a"), to: 10, lost_to: 0, messages });
+    node.hear(News::Past { ticket: Ticket(1), channel: name("a"), to: 10, lost_to: 0, messages });
     assert_eq!(feed(&mut node, 0), ["a [4, 7] behind 3 up to 10"]);
     // Another comes while it is read.
     node.want(0, &name("b"));
     node.hear(News::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
-    node.hear(past("b", 10, 0, &[8]));
+    node.hear(past(2, "b", 10, 0, &[8]));
     assert_eq!(feed(&mut node, 0), ["b [12] behind 8 up to 12"]);
     // What it forgets was removed before it came here.
     node.hear(News::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
