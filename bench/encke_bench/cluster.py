@@ -4,7 +4,8 @@
         cluster    two nodes on one NATS, 1,000 event streams at each: a message is said to the first one
         alone      two servers by themselves, 1,000 event streams at each: it is said to both
         raw        one connection to the same NATS says it, another one hears it
-        unwanted   one connection fills the stream, and a third node, to which nobody listens, reads it
+        unwanted   one connection fills the stream, and a third node, to which nobody listens, hears how far it is
+        read       the same, and a fourth node, to which nobody listens either, reads all of it (`filters = 1`)
 
 All servers are on the server's core, NATS among them. CPU time is that of both Enckes, all threads (the one that speaks with NATS
 is one of them), ÷ deliveries; what NATS itself takes is told beside. Times are from just before the first byte of a message
@@ -34,20 +35,22 @@ ANSWER_SECONDS_MAX = 20
 PIECE_BYTES = 64 * 1024
 UNWANTED_MESSAGES = 10_000  # a round
 CLUSTER, ALONE, RAW, UNWANTED = "a node of a cluster", "a server by itself", "NATS, raw", "a message that nobody here wants"
+READ = "a message that comes, before it is delivered"
 COST_BAR = Bar(1.10, "CPU a delivery ÷ a server by itself")
 
 
 class Node(Encke):
     """One of those that share a NATS."""
 
-    def __init__(self, nats: int):
+    def __init__(self, nats: int, more: str = ""):
         super().__init__("epoll-edge", name=CLUSTER, settings="encke-push.toml")
         self._nats = nats
+        self._more = more
 
     def command(self, place: Place) -> list[str]:
         argv = super().command(place)
         settings = Path(argv[argv.index("-c") + 1])
-        settings.write_text(f'{settings.read_text()}\n[cluster]\nnats = "nats://127.0.0.1:{self._nats}"\n')
+        settings.write_text(f'{settings.read_text()}\n[cluster]\nnats = "nats://127.0.0.1:{self._nats}"\n{self._more}')
         return argv
 
 
@@ -131,18 +134,18 @@ def cost(bench: Bench, progress: Progress) -> Section:
     section = Section("cluster-cost", "cluster: what a delivery costs, and how late it is on another node",
                       f"two servers with {STREAMS:,} event streams each, {BYTES} bytes, {MESSAGES} messages a round, one after "
                       "the other; until the last stream of the other server has it; raw: one publisher, one subscriber; "
-                      f"a message that nobody wants: {UNWANTED_MESSAGES:,} in one go, ÷ messages",
+                      f"a message that nobody wants, or that comes all the same: {UNWANTED_MESSAGES:,} in one go, ÷ messages",
                       ["", "CPU µs", "÷ by itself [95 %]", "NATS' CPU µs/message", "last, p50 ms", "p99 ms"], samples={})
-    rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], RAW: [], UNWANTED: []}
+    rounds: dict[str, list[dict]] = {CLUSTER: [], ALONE: [], RAW: [], UNWANTED: [], READ: []}
     with ExitStack() as stack:
         progress.step("cluster-cost: servers and streams start")
         nats, nats_port = stack.enter_context(_nats(bench))
         servers = {CLUSTER: Node(nats_port), ALONE: Encke("epoll-edge", name=ALONE, settings="encke-push.toml")}
         pairs = {name: [_streams(bench, stack, server) for _ in range(2)] for name, server in servers.items()}
         raw = stack.enter_context(_raw(nats_port))
-        idle = stack.enter_context(bench.running(Node(nats_port), HELLO))
+        idle, reader = (stack.enter_context(bench.running(Node(nats_port, more), HELLO)) for more in ("", "filters = 1\n"))
         turns = {CLUSTER: lambda: _round(pairs[CLUSTER], nats, shared=True), ALONE: lambda: _round(pairs[ALONE], nats, shared=False),
-                 RAW: lambda: _raw_round(raw), UNWANTED: lambda: _unwanted_round(raw, idle, nats)}
+                 RAW: lambda: _raw_round(raw), UNWANTED: lambda: _filled_round(raw, idle, reader, nats), READ: lambda: _filled_round(raw, reader, reader, nats)}
         for turn in range(bench.rounds + 1):
             order = list(rounds)
             bench.chance.shuffle(order)
@@ -197,14 +200,16 @@ def _middle(samples: list[dict], name: str) -> str:
     return number(statistics.median(values)) if values else "–"
 
 
-def _unwanted_round(raw: Raw, idle: Running, nats: Process) -> dict:
-    """A node that reads the stream for nobody. Both servers rest before and afterwards."""
-    settle(idle)
-    before, nats_before = cpu(idle.pid), cpu(nats.root_pid)
+def _filled_round(raw: Raw, node: Running, reader: Running, nats: Process) -> dict:
+    """What a node does while the stream is filled for nobody: until the one that reads all of it is at rest."""
+    settle(reader)
+    settle(node)
+    before, nats_before = cpu(node.pid), cpu(nats.root_pid)
     payload = _payload()
     raw.publisher.sendall(b"PUB encke.m.unwanted %d\r\n%s\r\n" % (len(payload), payload) * UNWANTED_MESSAGES)
-    settle(idle)
-    return {"cpu_us": cpu(idle.pid).since(before)[0] / 1e3 / UNWANTED_MESSAGES,
+    settle(reader)
+    settle(node)
+    return {"cpu_us": cpu(node.pid).since(before)[0] / 1e3 / UNWANTED_MESSAGES,
             "nats_us": cpu(nats.root_pid).since(nats_before)[0] / 1e3 / UNWANTED_MESSAGES}
 
 
