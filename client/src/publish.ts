@@ -23,6 +23,7 @@ export interface PublishOptions {
 
 /** A published message. */
 export interface Published {
+  /** Empty if the server has taken it and will only later give it its place: in a cluster that cannot be reached. */
   id: string;
   /** How many were there to receive it, as far as the answering server knows. */
   subscribers: number;

@@ -30,6 +30,14 @@ test('it posts the payload with its names', async () => {
   assert.deepEqual(await published, { id: 'e-1', subscribers: 3 });
 });
 
+test('what waits for a cluster is published without an id', async () => {
+  const { stage, box } = outbox();
+  const published = box.publish('a', 'hi', {});
+  await settled();
+  await stage.answer(stage.next(), 202, { queued: 1, subscribers: 2 });
+  assert.deepEqual(await published, { id: '', subscribers: 2 });
+});
+
 test('a lost answer is asked for again under the same key', async () => {
   const { stage, box } = outbox();
   const published = box.publish('a', 'hi', {});

@@ -108,6 +108,8 @@ pub struct Cluster {
     pub filters: usize,
     /// How long what is not wanted any more may go on coming.
     pub linger: Duration,
+    /// How long a message may wait for the stream and be sent again: the stream has to remember it twice as long.
+    pub queue_age: Duration,
     /// Names this node for as long as it runs: no other has the same.
     pub node: NodeId,
     /// What it says of itself; what changes while it runs is filled in here.
@@ -398,7 +400,7 @@ fn shape(cluster: &Cluster) -> Config {
         max_bytes: i64::try_from(cluster.bytes).unwrap_or(i64::MAX),
         max_messages: -1,
         // Never longer than messages are kept: NATS refuses that.
-        duplicate_window: cluster.remembered.min(cluster.age),
+        duplicate_window: cluster.remembered.max(2 * cluster.queue_age).min(cluster.age),
         allow_direct: true,
         ..Config::default()
     }
@@ -415,6 +417,17 @@ fn fits(config: &Config, cluster: &Cluster) -> Result<(), String> {
     }
     if config.max_messages_per_subject > 0 {
         return Err("it has a limit a subject, which drops messages from its middle; remove that".into());
+    }
+    let window = 2 * cluster.queue_age;
+    if config.duplicate_window < window {
+        return Err(format!(
+            "it knows a message that is sent again for {} s, and for what waits up to cluster.queue_age that has to be {} s: \
+             `nats stream edit {} --dupe-window={}s`, or a shorter cluster.queue_age",
+            config.duplicate_window.as_secs_f64(),
+            window.as_secs_f64(),
+            cluster.stream,
+            window.as_secs_f64().ceil()
+        ));
     }
     Ok(())
 }
@@ -486,8 +499,12 @@ async fn serve(
     tokio::spawn(Follower::new(Arc::clone(&side), newest, wishes, tell.clone()).follow());
     while let Some(task) = errands.recv().await {
         match task {
-            Task::Errand(Errand::Publish { ticket, draft }) => {
-                let id = draft.key.as_ref().map(|key| letter::id(&draft.channel, key));
+            Task::Errand(Errand::Publish { ticket, draft, number }) => {
+                let id = match (&draft.key, number) {
+                    (Some(key), _) => Some(letter::id(&draft.channel, key)),
+                    (None, Some(number)) => Some(letter::id_of_queued(side.cluster.node, number)),
+                    (None, None) => None,
+                };
                 let tell = tell.clone();
                 let placed = move |fate| drop(tell.send(News::Placed { ticket, fate }));
                 side.publish(draft, id, placed).await;
@@ -547,7 +564,7 @@ impl Side {
                 Event::Disconnected | Event::Closed if up => {
                     up = false;
                     self.bring(vec![News::Down]).await;
-                    let text = "the cluster's NATS cannot be reached; publishing is refused until it is back";
+                    let text = "the cluster's NATS cannot be reached; publishing is refused, or waits in cluster.queue, until it is back";
                     self.outlet.note(Note::Trouble(text.into()));
                 }
                 Event::Connected => {

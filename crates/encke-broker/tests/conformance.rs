@@ -327,6 +327,7 @@ fn cluster(nats: &Nats) -> Cluster {
         patience: PATIENCE,
         filters: 16,
         linger: Duration::from_secs(1),
+        queue_age: Duration::ZERO,
         node: NodeId(1),
         about: About::default(),
     }
@@ -434,6 +435,7 @@ impl Node {
     fn placed(&mut self, publishing: Publishing) -> Result<encke_hub::Published, Refusal> {
         match publishing {
             Publishing::Done(published) => Ok(published),
+            Publishing::Queued { .. } => panic!("no broker here has a queue"),
             Publishing::Waits(ticket) => {
                 self.until("answered", |node| node.fates.contains_key(&ticket));
                 self.fates.remove(&ticket).expect("it is there")

@@ -112,6 +112,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
                         "seed {seed}: an offset is given twice"
                     );
                 }
+                Publishing::Queued { .. } => panic!("a store has no queue"),
                 Publishing::Waits(ticket) => drop(asked.insert(serial(&ticket), (channel, text))),
             }
         }

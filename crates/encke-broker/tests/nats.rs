@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use encke_broker::nats::{About, Cluster, Engine, JoinError, Login, Note, Outlet};
 use encke_hub::{
-    Draft, Epoch, Flags, IdempotencyKey, Name, News, NodeId, Now, Position, Publishing, Refusal, Rules,
-    Sequencer, Ticket,
+    Draft, Epoch, Errand, Flags, IdempotencyKey, Name, News, NodeId, Now, Position, Publishing, Queueing,
+    Refusal, Rules, Sequencer, Ticket,
 };
 use server::Nats;
 
@@ -66,6 +66,7 @@ fn cluster(nats: &Nats) -> Cluster {
         patience: PATIENCE,
         filters: 16,
         linger: Duration::from_secs(1),
+        queue_age: Duration::ZERO,
         node: node_id(),
         about: About::default(),
     }
@@ -134,7 +135,9 @@ impl Node {
                 let at = self.fates.iter().position(|(one, _)| *one == ticket).expect("it holds");
                 self.fates.remove(at).1
             }
-            Publishing::Done(_) => panic!("it has no place before the stream gives it one"),
+            Publishing::Done(_) | Publishing::Queued { .. } => {
+                panic!("it has no place before the stream gives it one")
+            }
         }
     }
 
@@ -468,4 +471,47 @@ fn a_node_that_is_killed_is_gone_within_seconds() {
     // Its thread ends with it, and says nothing.
     drop(one);
     other.until("gone", |node| node.sequencer.info(&name("a")).is_none());
+}
+
+#[test]
+fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent() {
+    let mut nats = Nats::start("waits", &[]);
+    let mut node = Node::join(&nats);
+    assert_eq!(node.publish(draft("a", "first")), Ok((1, false)));
+    node.sequencer.limit_queue(Queueing { bytes: 1 << 20, age_ms: 60_000 });
+    nats.stop();
+    node.until("known", |node| !node.sequencer.is_up());
+    for _ in 0..300 {
+        let queued = node.sequencer.publish(NOW, draft("a", "x")).expect("there is room");
+        assert!(matches!(queued, Publishing::Queued { .. }), "{queued:?}");
+    }
+    nats.run();
+    node.until("back", |node| node.sequencer.is_up());
+    // What was sent and not answered is sent again; here each of them is.
+    while node.sequencer.backlog().messages > 0 {
+        let waiting = node.sequencer.backlog().messages;
+        let mut errands = Vec::new();
+        node.sequencer.take_errands(&mut errands);
+        for errand in errands {
+            if let Errand::Publish { ticket, draft, number } = &errand {
+                node.engine.run(Errand::Publish { ticket: *ticket, draft: draft.clone(), number: *number });
+            }
+            node.engine.run(errand);
+        }
+        node.until("one more", |node| node.sequencer.backlog().messages < waiting);
+    }
+    assert_eq!(node.sequencer.backlog().dropped, 0);
+    assert_eq!(node.publish(draft("a", "last")), Ok((302, false)), "300 are between");
+}
+
+#[test]
+fn a_stream_that_forgets_too_soon_what_it_was_sent_is_refused_with_the_remedy() {
+    let nats = Nats::start("forgetful", &[]);
+    let queueing = |seconds| Cluster { queue_age: Duration::from_secs(seconds), ..cluster(&nats) };
+    // It is made so that it remembers long enough for the first one.
+    assert!(Engine::join(queueing(90)).is_ok());
+    assert!(Engine::join(queueing(30)).is_ok());
+    let error = Engine::join(queueing(91)).err().expect("refused");
+    assert!(matches!(error, JoinError::Unfit(..)), "{error}");
+    assert!(error.to_string().contains("nats stream edit encke --dupe-window=182s"), "{error}");
 }

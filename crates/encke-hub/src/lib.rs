@@ -50,8 +50,8 @@ pub use pattern::{Pattern, PatternError};
 pub use position::{Epoch, Position, PositionError, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing, Recall, Refusal,
-    Saved, SavedChannel, Sequencer, Stored, Ticket,
+    Announcement, Backlog, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing,
+    Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
 pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};
 pub use values::{Feed, Recalled, Request};

@@ -67,6 +67,9 @@ pub enum Ack {
     Stored,
     /// At once; it is stored soon afterwards. An end without warning may lose the last ones, and begins a new epoch.
     Memory,
+    /// On a node of a cluster, at once and before it has an id; it goes to the stream behind that. Anywhere else as
+    /// [`Ack::Stored`].
+    Local,
 }
 
 /// What happens to a subscriber that was so slow that the ring of its channel has passed it.

@@ -35,7 +35,7 @@ mod durable;
 mod shared;
 
 pub use durable::{Commit, Stored};
-pub use shared::{Announcement, Change, Errand, News, NodeId, Place, Recall};
+pub use shared::{Announcement, Backlog, Change, Errand, News, NodeId, Place, Queueing, Recall};
 
 use durable::Durable;
 use shared::Shared;
@@ -148,7 +148,7 @@ pub struct Published {
 }
 
 /// Names something that is answered later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
 /// How far a publish is.
@@ -159,6 +159,11 @@ pub enum Publishing {
     /// It is when it is stored, or has its place in a stream that others share: [`Sequencer::committed`] or
     /// [`Sequencer::hear`] answers the ticket.
     Waits(Ticket),
+    /// It is promised, and goes to the stream that others share as soon as it can. Nobody is told more of it.
+    Queued {
+        /// Subscribers of the channel, as the cores have counted them.
+        subscribers: u32,
+    },
 }
 
 impl Publishing {
@@ -166,7 +171,7 @@ impl Publishing {
     pub const fn done(self) -> Option<Published> {
         match self {
             Self::Done(published) => Some(published),
-            Self::Waits(_) => None,
+            Self::Waits(_) | Self::Queued { .. } => None,
         }
     }
 }
@@ -336,7 +341,7 @@ impl Sequencer {
     pub fn publish(&mut self, now: Now, draft: Draft) -> Result<Publishing, Refusal> {
         self.check(&draft)?;
         if self.shared.is_some() {
-            return self.hand_over(draft);
+            return self.hand_over(now, draft);
         }
         let found = self.names.get(&draft.channel).copied();
         let rules = found.map_or_else(|| *self.rules.of(&draft.channel), |at| self.channels[at].rules);
@@ -494,7 +499,8 @@ impl Sequencer {
             now.mono_ns.saturating_add(wait_ms.saturating_mul(1_000_000))
         });
         let keys = self.keys.expire(now.mono_ns, self.key_window_ns());
-        ages.into_iter().chain(keys).min()
+        let queue = self.expire_queue(now.mono_ns);
+        ages.into_iter().chain(keys).chain(queue).min()
     }
 
     /// Takes new rules; they hold at once for what is kept.

@@ -306,7 +306,7 @@ impl World {
         let runs = up || matches!(self.nodes[node].errands.get(at), Some(Errand::Publish { .. }));
         if let Some(errand) = runs.then(|| self.nodes[node].errands.remove(at)).flatten() {
             match errand {
-                Errand::Publish { ticket, draft } => {
+                Errand::Publish { ticket, draft, number: _ } => {
                     let id = u64::from_le_bytes((*draft.data).try_into().expect("eight bytes"));
                     let channel = self.names.iter().position(|name| *name == draft.channel).expect("known");
                     let fate = if up && publish > 0 || !up && publish == 1 {

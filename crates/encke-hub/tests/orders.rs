@@ -456,6 +456,7 @@ impl World {
                     self.tally.published += 1;
                     self.records(channel, position.offset, hash);
                 }
+                Publishing::Queued { .. } => panic!("a store has no queue"),
                 Publishing::Waits(ticket) => {
                     assert!(self.disk.is_some() && channel >= DURABLE, "no store is waited for");
                     self.tally.staged += 1;

@@ -409,13 +409,26 @@ impl Settings {
                 wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
             };
             let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
-            if clustered && channel.ack != push::Ack::default() {
-                wrong("ack", "in a cluster a message has no id before the stream has it: leave it out");
+            let local = channel.ack == push::Ack::Local;
+            if clustered && channel.ack == push::Ack::Memory {
+                let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
+                wrong("ack", text);
+            }
+            if local && !clustered {
+                wrong(
+                    "ack",
+                    "only nodes of a cluster have ack = \"local\": take \"memory\", or leave it out",
+                );
+            } else if local && self.cluster.queue.on().is_none() {
+                wrong(
+                    "ack",
+                    "ack = \"local\" lets messages wait for the cluster: set cluster.queue = \"16MiB\"",
+                );
             }
             if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
                 wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
             }
-            if !channel.durable && channel.ack != push::Ack::default() {
+            if !channel.durable && channel.ack == push::Ack::Memory {
                 wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
             }
         }

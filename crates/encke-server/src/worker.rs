@@ -319,8 +319,10 @@ impl<R: Reactor> Worker<R> {
         self.end_turn();
         // From here on a message rings; one that came in before is looked at in the next turn.
         self.core.inbox_left |= !self.core.link.sleep();
-        let free = self.core.room.as_ref().is_none_or(|room| room.may_end());
-        let over = matches!(self.core.stage, Stage::Draining { .. }) && self.core.open == 0 && free;
+        let Stage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
+        let late = end_ns <= self.core.now.mono_ns;
+        let free = self.core.room.as_ref().is_none_or(|room| room.may_end(late));
+        let over = self.core.open == 0 && free;
         Ok(if over { Turn::Over } else { Turn::Go })
     }
 

@@ -10,7 +10,7 @@
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
-use encke_hub::{Announcement, Draft, Flags, IdempotencyKey, Name};
+use encke_hub::{Announcement, Draft, Flags, IdempotencyKey, Name, NodeId};
 
 const TYPE: &str = "Content-Type";
 const EVENT: &str = "Encke-Event";
@@ -89,6 +89,11 @@ pub(super) fn read(channel: Name, headers: Option<&HeaderMap>, payload: &[u8]) -
 /// Names a publish that has a key: the same on every node, and another one for each channel and publisher.
 pub(super) fn id(channel: &Name, key: &IdempotencyKey) -> String {
     format!("{channel} {:x} {}", key.publisher, key.key)
+}
+
+/// Names a publish without a key that a node may send again. No channel's name has a space, so that it is like no other.
+pub(super) fn id_of_queued(node: NodeId, number: u64) -> String {
+    format!(" {:x} {number}", node.0)
 }
 
 /// Names what several nodes may find at the same time: that somebody has gone. What one node knows needs no name.

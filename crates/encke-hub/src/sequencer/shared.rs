@@ -15,7 +15,7 @@
 //! nothing. It is opened when its past was read up to an offset from which on all of it comes; what has come behind that is
 //! in its ring already. Hence a resume compares one number with what the channel has lost, as everywhere.
 //!
-//! **An outage is told to publishers, and to nobody else.** Whoever listens stays, is served from the rings, and gets
+//! **An outage is told to publishers, and to nobody else**; or their messages wait ([`Queueing`]). Whoever listens stays, is served from the rings, and gets
 //! what came meanwhile when it comes. If the stream has dropped messages before they came here, that is a loss.
 
 use std::collections::HashMap;
@@ -24,19 +24,22 @@ use std::sync::Arc;
 mod audience;
 mod history;
 mod presence;
+mod queue;
 
 pub use audience::{Change, NodeId};
 pub use history::Recall;
 pub use presence::Announcement;
+pub use queue::{Backlog, Queueing};
 
 use audience::Audiences;
 use presence::Presence;
+use queue::Queue;
 
-use super::{Published, Publishing, Refusal, Sequencer, Ticket};
+use super::{Now, Published, Publishing, Refusal, Sequencer, Ticket};
 use crate::message::{Draft, Flags, Message};
 use crate::name::Name;
 use crate::position::Epoch;
-use crate::rules::{ChannelRules, Rules};
+use crate::rules::{Ack, ChannelRules, Rules};
 use crate::values::Recalled;
 
 /// Messages of this node on their way to the stream. More than one request may publish (10,000); at 1 ms a round trip that
@@ -55,6 +58,9 @@ pub enum Errand {
         ticket: Ticket,
         /// What.
         draft: Draft,
+        /// It waited in the queue and may be asked for again, then under the same number. No other of this sequencer has it:
+        /// by that the stream knows a message that it has already.
+        number: Option<u64>,
     },
     /// Tell of a channel from now on, and read what it keeps: [`News::Past`] answers the ticket, as soon as it can be read.
     Read {
@@ -188,6 +194,7 @@ pub(super) struct Shared {
     errands: Vec<Errand>,
     audiences: Audiences,
     presence: Presence,
+    queue: Queue,
 }
 
 impl Sequencer {
@@ -204,6 +211,7 @@ impl Sequencer {
             errands: Vec::new(),
             audiences: Audiences::default(),
             presence: Presence::default(),
+            queue: Queue::default(),
         });
         sequencer
     }
@@ -213,9 +221,29 @@ impl Sequencer {
         self.shared.as_ref().is_none_or(|shared| shared.up)
     }
 
+    /// Lets messages wait for the stream, so many and so long. By default none do.
+    pub fn limit_queue(&mut self, limits: Queueing) {
+        if let Some(shared) = &mut self.shared {
+            shared.queue.limit(limits);
+        }
+    }
+
+    /// What waits for the stream.
+    pub fn backlog(&self) -> Backlog {
+        self.shared.as_ref().map_or_else(Backlog::default, |shared| shared.queue.backlog())
+    }
+
+    /// Drops what has waited for the stream for too long, and says when something will have next.
+    pub(super) fn expire_queue(&mut self, now_ns: u64) -> Option<u64> {
+        self.shared.as_mut().and_then(|shared| shared.queue.expire(now_ns))
+    }
+
     /// Appends what the stream is asked, in this order.
     pub fn take_errands(&mut self, into: &mut Vec<Errand>) {
         if let Some(shared) = &mut self.shared {
+            if shared.up {
+                shared.queue.send(&mut shared.errands);
+            }
             into.append(&mut shared.errands);
             self.take_changes(into);
         }
@@ -226,7 +254,11 @@ impl Sequencer {
         let shared = self.shared.as_mut()?;
         match news {
             News::Up => shared.up = true,
-            News::Down => shared.up = false,
+            News::Down => {
+                if std::mem::replace(&mut shared.up, false) {
+                    shared.queue.waits_for(shared.flights.values().map(|(channel, _)| channel));
+                }
+            }
             News::Messages { messages, to } => {
                 for message in messages {
                     self.arrives(message);
@@ -238,8 +270,12 @@ impl Sequencer {
                 self.learn(ticket, &channel, to, lost_to, messages);
             }
             News::Placed { ticket, fate } => {
+                if shared.queue.lands(ticket, fate.err()) {
+                    return None;
+                }
                 let (channel, bytes) = shared.flights.remove(&ticket)?;
                 shared.bytes -= bytes;
+                shared.queue.is_answered(&channel);
                 let subscribers = self.subscribers(&channel);
                 let wanted = self.names.contains_key(&channel);
                 let published = |Place { offset, repeated }| Published {
@@ -259,14 +295,26 @@ impl Sequencer {
         None
     }
 
-    /// Sends a draft on its way to the stream.
-    pub(super) fn hand_over(&mut self, mut draft: Draft) -> Result<Publishing, Refusal> {
+    /// Sends a draft on its way to the stream, or lets it wait.
+    pub(super) fn hand_over(&mut self, now: Now, mut draft: Draft) -> Result<Publishing, Refusal> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
+        // Only the server speaks for itself.
+        draft.flags = draft.flags.without(Flags::CONTROL);
+        if shared.queue.is_on() {
+            let behind = !shared.up || shared.queue.has_line(&draft.channel);
+            if behind || self.rules.of(&draft.channel).ack == Ack::Local {
+                shared.tickets += 1;
+                let channel = draft.channel.clone();
+                return if shared.queue.push(now.mono_ns, Ticket(shared.tickets), draft) {
+                    Ok(Publishing::Queued { subscribers: self.subscribers(&channel) })
+                } else {
+                    Err(if shared.up { Refusal::Crowded } else { Refusal::Away })
+                };
+            }
+        }
         if !shared.up {
             return Err(Refusal::Away);
         }
-        // Only the server speaks for itself.
-        draft.flags = draft.flags.without(Flags::CONTROL);
         let bytes = draft.data.len();
         let full = shared.bytes + bytes > FLIGHT_BYTES_MAX && !shared.flights.is_empty();
         if full || shared.flights.len() >= FLIGHTS_MAX {
@@ -275,7 +323,7 @@ impl Sequencer {
         let ticket = shared.next_ticket();
         shared.flights.insert(ticket, (draft.channel.clone(), bytes));
         shared.bytes += bytes;
-        shared.errands.push(Errand::Publish { ticket, draft });
+        shared.errands.push(Errand::Publish { ticket, draft, number: None });
         Ok(Publishing::Waits(ticket))
     }
 

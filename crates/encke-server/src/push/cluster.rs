@@ -23,11 +23,11 @@ pub(crate) use without::Cluster;
 
 #[cfg(feature = "nats")]
 mod with {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
     use encke_broker::nats::{self, About, Engine, Login, Node, Note, Outlet};
-    use encke_hub::{News, NodeId, Place};
+    use encke_hub::{Backlog, News, NodeId, Place, Queueing};
     use encke_io::clock::Clock;
     use encke_io::host;
     use encke_stats::Counter;
@@ -43,6 +43,7 @@ mod with {
     pub(crate) struct Cluster {
         engine: Engine,
         stream: String,
+        queueing: Queueing,
         figures: Arc<Figures>,
     }
 
@@ -60,6 +61,7 @@ mod with {
                 _ => Login::Nobody,
             };
             let patience = settings.publish_time.duration();
+            let queueing = settings.queueing();
             let mut id = [0; 8];
             host::random(&mut id)?;
             let name = settings.name.clone().or_else(host::name).unwrap_or_else(|| "a node".into());
@@ -83,12 +85,13 @@ mod with {
                 patience,
                 filters: settings.filters.get().into(),
                 linger: settings.linger.duration(),
+                queue_age: Duration::from_millis(queueing.age_ms),
                 node: NodeId(u64::from_le_bytes(id)),
                 about,
             };
             let engine = Engine::join(cluster)
                 .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
-            Ok(Self { engine, stream: settings.stream.clone(), figures: Arc::default() })
+            Ok(Self { engine, stream: settings.stream.clone(), queueing, figures: Arc::default() })
         }
 
         /// The life of its stream.
@@ -99,6 +102,28 @@ mod with {
         /// Where the stream was when it was joined.
         pub(crate) fn newest(&self) -> u64 {
             self.engine.newest
+        }
+
+        /// How much may wait for it.
+        pub(crate) fn queueing(&self) -> Queueing {
+            self.queueing
+        }
+
+        /// What waits for it now. The first that is dropped is told, and then no more until nothing waits.
+        pub(crate) fn show(&self, backlog: Backlog) {
+            let Backlog { messages, bytes, dropped } = backlog;
+            let figures = &self.figures;
+            figures.waiting.store(messages as u64, Ordering::Relaxed);
+            figures.waiting_bytes.store(bytes, Ordering::Relaxed);
+            let before = figures.dropped.swap(dropped, Ordering::Relaxed);
+            if dropped > before && !figures.complained.swap(true, Ordering::Relaxed) {
+                let text = "messages that wait for the cluster are dropped: they are older than cluster.queue_age, or it does \
+                            not take them; encke_cluster_queue_dropped_total counts them";
+                errors::report(Level::Error, text);
+            }
+            if messages == 0 {
+                figures.complained.store(false, Ordering::Relaxed);
+            }
         }
 
         /// From now on news come to the first worker.
@@ -116,8 +141,15 @@ mod with {
             self.engine.taken();
         }
 
-        /// The node ends, and says so.
-        pub(crate) fn leave(&self) {
+        /// The node ends, and says so; what still waits is lost.
+        pub(crate) fn leave(&self, backlog: Backlog) {
+            if backlog.messages > 0 {
+                let text = format!(
+                    "{} messages that waited for the cluster are lost with this node",
+                    backlog.messages
+                );
+                errors::report(Level::Error, &text);
+            }
             self.engine.leave();
         }
 
@@ -148,7 +180,8 @@ mod with {
         }
 
         pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
-            let Figures { up, messages, stored, repeated, refused } = &*self.figures;
+            let figures = &*self.figures;
+            let Figures { up, messages, stored, repeated, refused, .. } = figures;
             [
                 Family::gauge("encke_cluster_up", "Whether the stream of the cluster can be reached.")
                     .value(u64::from(up.load(Ordering::Relaxed))),
@@ -166,12 +199,24 @@ mod with {
                 .with(&[("outcome", "stored")], stored.value())
                 .with(&[("outcome", "repeated")], repeated.value())
                 .with(&[("outcome", "refused")], refused.value()),
+                Family::gauge(
+                    "encke_cluster_queue_messages",
+                    "Messages that wait for the stream of the cluster.",
+                )
+                .value(figures.waiting.load(Ordering::Relaxed)),
+                Family::gauge("encke_cluster_queue_bytes", "Memory of the messages that wait.")
+                    .value(figures.waiting_bytes.load(Ordering::Relaxed)),
+                Family::counter(
+                    "encke_cluster_queue_dropped_total",
+                    "Messages that were promised with a 202 and dropped: too old, or refused by the stream.",
+                )
+                .value(figures.dropped.load(Ordering::Relaxed)),
             ]
             .into_iter()
         }
     }
 
-    /// What has come by the stream. It is counted on the engine's thread alone.
+    /// What has come by the stream, counted on the engine's thread alone, and what waits for it.
     #[derive(Default)]
     struct Figures {
         up: AtomicBool,
@@ -179,6 +224,11 @@ mod with {
         stored: Counter,
         repeated: Counter,
         refused: Counter,
+        // What waits is told by the first worker.
+        waiting: AtomicU64,
+        waiting_bytes: AtomicU64,
+        dropped: AtomicU64,
+        complained: AtomicBool,
     }
 
     /// Brings news to the first worker.
@@ -228,6 +278,8 @@ mod with {
 mod without {
     use std::convert::Infallible;
 
+    use encke_hub::{Backlog, Queueing};
+
     use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
 
     /// A node's part in a cluster: there is none, in this build.
@@ -262,7 +314,15 @@ mod without {
             match self.0 {}
         }
 
-        pub(crate) fn leave(&self) {
+        pub(crate) fn queueing(&self) -> Queueing {
+            match self.0 {}
+        }
+
+        pub(crate) fn show(&self, _: Backlog) {
+            match self.0 {}
+        }
+
+        pub(crate) fn leave(&self, _: Backlog) {
             match self.0 {}
         }
 

@@ -194,9 +194,19 @@ struct Central {
 /// What somebody has asked for, until all of it is known.
 struct Order {
     whose: Whose,
-    results: Vec<Option<Result<Published, Refusal>>>,
+    results: Vec<Option<Result<Taken, Refusal>>>,
     /// How many results are missing.
     open: usize,
+}
+
+/// A message that is not refused.
+#[derive(Clone, Copy)]
+enum Taken {
+    Published(Published),
+    /// It waits for the cluster, and has no id.
+    Queued {
+        subscribers: u32,
+    },
 }
 
 /// Who is to be told.
@@ -231,7 +241,11 @@ impl Room {
             let rules = Arc::clone(&plan.rules);
             let found = plan.archive.as_ref().and_then(|archive| archive.take());
             let sequencer = match (&plan.cluster, found) {
-                (Some(cluster), _) => Sequencer::follow(plan.epoch, cluster.newest(), rules, cores),
+                (Some(cluster), _) => {
+                    let mut sequencer = Sequencer::follow(plan.epoch, cluster.newest(), rules, cores);
+                    sequencer.limit_queue(cluster.queueing());
+                    sequencer
+                }
                 (None, Some(found)) => {
                     Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores)
                 }
@@ -445,6 +459,7 @@ impl Room {
         central.sequencer.take_errands(&mut central.errands);
         if let Some(cluster) = &self.plan.cluster {
             central.errands.drain(..).for_each(|errand| cluster.run(errand));
+            cluster.show(central.sequencer.backlog());
         }
         self.release(now)
     }
@@ -471,12 +486,14 @@ impl Room {
         self.pending = true;
     }
 
-    /// Whether it may end: nobody asks for anything any more, and nothing waits for the disk.
-    pub(crate) fn may_end(&self) -> bool {
+    /// Whether it may end: nobody asks for anything any more, nothing waits for the disk, nor for the cluster unless it is
+    /// `late`.
+    pub(crate) fn may_end(&self, late: bool) -> bool {
         let Some(central) = &self.central else { return true };
         let others = central.gone.iter().enumerate().filter(|(core, _)| *core != self.core);
         let alone = self.links.is_empty() || others.into_iter().all(|(_, gone)| *gone);
-        alone && !central.sequencer.is_committing() && central.orders.is_empty()
+        let sent = late || central.sequencer.backlog().messages == 0;
+        alone && sent && !central.sequencer.is_committing() && central.orders.is_empty()
     }
 
     /// The worker ends. The first one has waited for the others, and stores what there is.
@@ -488,9 +505,9 @@ impl Room {
                 let commit = central.sequencer.take_commit(moment);
                 archive.close(commit.as_deref(), &central.sequencer.save());
             }
-            (Some(_), None) => {
+            (Some(central), None) => {
                 if let Some(cluster) = &self.plan.cluster {
-                    cluster.leave();
+                    cluster.leave(central.sequencer.backlog());
                 }
             }
             (None, _) => self.post(Letter::Gone { core: self.core }),
@@ -634,7 +651,8 @@ impl Central {
         let mut order = Order { whose, results: Vec::with_capacity(results.len()), open: 0 };
         for (place, result) in results.into_iter().enumerate() {
             order.results.push(match result {
-                Ok(Publishing::Done(published)) => Some(Ok(published)),
+                Ok(Publishing::Done(published)) => Some(Ok(Taken::Published(published))),
+                Ok(Publishing::Queued { subscribers }) => Some(Ok(Taken::Queued { subscribers })),
                 Ok(Publishing::Waits(ticket)) => {
                     self.tickets.insert(ticket, (number, place));
                     order.open += 1;
@@ -656,7 +674,7 @@ impl Central {
     fn answer(&mut self, now: Now, ticket: Ticket, result: Result<Published, Refusal>) -> u64 {
         let Some((number, place)) = self.tickets.remove(&ticket) else { return 0 };
         let Some(order) = self.orders.get_mut(&number) else { return 0 };
-        order.results[place] = Some(result);
+        order.results[place] = Some(result.map(Taken::Published));
         order.open -= 1;
         if order.open > 0 {
             return 0;
@@ -685,8 +703,7 @@ impl Central {
     /// Everything is known: the answer waits for the hubs alone. Returns how many messages were published.
     fn hold(&mut self, now: Now, order: Order) -> u64 {
         let results = order.results.into_iter().flatten();
-        let awaited = results.clone().flatten().filter(|published| published.wanted);
-        let to = awaited.map(|published| published.position.offset).max().unwrap_or(0);
+        let to = results.clone().flatten().map(Taken::awaited).max().unwrap_or(0);
         match order.whose {
             Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
                 Ok(told) => {
@@ -705,11 +722,22 @@ impl Central {
                 let mut new = 0;
                 for result in results {
                     match result {
-                        Ok(Published { position, subscribers, repeated, early, wanted: _ }) => {
+                        Ok(Taken::Published(Published {
+                            position,
+                            subscribers,
+                            repeated,
+                            early,
+                            wanted: _,
+                        })) => {
                             new += u64::from(!repeated);
                             let stored = if early { ",\"stored\":false" } else { "" };
                             let fields =
                                 format!(",\"id\":\"{position}\",\"subscribers\":{subscribers}{stored}");
+                            super::socket::put_ok(&mut answer, reference, &fields);
+                        }
+                        Ok(Taken::Queued { subscribers }) => {
+                            new += 1;
+                            let fields = format!(",\"queued\":1,\"subscribers\":{subscribers}");
                             super::socket::put_ok(&mut answer, reference, &fields);
                         }
                         Err(refusal) => {
@@ -736,6 +764,16 @@ impl Central {
                 }
                 0
             }
+        }
+    }
+}
+
+impl Taken {
+    /// The place that the hubs have to come to, if there is one.
+    fn awaited(self) -> u64 {
+        match self {
+            Self::Published(published) if published.wanted => published.position.offset,
+            Self::Published(_) | Self::Queued { .. } => 0,
         }
     }
 }
@@ -773,23 +811,37 @@ impl Told {
     }
 }
 
-/// The answer to a publish. Of several messages the last one's id is told, and all of them in a list.
-fn tell(results: impl Iterator<Item = Result<Published, Refusal>>, lines: bool) -> Result<Told, Reply> {
-    let mut ids: Vec<Position> = Vec::new();
-    let mut subscribers: u64 = 0;
-    let (mut repeats, mut early) = (0, false);
+/// The answer to a publish. Of several messages the last one's id is told, and all of them in a list, `null` for what
+/// waits for the cluster; of messages that all do there are none.
+fn tell(results: impl Iterator<Item = Result<Taken, Refusal>>, lines: bool) -> Result<Told, Reply> {
+    let mut ids: Vec<Option<Position>> = Vec::new();
+    let mut subscribed: u64 = 0;
+    let (mut repeats, mut queued, mut early) = (0, 0, false);
     for result in results {
         match result {
-            Ok(published) => {
+            Ok(Taken::Published(published)) => {
                 repeats += usize::from(published.repeated);
-                subscribers += u64::from(published.subscribers);
+                subscribed += u64::from(published.subscribers);
                 early |= published.early;
-                ids.push(published.position);
+                ids.push(Some(published.position));
+            }
+            Ok(Taken::Queued { subscribers }) => {
+                queued += 1;
+                subscribed += u64::from(subscribers);
+                ids.push(None);
             }
             Err(error) => {
-                let before = ids.last().map_or_else(String::new, |last| {
-                    format!("; the {} before it were published, the last as {last}", ids.len())
-                });
+                let mut before = String::new();
+                if !ids.is_empty() {
+                    before = format!(
+                        "; the {} before it were {}",
+                        ids.len(),
+                        if queued > 0 { "taken" } else { "published" }
+                    );
+                }
+                if let Some(last) = ids.iter().flatten().last() {
+                    before = format!("{before}, the last as {last}");
+                }
                 let reply = refusal(status(&error), format!("{error}{before}"));
                 return Err(if is_soon_over(&error) {
                     reply.with("Retry-After", RETRY_AFTER_S)
@@ -800,18 +852,22 @@ fn tell(results: impl Iterator<Item = Result<Published, Refusal>>, lines: bool) 
         }
     }
     let mut json = b"{".to_vec();
-    if let Some(last) = ids.last() {
+    if let Some(last) = ids.iter().flatten().last() {
         json.extend_from_slice(format!("\"id\":\"{last}\",").as_bytes());
     }
     if lines {
-        json.extend_from_slice(format!("\"published\":{},", ids.len()).as_bytes());
-    } else if ids.len() > 1 {
-        let list: Vec<String> = ids.iter().map(|id| format!("\"{id}\"")).collect();
+        json.extend_from_slice(format!("\"published\":{},", ids.len() - queued).as_bytes());
+    } else if ids.len() > 1 && queued < ids.len() {
+        let one = |id: &Option<Position>| id.map_or_else(|| "null".to_owned(), |id| format!("\"{id}\""));
+        let list: Vec<String> = ids.iter().map(one).collect();
         json.extend_from_slice(format!("\"ids\":[{}],", list.join(",")).as_bytes());
     }
-    json.extend_from_slice(format!("\"subscribers\":{subscribers}").as_bytes());
+    if queued > 0 {
+        json.extend_from_slice(format!("\"queued\":{queued},").as_bytes());
+    }
+    json.extend_from_slice(format!("\"subscribers\":{subscribed}").as_bytes());
     let repeated = repeats > 0 && repeats == ids.len();
-    let status = match (repeated, early) {
+    let status = match (repeated, early || queued > 0) {
         (true, _) => 200,
         // It is yet to be stored.
         (false, true) => 202,

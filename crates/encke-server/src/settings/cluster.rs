@@ -4,11 +4,12 @@ use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 
+use encke_hub::Queueing;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, Period, Secret};
+use super::{ByteSize, OrOff, Period, Secret};
 
 /// `[cluster]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -50,6 +51,11 @@ pub struct ClusterSettings {
     pub filters: NonZeroU16,
     /// How long a channel that nobody here wants any more may go on coming, in case somebody wants it again. *start*
     pub linger: Period,
+    /// What messages may take in memory that wait while the stream cannot be reached: publishers are answered with a 202
+    /// and no id; or `off`: with a 503. They are gone if this node is killed. *start*
+    pub queue: OrOff<ByteSize>,
+    /// How long a message may wait; then it is dropped, and counted. *start*
+    pub queue_age: Period,
 }
 
 impl Default for ClusterSettings {
@@ -70,6 +76,8 @@ impl Default for ClusterSettings {
             publish_time: Period::seconds(5),
             filters: FILTERS,
             linger: Period::seconds(30),
+            queue: OrOff::Off,
+            queue_age: Period::seconds(60),
         }
     }
 }
@@ -101,6 +109,16 @@ impl ClusterSettings {
         secrets.chain(&mut self.credentials).chain(&mut self.ca)
     }
 
+    /// What may wait for the stream.
+    pub(crate) fn queueing(&self) -> Queueing {
+        match self.queue {
+            OrOff::Off => Queueing::default(),
+            OrOff::On(size) => {
+                Queueing { bytes: size.bytes(), age_ms: self.queue_age.nanoseconds() / 1_000_000 }
+            }
+        }
+    }
+
     /// What cannot hold together: the key, and what is wrong.
     pub(super) fn contradictions(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -120,6 +138,12 @@ impl ClusterSettings {
         }
         if self.filters.get() > FILTERS_MAX {
             found.push(("filters", format!("cluster.filters is at most {FILTERS_MAX}")));
+        }
+        // The stream remembers no message for longer than it keeps one.
+        if self.queue.on().is_some() && self.queue_age.duration().saturating_mul(2) > self.age.duration() {
+            let text = "cluster.queue_age must be at most half of cluster.age: for twice as long the stream has to know what it \
+                         was sent before";
+            found.push(("queue_age", text.into()));
         }
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         if self.stream.is_empty() || self.stream.len() > STREAM_BYTES_MAX || !self.stream.chars().all(plain) {

@@ -100,7 +100,7 @@ pub struct ChannelSettings {
     /// Whether messages are stored in `server.state_dir` and outlive the process, also one that is killed. What is kept
     /// is the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
     pub durable: bool,
-    /// When a message of a durable channel is acknowledged and delivered.
+    /// When a message of a durable channel, or in a cluster of any, is acknowledged and delivered.
     pub ack: Ack,
 }
 
@@ -130,6 +130,8 @@ pub enum Ack {
     /// At once, with a 202; it is stored soon afterwards. An end without warning may lose the last ones: the ids of all
     /// channels begin anew then, and every subscriber that comes back is told of a gap.
     Memory,
+    /// At once, with a 202 and no id: on a node of a cluster with a `queue`, where the stream gets it behind that.
+    Local,
 }
 
 /// `policy`
@@ -201,6 +203,7 @@ impl PushSettings {
                     ack: match channel.ack {
                         Ack::Stored => encke_hub::Ack::Stored,
                         Ack::Memory => encke_hub::Ack::Memory,
+                        Ack::Local => encke_hub::Ack::Local,
                     },
                 },
             );

@@ -158,6 +158,9 @@ fn a_cluster_that_could_not_be_is_refused_with_its_reason() {
         (&format!("{nats}token = \"t\"\ncredentials = \"c\""), "three ways in"),
         (&format!("{nats}stream = \"a.b\""), "cluster.stream"),
         (&format!("{nats}[[push.channel]]\npattern = \"a\"\nack = \"memory\""), "no id before the stream"),
+        (&format!("{nats}[[push.channel]]\npattern = \"a\"\nack = \"local\""), "set cluster.queue"),
+        ("[[push.channel]]\npattern = \"a\"\nack = \"local\"", "only nodes of a cluster"),
+        (&format!("{nats}queue = \"1MiB\"\nage = \"119s\""), "at most half of cluster.age"),
     ] {
         let told = refused(text);
         assert!(told.contains(reason), "{text}: {told}");

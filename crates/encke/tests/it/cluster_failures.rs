@@ -11,7 +11,8 @@ use crate::nodes::link::Link;
 use crate::nodes::listener::{Kind, Listener, Told, ask};
 use crate::nodes::nats::{Nats, Trio, address, api};
 use crate::nodes::{Answer, Crowd, Node, Source, publish, sites};
-use crate::running::{Folder, encke, text};
+use crate::running::{Folder, encke, get, text};
+use encke_io::host::Signal;
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 
@@ -78,6 +79,102 @@ fn of_three_nats_servers_the_leader_is_killed_and_then_the_next_one() {
     source.end();
     let accounts = crowd.settle(&[100; 5]);
     assert!(accounts.iter().all(|account| account.moves == 0), "listeners stay: {accounts:?}");
+}
+
+/// Publishes without a key; the head of the answer, and its body.
+fn say(node: &Node, channel: &str, data: &str) -> (String, String) {
+    ask(&node.site, "POST", channel, "", data).expect("it answers")
+}
+
+/// A figure of a node.
+fn figure(node: &Node, name: &str) -> u64 {
+    let metrics = node.running.admin.replace("/api/v1/status", "/metrics");
+    let (_, rest) = metrics.split_once("://").expect("a URL");
+    let (site, path) = rest.split_once('/').expect("a path");
+    let figures = get(site, &format!("/{path}"));
+    let line = figures.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name}: {figures}")).parse().expect("a whole number")
+}
+
+/// Publishes something that is to wait.
+fn wait_with(node: &Node, channel: &str, data: &str) {
+    let (head, body) = say(node, channel, data);
+    assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");
+    assert!(body.starts_with("{\"queued\":1,\"subscribers\":"), "{body}");
+}
+
+#[test]
+fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
+    let mut nats = Nats::start("waits", &[]);
+    let mut near = Node::start("waits-near", &format!("{}\nqueue = \"1MiB\"", on(&nats)));
+    let far = Node::start("waits-far", &on(&nats));
+    let open = |node: &Node, kind| Listener::open(&node.site, kind, "news", "now").expect("it listens");
+    let mut listeners =
+        [(&near, Kind::Events), (&near, Kind::Socket), (&far, Kind::Events), (&far, Kind::Polls)]
+            .map(|(node, kind)| open(node, kind));
+    listeners.iter_mut().for_each(|listener| drop(listener.next()));
+    near.tell("news", "first");
+    assert!(listeners.iter_mut().all(|listener| listener.data() == "first"));
+
+    nats.stop();
+    near.running.error_with("cannot be reached");
+    (0..1_000).for_each(|number| wait_with(&near, "news", &number.to_string()));
+    assert_eq!(figure(&near, "encke_cluster_queue_messages"), 1_000);
+    let (head, body) = say(&near, "news", &"x".repeat(1 << 20));
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: "), "{head}{body}");
+    assert_eq!(
+        publish(&far.site, "news", "far", "far").expect("it answers"),
+        Answer::Later,
+        "it has no queue"
+    );
+
+    nats.run();
+    near.running.error_with("is back");
+    // Behind them, whether it waits or not.
+    let (head, body) = say(&near, "news", "last");
+    assert!(head.starts_with("HTTP/1.1 20"), "{head}{body}");
+    let due: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
+    for listener in &mut listeners {
+        let seen: Vec<String> =
+            std::iter::repeat_with(|| listener.data()).take_while(|data| data != "last").collect();
+        assert_eq!(seen, due);
+    }
+    // Nothing waits any more: who publishes gets an id again.
+    while !say(&near, "news", "after").0.starts_with("HTTP/1.1 201 ") {}
+    assert_eq!(figure(&near, "encke_cluster_queue_messages"), 0);
+    assert_eq!(figure(&near, "encke_cluster_queue_dropped_total"), 0);
+}
+
+#[test]
+fn a_publisher_that_does_not_wait_has_no_id_and_its_messages_come_in_order() {
+    let nats = Nats::start("local", &[]);
+    let settings =
+        format!("{}\nqueue = \"1MiB\"\n[[push.channel]]\npattern = \"soon/*\"\nack = \"local\"", on(&nats));
+    let node = Node::start("local", &settings);
+    let mut events = Listener::open(&node.site, Kind::Events, "soon/a", "now").expect("it listens");
+    events.next();
+    (0..100).for_each(|number| wait_with(&node, "soon/a", &number.to_string()));
+    (0..100).for_each(|number| assert_eq!(events.data(), number.to_string()));
+    // Others wait, and have one.
+    let (head, body) = say(&node, "news,soon/a", "both");
+    let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");
+    assert!(told["id"].is_string() && told["queued"] == 1, "{body}");
+    assert_eq!(told["ids"], json!([told["id"], null]));
+    assert_eq!(events.data(), "both");
+}
+
+#[test]
+fn a_node_that_ends_during_an_outage_says_what_is_lost_with_it() {
+    let mut nats = Nats::start("ends", &[]);
+    let mut node = Node::start("ends", &format!("{}\nqueue = \"1MiB\"", on(&nats)));
+    nats.stop();
+    node.running.error_with("cannot be reached");
+    (0..3).for_each(|number| wait_with(&node, "news", &number.to_string()));
+    // It waits for as long as a drain may take.
+    node.running.signal(Signal::Terminate);
+    node.running.error_with("3 messages that waited for the cluster are lost");
+    assert!(node.running.child.wait().expect("a child").success());
 }
 
 #[test]

@@ -283,6 +283,7 @@ fn after_an_end_without_warning_durable_channels_are_whole_and_no_offset_comes_a
     for (channel, data) in [("disk/a", "1"), ("other", "2"), ("disk/a", "3"), ("disk/b", "4")] {
         match first.publish(at(0), keyed(channel, data, data)).expect("accepted") {
             Publishing::Done(published) => given.push(published.position.offset),
+            Publishing::Queued { .. } => panic!("a store has no queue"),
             Publishing::Waits(_) => {
                 store.keep(&first.take_commit(at(0)).expect("it waits"));
                 given.push(first.committed(at(0), Ok(()))[0].1.expect("stored").position.offset);
