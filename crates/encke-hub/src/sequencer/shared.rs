@@ -418,6 +418,8 @@ impl Sequencer {
                 continue;
             }
             while self.drop_oldest(at) {}
+            // As if one more had gone of which no core was told: they hear of it before anything behind it.
+            self.channels[at].gone += 1;
             self.channels[at].lost_to = to;
             self.tell_of_loss(at);
         }
