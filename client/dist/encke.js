@@ -85,9 +85,12 @@ function isRecord(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 function ahead(id, of) {
-  const [epoch, offset] = partsOf(id);
-  const [otherEpoch, otherOffset] = partsOf(of);
-  return epoch === otherEpoch ? offset - otherOffset : Infinity;
+  const others = new Map(of.split(",").map(partsOf));
+  const leads = id.split(",").map((position) => {
+    const [epoch, offset] = partsOf(position);
+    return offset - (others.get(epoch) ?? -Infinity);
+  });
+  return Math.max(...leads);
 }
 function isId(since) {
   return /-\d+$/.test(since);

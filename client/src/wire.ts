@@ -139,12 +139,16 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 /**
  * By how much an id is ahead of another; an id of another epoch is ahead by any measure.
  *
- * Ids are `EPOCH-OFFSET`; offsets grow within an epoch. To programs they are opaque; this one ships with the server.
+ * Ids are `EPOCH-OFFSET`, one for each stream and comma-joined; offsets grow within an epoch. To programs they are opaque;
+ * this one ships with the server.
  */
 export function ahead(id: string, of: string): number {
-  const [epoch, offset] = partsOf(id);
-  const [otherEpoch, otherOffset] = partsOf(of);
-  return epoch === otherEpoch ? offset - otherOffset : Infinity;
+  const others = new Map(of.split(',').map(partsOf));
+  const leads = id.split(',').map((position) => {
+    const [epoch, offset] = partsOf(position);
+    return offset - (others.get(epoch) ?? -Infinity);
+  });
+  return Math.max(...leads);
 }
 
 /** Whether a place to begin is an id, not a wish such as `now`, `last:5` or `10m`. */

@@ -73,3 +73,11 @@ test('ids are in the order of their offsets, and an id of another epoch is ahead
   assert.equal(ahead('e-9', 'e-10'), -1);
   assert.equal(ahead('f-1', 'e-10'), Infinity);
 });
+
+test('ids of several streams are ahead if they are in one of them', () => {
+  assert.equal(ahead('e-10,f-3', 'e-9,f-3'), 1);
+  assert.equal(ahead('e-10,f-3', 'f-3,e-10'), 0);
+  assert.equal(ahead('e-9,f-2', 'e-10,f-3'), -1);
+  assert.equal(ahead('f-4', 'e-10,f-3'), 1);
+  assert.equal(ahead('e-9,g-1', 'e-10,f-3'), Infinity);
+});

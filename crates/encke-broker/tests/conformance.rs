@@ -17,8 +17,8 @@ use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
 use encke_broker::sim::Disk;
 use encke_hub::{
     ChannelRules, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub, IdempotencyKey, Name,
-    News, NodeId, Now, Once, Position, Publishing, Refusal, Request, Rules, Run, Sequencer, Since, Subscribe,
-    SubscriberId, Ticket, What,
+    News, NodeId, Now, Once, Position, Positions, Publishing, Refusal, Request, Rules, Run, Sequencer, Since,
+    Subscribe, SubscriberId, Ticket, What,
 };
 use server::Nats;
 
@@ -51,7 +51,7 @@ fn a_message_comes_to_all_who_listen_once_and_in_the_order_of_ids() {
         let all: Vec<String> = (0..20).map(|number| number.to_string()).collect();
         for listener in listeners {
             assert_eq!(node.hears(listener, 20), all);
-            assert_eq!(node.listeners[&listener].position, ids.last().copied());
+            assert_eq!(node.listeners[&listener].position, ids.last().map(|last| (*last).into()));
         }
     });
 }
@@ -81,9 +81,9 @@ fn who_comes_back_by_an_id_gets_what_came_since_and_nothing_else() {
         for (seen, id) in ids.iter().enumerate() {
             let rest: Vec<String> =
                 (seen + 1..6).filter(|number| number % 2 == 0).map(|n| n.to_string()).collect();
-            let listener = node.listen(seen % CORES, &["a"], Since::After(*id));
+            let listener = node.listen(seen % CORES, &["a"], Since::After((*id).into()));
             assert_eq!(node.hears(listener, rest.len()), rest);
-            let both = node.listen(seen % CORES, &["a", "b"], Since::After(*id));
+            let both = node.listen(seen % CORES, &["a", "b"], Since::After((*id).into()));
             assert_eq!(node.hears(both, 5 - seen).len(), 5 - seen);
             for listener in [listener, both] {
                 assert_eq!(node.listeners[&listener].gap, None);
@@ -98,16 +98,16 @@ fn what_a_channel_keeps_no_more_is_a_gap_unless_a_stream_has_it() {
     on_each("gaps", |node| {
         let ids: Vec<Position> =
             (0..6).map(|number| node.publish(draft("short/a", &number.to_string()))).collect();
-        let late = node.listen(0, &["short/a"], Since::After(ids[1]));
+        let late = node.listen(0, &["short/a"], Since::After(ids[1].into()));
         if matches!(node.broker, Broker::Nats { .. }) {
             assert_eq!(node.hears(late, 4), ["2", "3", "4", "5"]);
             assert_eq!(node.listeners[&late].gap, None);
         } else {
             assert_eq!(node.hears(late, 3), ["3", "4", "5"]);
-            let gap = node.listeners[&late].gap.expect("one is missing");
-            assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[2], GapReason::Away));
+            let gap = node.listeners[&late].gap.clone().expect("one is missing");
+            assert_eq!((gap.from, gap.to, gap.reason), (ids[1].into(), ids[2].into(), GapReason::Away));
         }
-        let in_time = node.listen(1, &["short/a"], Since::After(ids[2]));
+        let in_time = node.listen(1, &["short/a"], Since::After(ids[2].into()));
         assert_eq!(node.hears(in_time, 3), ["3", "4", "5"]);
         assert_eq!(node.listeners[&in_time].gap, None);
     });
@@ -128,8 +128,9 @@ fn who_was_away_for_many_messages_gets_them_run_by_run_where_a_stream_has_them()
             return;
         }
         // Several at the same place, on several cores, of one channel and of both.
-        let both = [0, 1, 0].map(|core| node.listen(core, &["short/a", "short/b"], Since::After(first)));
-        let one = [0, 1].map(|core| node.listen(core, &["short/b"], Since::After(first)));
+        let both =
+            [0, 1, 0].map(|core| node.listen(core, &["short/a", "short/b"], Since::After(first.into())));
+        let one = [0, 1].map(|core| node.listen(core, &["short/b"], Since::After(first.into())));
         let odd: Vec<String> = all.iter().skip(1).step_by(2).cloned().collect();
         for (listener, expected) in both.map(|one| (one, &all)).into_iter().chain(one.map(|one| (one, &odd)))
         {
@@ -150,7 +151,7 @@ fn what_was_forgotten_is_told_to_nobody_and_as_a_gap_to_who_has_not_seen_it() {
     on_each("forgotten", |node| {
         node.forget("a");
         let ids: Vec<Position> = (0..5).map(|number| node.publish(draft("a", &number.to_string()))).collect();
-        let there = node.listen(0, &["a"], Since::After(ids[4]));
+        let there = node.listen(0, &["a"], Since::After(ids[4].into()));
         let other = node.listen(1, &["b"], Since::Now);
         node.publish(draft("b", "stays"));
         node.forget("a");
@@ -159,11 +160,11 @@ fn what_was_forgotten_is_told_to_nobody_and_as_a_gap_to_who_has_not_seen_it() {
         assert_eq!(node.listeners[&there].gap, None, "it had seen everything");
         assert_eq!(node.hears(other, 1), ["stays"]);
         for core in [0, 1] {
-            let behind = node.listen(core, &["a"], Since::After(ids[1]));
+            let behind = node.listen(core, &["a"], Since::After(ids[1].into()));
             assert_eq!(node.hears(behind, 1), ["5"]);
-            let gap = node.listeners[&behind].gap.expect("three are missing");
-            assert_eq!((gap.from, gap.to, gap.reason), (ids[1], ids[4], GapReason::Away));
-            let in_time = node.listen(core, &["a"], Since::After(ids[4]));
+            let gap = node.listeners[&behind].gap.clone().expect("three are missing");
+            assert_eq!((gap.from, gap.to, gap.reason), (ids[1].into(), ids[4].into(), GapReason::Away));
+            let in_time = node.listen(core, &["a"], Since::After(ids[4].into()));
             assert_eq!(node.hears(in_time, 1), ["5"]);
             assert_eq!(node.listeners[&in_time].gap, None);
             let all = node.listen(core, &["a", "b"], Since::All);
@@ -172,10 +173,10 @@ fn what_was_forgotten_is_told_to_nobody_and_as_a_gap_to_who_has_not_seen_it() {
         // Also on a node that comes later.
         node.is_killed();
         if !matches!(node.broker, Broker::Memory) {
-            let behind = node.listen(0, &["a"], Since::After(ids[1]));
+            let behind = node.listen(0, &["a"], Since::After(ids[1].into()));
             assert_eq!(node.hears(behind, 1), ["5"]);
-            assert_eq!(node.listeners[&behind].gap.map(|gap| gap.to), Some(ids[4]));
-            assert_eq!(node.listeners[&behind].position, Some(after));
+            assert_eq!(node.listeners[&behind].gap.clone().map(|gap| gap.to), Some(ids[4].into()));
+            assert_eq!(node.listeners[&behind].position, Some(after.into()));
         }
     });
 }
@@ -192,7 +193,7 @@ fn a_channel_is_the_same_when_somebody_comes_after_nobody_was_there_for_long() {
         node.mono_ns += 60_000_000_000;
         node.turn();
         node.publish(draft("a", "3"));
-        let second = node.listen(0, &["a"], Since::After(id));
+        let second = node.listen(0, &["a"], Since::After(id.into()));
         assert_eq!(node.hears(second, 2), ["2", "3"]);
         assert_eq!(node.listeners[&second].gap, None);
     });
@@ -255,10 +256,10 @@ fn what_was_acknowledged_survives_a_kill_where_that_is_promised_and_is_told_as_l
         let ids: Vec<Position> = (0..3).map(|number| node.publish(draft("a", &number.to_string()))).collect();
         node.is_killed();
         let after = node.publish(draft("a", "3"));
-        let listener = node.listen(0, &["a"], Since::After(ids[0]));
+        let listener = node.listen(0, &["a"], Since::After(ids[0].into()));
         if matches!(node.broker, Broker::Memory) {
             assert_eq!(node.hears(listener, 1), ["3"]);
-            assert_eq!(node.listeners[&listener].gap.map(|gap| gap.reason), Some(GapReason::Epoch));
+            assert_eq!(node.listeners[&listener].gap.as_ref().map(|gap| gap.reason), Some(GapReason::Epoch));
         } else {
             assert!(after.epoch == ids[2].epoch && after.offset > ids[2].offset);
             assert_eq!(node.hears(listener, 3), ["1", "2", "3"]);
@@ -378,8 +379,8 @@ struct Listener {
     id: SubscriberId,
     started: bool,
     messages: Vec<String>,
-    position: Option<Position>,
-    gap: Option<Gap>,
+    position: Option<Positions>,
+    gap: Option<Box<Gap>>,
 }
 
 impl Node {
@@ -568,7 +569,8 @@ impl Node {
                     let (gap, position) = position.rsplit_once(' ').unwrap_or(("", position));
                     if let Some((from, to)) = gap.split_once(' ') {
                         let at = |text: &str| text.parse().expect("a position");
-                        listener.gap = Some(Gap { from: at(from), to: at(to), reason: GapReason::Away });
+                        let (from, to) = (at(from), at(to));
+                        listener.gap = Some(Box::new(Gap { from, to, reason: GapReason::Away }));
                     }
                     listener.position = position.parse().ok();
                     listener.messages.extend(messages.lines().map(str::to_owned));
@@ -587,7 +589,7 @@ struct Plain;
 impl Encoder for Plain {
     fn encode(&mut self, _: Form, run: &Run<'_>, out: &mut Vec<u8>) {
         if let Some(Gap { from, to, reason }) = run.gap {
-            assert_eq!(reason, GapReason::Away, "nobody is late");
+            assert_eq!(*reason, GapReason::Away, "nobody is late");
             out.extend(format!("{from} {to} ").bytes());
         }
         out.extend(format!("{}\n", run.position).bytes());

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::message::Message;
-use crate::position::Position;
+use crate::position::{Beside, Id, Position, Positions};
 
 /// How a subscriber wants its messages: which protocol, which format. The hub only compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,21 +17,36 @@ pub struct Form(pub u8);
 pub struct Run<'a> {
     /// Messages in the order of their offsets. A stream is told a gap alone, and then there are none.
     pub messages: &'a [Arc<Message>],
-    /// Where the subscriber stands behind it, in all its channels.
+    /// Where the subscriber stands behind it, in all its channels of this stream.
     pub position: Position,
+    /// Where it stands in other streams, if it has channels there.
+    pub beside: Beside<'a>,
     /// What it has missed before the messages.
-    pub gap: Option<Gap>,
+    pub gap: Option<&'a Gap>,
     /// Messages that are kept for it behind these.
     pub more: usize,
 }
 
+impl Run<'_> {
+    /// The id behind a message of it.
+    pub fn id(&self, message: &Message) -> Id<'_> {
+        let position = Position { offset: message.offset, ..self.position };
+        Id { position, beside: self.beside }
+    }
+
+    /// The id behind all of it.
+    pub fn end(&self) -> Id<'_> {
+        Id { position: self.position, beside: self.beside }
+    }
+}
+
 /// Messages that a subscriber does not get, because they are no longer kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Where it stood.
-    pub from: Position,
+    pub from: Positions,
     /// Up to where messages of its channels are gone.
-    pub to: Position,
+    pub to: Positions,
     /// Why.
     pub reason: GapReason,
 }

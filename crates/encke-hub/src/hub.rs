@@ -23,7 +23,7 @@ use crate::encoding::{Encoded, Encoder, Encodings, Form, Gap, GapReason, Run};
 use crate::limits::{ENCODED_SHARE, LINGER_NS, UNWANTED_NS};
 use crate::message::Message;
 use crate::name::Name;
-use crate::position::{Epoch, Position, Since};
+use crate::position::{Beside, Epoch, Position, Positions, Since};
 use crate::rules::{Overrun, Rules};
 use crate::slab::Slab;
 use crate::start;
@@ -31,10 +31,13 @@ use crate::subscriber::{Link, Node, Once, Rest, State, Subscriber, SubscriberId}
 use crate::values::{Feed, Request};
 
 mod history;
+mod part;
 
 use history::Readings;
 
-/// One core's part of the hub.
+pub(crate) use part::{Part, PartRun, Tidings};
+
+/// One core's part of the hub, for one stream.
 ///
 /// After each input (`subscribe`, `leave`, `change`, `sent`, `feed`) call [`slice`](Self::slice) until it has nothing
 /// left, then [`take_requests`](Self::take_requests), and carry these to the sequencer in their order.
@@ -76,6 +79,10 @@ pub struct Hub {
     ended: Vec<Pass>,
     /// Who reads what is not kept here.
     readings: Readings,
+    /// What parts of subscribers over several streams are told.
+    parts: Vec<Tidings>,
+    /// How many of its subscribers are such parts.
+    parts_count: usize,
     encodings: Encodings,
     /// Channels that keep encodings.
     warm: Vec<u32>,
@@ -149,9 +156,9 @@ pub enum What {
     /// A stream begins: all its channels are known here. The subscriber is busy until [`Hub::sent`].
     Started {
         /// Where it stands; resuming from here misses nothing.
-        position: Position,
+        position: Positions,
         /// What it has missed before that.
-        gap: Option<Gap>,
+        gap: Option<Box<Gap>>,
     },
     /// The next bytes of a stream. The subscriber is busy until [`Hub::sent`].
     Bytes(Arc<[u8]>),
@@ -202,6 +209,8 @@ impl Hub {
             lingering: VecDeque::new(),
             ended: Vec::new(),
             readings: Readings::default(),
+            parts: Vec::new(),
+            parts_count: 0,
             encodings: Encodings::default(),
             warm: Vec::new(),
             scratch: Scratch::default(),
@@ -214,6 +223,10 @@ impl Hub {
     /// # Errors
     /// If it, or this core, would have too many channels.
     pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+        self.take(now, subscribe, false)
+    }
+
+    fn take(&mut self, now: Now, subscribe: Subscribe, part: bool) -> Result<SubscriberId, Refused> {
         self.now = now;
         let Subscribe { mut channels, since, form, once, key, member } = subscribe;
         if channels.len() > 1 {
@@ -232,8 +245,10 @@ impl Hub {
             state: State::Starting,
             in_line: false,
             late: false,
+            part,
         };
         let id = self.subscribers.insert(subscriber);
+        self.parts_count += usize::from(part);
         let only = if single { channels.first() } else { None };
         if let Some(name) = only {
             let channel = self.wanted(name);
@@ -268,7 +283,7 @@ impl Hub {
             self.link(id, name, 0);
         }
         if self.all_open(id) {
-            self.begins(id, since);
+            self.begins_as_asked(id);
             self.stand_in_line(id);
         }
         Ok(SubscriberId(id))
@@ -426,7 +441,7 @@ impl Hub {
         // A quarter is for the channels, so that those who write fast cannot keep all others waiting.
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
         let mut visits = most * VISITS;
-        while out.len() < line_end && visits > 0 {
+        while self.told(out) < line_end && visits > 0 {
             let Some((id, _)) = self.line.pop_front() else { break };
             visits -= 1;
             if let Some(subscriber) = self.subscribers.get_mut(id)
@@ -435,7 +450,7 @@ impl Hub {
                 self.serve(id, encoder, out);
             }
         }
-        while out.len() < end && visits > 0 {
+        while self.told(out) < end && visits > 0 {
             let Some(&at) = self.dirty.front() else { break };
             if self.pass(at, end, &mut visits, encoder, out) {
                 self.dirty.pop_front();
@@ -485,7 +500,11 @@ impl Hub {
 
     /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. One who knows all there is
     /// stands where the hub is, from now on. `None` if it is not there, or its channels are not known yet.
-    pub fn position_of(&mut self, id: SubscriberId) -> Option<Position> {
+    pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
+        self.offset_of(id).map(|offset| self.at(offset).into())
+    }
+
+    fn offset_of(&mut self, id: SubscriberId) -> Option<u64> {
         let SubscriberId(id) = id;
         let unknown = self.subscribers.get(id)?.rest.as_ref().is_some_and(|rest| rest.since.is_some());
         if unknown || !self.all_open(id) {
@@ -496,8 +515,7 @@ impl Hub {
         if !behind {
             subscriber.position = subscriber.position.max(self.head);
         }
-        let offset = subscriber.position;
-        Some(self.at(offset))
+        Some(subscriber.position)
     }
 
     /// Whether it is known where a subscriber begins. It is not before all channels that it began with are known here.
@@ -560,6 +578,17 @@ impl Hub {
         Position { epoch: self.epoch, offset }
     }
 
+    /// One gap for two, which end at two places of this stream.
+    fn farther(&self, gap: Gap, other: Gap) -> Gap {
+        let farther = other.to.of(self.epoch) > gap.to.of(self.epoch);
+        if farther { Gap { to: other.to, ..gap } } else { gap }
+    }
+
+    /// How many are told something in this slice.
+    fn told(&self, out: &[Delivery]) -> usize {
+        out.len() + self.parts.len()
+    }
+
     // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Visits nodes of a channel until the slice is full; says whether the channel has been done with.
@@ -571,7 +600,7 @@ impl Hub {
         encoder: &mut impl Encoder,
         out: &mut Vec<Delivery>,
     ) -> bool {
-        while out.len() < end && *visits > 0 {
+        while self.told(out) < end && *visits > 0 {
             *visits -= 1;
             let channel = &mut self.channels[at];
             let Some(node) = channel.visit() else {
@@ -614,9 +643,7 @@ impl Hub {
         if !self.all_open(id) {
             return;
         }
-        if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
-            self.begins(id, since);
-        }
+        self.begins_as_asked(id);
         let mut gap = None;
         let subscriber = &mut self.subscribers[id];
         if let Some(rest) = &mut subscriber.rest {
@@ -634,7 +661,7 @@ impl Hub {
             // It stood in line for longer than its first messages were kept.
             let lost = self.lose(id).gap;
             gap = match (gap, lost) {
-                (Some(gap), Some(lost)) => Some(Gap { to: gap.to.max(lost.to), ..gap }),
+                (Some(gap), Some(lost)) => Some(self.farther(gap, lost)),
                 (gap, lost) => gap.or(lost),
             };
         }
@@ -643,10 +670,13 @@ impl Hub {
             self.readings.begin(id, GapReason::Away);
         }
         let subscriber = &mut self.subscribers[id];
-        let (key, offset) = (subscriber.key, subscriber.position);
+        let (key, offset, part) = (subscriber.key, subscriber.position, subscriber.part);
         if subscriber.once == Once::Never {
             subscriber.state = State::Busy;
-            let what = What::Started { position: self.at(offset), gap };
+            if part {
+                return self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Started(gap) });
+            }
+            let what = What::Started { position: self.at(offset).into(), gap: gap.map(Box::new) };
             out.push(Delivery { subscriber: SubscriberId(id), key, what });
             return;
         }
@@ -660,11 +690,13 @@ impl Hub {
     /// Tells one who asks once what there is, or that there is nothing yet.
     fn answer(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let subscriber = &mut self.subscribers[id];
-        let key = subscriber.key;
+        let (key, part) = (subscriber.key, subscriber.part);
         subscriber.state = State::Ready;
-        let before = out.len();
+        let before = self.told(out);
         self.deliver(id, gap, encoder, out);
-        if out.len() == before {
+        if self.told(out) == before && part {
+            self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Waiting });
+        } else if self.told(out) == before {
             out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Waiting });
         }
     }
@@ -678,9 +710,13 @@ impl Hub {
             return self.read(id, encoder, out);
         }
         let Loss { gap, ends } = self.lose(id);
-        let Subscriber { key, once, form, position, .. } = self.subscribers[id];
+        let Subscriber { key, once, part, .. } = self.subscribers[id];
         if ends {
-            out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Overrun });
+            if part {
+                self.parts.push(Tidings { id: SubscriberId(id), key, part: Part::Overrun });
+            } else {
+                out.push(Delivery { subscriber: SubscriberId(id), key, what: What::Overrun });
+            }
             self.remove(id);
             return;
         }
@@ -689,9 +725,8 @@ impl Hub {
             return;
         }
         // Alone, so that the messages behind it are the same bytes for all.
-        let run = Run { messages: &[], position: self.at(position), gap, more: 0 };
-        let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
-        self.hand(id, bytes, out);
+        self.scratch.messages.clear();
+        self.hand_alone(id, gap, 0, encoder, out);
     }
 
     /// Moves a subscriber to where messages are kept.
@@ -724,19 +759,23 @@ impl Hub {
                 }
             }
         }
-        let gap = to.map(|to| Gap { from: self.at(from), to: self.at(to), reason: GapReason::Late });
+        let (from, to) = (self.at(from), to.map(|to| self.at(to)));
+        let gap = to.map(|to| Gap { from: from.into(), to: to.into(), reason: GapReason::Late });
         Loss { gap, ends }
     }
 
     /// Tells a subscriber everything that it has not seen, as far as a run reaches; nothing if there is nothing.
     fn deliver(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        let Subscriber { position, form, once, .. } = self.subscribers[id];
+        let Subscriber { form, once, part, .. } = self.subscribers[id];
         let oldest = once == Once::Oldest;
         let only_one = oldest || self.is_crowded();
-        let news = self.news(id);
-        let (to, bytes) = match (news, gap) {
-            (News::None, None) => return,
-            (News::In { channel, after }, None) => self.shared(channel, after, form, oldest, encoder),
+        match (self.news(id), gap) {
+            (News::None, None) => {}
+            (News::In { channel, after }, None) if !part => {
+                let (to, bytes) = self.shared(channel, after, form, oldest, encoder);
+                self.subscribers[id].position = to;
+                self.hand(id, bytes, out);
+            }
             (news, gap) => {
                 let more = match news {
                     News::None => {
@@ -748,12 +787,29 @@ impl Hub {
                     }
                     News::InSeveral => self.merge(id, only_one),
                 };
-                let to = self.scratch.messages.last().map_or(position, |last| last.offset);
-                let run = Run { messages: &self.scratch.messages, position: self.at(to), gap, more };
-                (to, encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings))
+                self.hand_alone(id, gap, more, encoder, out);
             }
-        };
+        }
+    }
+
+    /// Gives a subscriber the messages that were collected for it, as bytes that are its own.
+    fn hand_alone(
+        &mut self,
+        id: u32,
+        gap: Option<Gap>,
+        more: usize,
+        encoder: &mut impl Encoder,
+        out: &mut Vec<Delivery>,
+    ) {
+        let Subscriber { position, form, part, .. } = self.subscribers[id];
+        let to = self.scratch.messages.last().map_or(position, |last| last.offset);
         self.subscribers[id].position = to;
+        if part {
+            return self.hand_part(id, position, gap, more);
+        }
+        let messages = &self.scratch.messages;
+        let run = Run { messages, position: self.at(to), beside: Beside::default(), gap: gap.as_ref(), more };
+        let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
         self.hand(id, bytes, out);
     }
 
@@ -789,7 +845,7 @@ impl Hub {
         let more = collect(channel, after, only_one, messages);
         let to = messages.last().map_or(after, |last| last.offset);
         let position = Position { epoch: self.epoch, offset: to };
-        let run = Run { messages, position, gap: None, more };
+        let run = Run { messages, position, beside: Beside::default(), gap: None, more };
         let bytes = encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
         let index = channel.index_after(after);
         let before = index.checked_sub(1).and_then(|before| channel.message(before));
@@ -887,6 +943,13 @@ impl Hub {
     }
 
     // ── Beginning ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Finds out where a subscriber begins that has waited for that.
+    fn begins_as_asked(&mut self, id: u32) {
+        if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
+            self.begins(id, since);
+        }
+    }
 
     /// Finds out where a subscriber begins, now that all its channels are known here.
     fn begins(&mut self, id: u32, since: Since) {
@@ -1014,9 +1077,9 @@ impl Hub {
                 None => break,
             }
         }
-        if let Some(subscriber) = self.subscribers.remove(id)
-            && subscriber.rest.is_none()
-        {
+        let Some(subscriber) = self.subscribers.remove(id) else { return };
+        self.parts_count -= usize::from(subscriber.part);
+        if subscriber.rest.is_none() {
             self.part(subscriber.channel, subscriber.place);
         }
     }
@@ -1240,7 +1303,7 @@ fn encode(
 
 /// The same names, each once, in their order; the list ends when it has more than `most`, which is then too many.
 /// Up to some hundred names: comparing all pairs costs less than a table.
-fn without_repeats(names: &[Name], most: usize) -> Vec<Name> {
+pub(crate) fn without_repeats(names: &[Name], most: usize) -> Vec<Name> {
     let mut once: Vec<Name> = Vec::with_capacity(names.len().min(most + 1));
     for name in names {
         if once.len() <= most && !once.contains(name) {

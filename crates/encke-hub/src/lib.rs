@@ -14,6 +14,9 @@
 //! [`Hub`] is fed the messages of the channels it wants in that order. So one [`Position`] says what a subscriber
 //! has seen of all its channels, however many they are and whenever they change.
 //!
+//! **Several streams** are several such pairs of machines that know nothing of one another: [`Streams`] says which channel is
+//! of which. [`Hubs`] makes one subscriber of those that somebody has in several of them.
+//!
 //! **A subscriber is a position, not a queue.** Messages lie once in the ring of their channel; a subscriber that
 //! falls behind costs nothing more. When the ring has passed it, the channel's [`Overrun`] policy decides.
 //!
@@ -28,6 +31,7 @@
 mod channel;
 mod encoding;
 mod hub;
+mod hubs;
 mod keys;
 pub mod limits;
 mod message;
@@ -39,20 +43,23 @@ mod rules;
 mod sequencer;
 mod slab;
 mod start;
+mod streams;
 mod subscriber;
 mod values;
 
 pub use encoding::{Encoder, Form, Gap, GapReason, Run};
 pub use hub::{Delivery, Hub, Lag, Pass, Refused, Subscribe, What};
+pub use hubs::Hubs;
 pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
 pub use pattern::{Pattern, PatternError};
-pub use position::{Epoch, Position, PositionError, Since, SinceError};
+pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
     Announcement, Backlog, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing,
     Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
+pub use streams::Streams;
 pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};
 pub use values::{Feed, Recalled, Request};
 

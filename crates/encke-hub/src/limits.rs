@@ -53,3 +53,7 @@ pub const HEAD_NS: u64 = 1_000_000_000;
 /// Offsets that may be given between two commits of a store. 4 billion: a month at 1,000 a second with a store that
 /// fails.
 pub const CEILING: u64 = 1 << 32;
+
+/// Streams, each with an order of its own. An id has a position for each that its channels are of: 8 of at most 34 bytes are
+/// within the line of a protocol, and every core looks at all of them in each turn.
+pub const STREAMS_MAX: usize = 8;

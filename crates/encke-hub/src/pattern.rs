@@ -54,6 +54,22 @@ impl Pattern {
         names.next().is_none()
     }
 
+    /// Whether it stands for every name that the other one stands for.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mut others = other.segments.iter();
+        for segment in &self.segments {
+            let Some(other) = others.next() else { return false };
+            match segment {
+                Segment::Rest => return true,
+                Segment::Any if *other == Segment::Rest => return false,
+                Segment::Any => {}
+                Segment::Literal(_) if segment == other => {}
+                Segment::Literal(_) => return false,
+            }
+        }
+        others.next().is_none()
+    }
+
     /// How much it says: of two patterns that match the same name, the one with the greater number is the more
     /// specific, and equal numbers are equal patterns.
     ///
@@ -160,6 +176,27 @@ mod tests {
 
     fn pattern(text: &str) -> Pattern {
         text.parse().expect("a pattern")
+    }
+
+    #[test]
+    fn a_pattern_covers_another_if_it_matches_whatever_that_matches() {
+        let texts = [
+            "**", "*", "a", "b", "*/**", "*/*", "a/*", "a/**", "*/a", "a/b", "a/*/b", "a/b/**", "*/*/*",
+            "a/b/c",
+        ];
+        let names: Vec<Name> =
+            ["a", "b", "c", "a/a", "a/b", "b/a", "c/c", "a/b/b", "a/c/b", "a/b/c", "c/c/c", "a/b/c/d"]
+                .map(name)
+                .into();
+        for one in texts.map(pattern) {
+            for other in texts.map(pattern) {
+                let covers = names.iter().all(|name| !other.matches(name) || one.matches(name));
+                // Seven segments tell apart what fewer do not.
+                let deep = name("x/y/z/x/y/z/x");
+                let covers = covers && (!other.matches(&deep) || one.matches(&deep));
+                assert_eq!(one.covers(&other), covers, "{one} {other}");
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Where in the stream of all messages a subscriber stands: epochs, positions, and where one may begin.
+//! Where in the stream of all messages, or in each of several, a subscriber stands: epochs, positions, and where one may
+//! begin.
 
 use std::fmt;
 use std::str::FromStr;
+
+use crate::limits::STREAMS_MAX;
 
 /// Names one life of a stream. Within it no offset is given twice; two epochs have nothing to do with one another.
 /// Whoever begins a stream draws it at random.
@@ -21,18 +24,90 @@ pub struct Position {
     pub offset: u64,
 }
 
+/// What an id says: positions in one stream or in several, at most one in each. Prints as they do, comma-joined; that text
+/// is the only one that reads back.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Positions(Few);
+
+/// Nearly always one, which then takes no memory of its own.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Few {
+    One(Position),
+    /// At least two.
+    Several(Box<[Position]>),
+}
+
+impl Positions {
+    /// All of them.
+    pub fn as_slice(&self) -> &[Position] {
+        match &self.0 {
+            Few::One(one) => std::slice::from_ref(one),
+            Few::Several(several) => several,
+        }
+    }
+
+    /// The offset in the stream of this life, if there is one.
+    pub fn of(&self, epoch: Epoch) -> Option<u64> {
+        self.as_slice().iter().find(|position| position.epoch == epoch).map(|position| position.offset)
+    }
+
+    /// One or more; `None` if there is none.
+    pub fn new(positions: Vec<Position>) -> Option<Self> {
+        match positions[..] {
+            [] => None,
+            [one] => Some(Self(Few::One(one))),
+            _ => Some(Self(Few::Several(positions.into()))),
+        }
+    }
+}
+
+impl From<Position> for Positions {
+    fn from(one: Position) -> Self {
+        Self(Few::One(one))
+    }
+}
+
+/// The id of a message, or of a place behind one, for whoever listens to several streams: a position in one of them between
+/// those in the others. Prints as [`Positions`] do.
+#[derive(Clone, Copy, Debug)]
+pub struct Id<'a> {
+    /// In the stream of the message.
+    pub position: Position,
+    /// In the others.
+    pub beside: Beside<'a>,
+}
+
+/// Where somebody stands in other streams than the one that is spoken of. Nearly always there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// In those before it.
+    pub before: &'a [Position],
+    /// In those behind it.
+    pub behind: &'a [Position],
+}
+
+impl Beside<'_> {
+    /// The positions with this one among them.
+    pub fn with(&self, position: Position) -> Positions {
+        if self.before.is_empty() && self.behind.is_empty() {
+            return position.into();
+        }
+        Positions(Few::Several([self.before, &[position], self.behind].concat().into()))
+    }
+}
+
 /// A text is no [`Position`]: those are opaque, and come back as they were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionError;
 
 /// Where a subscriber begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Since {
     /// With what is published from now on.
     Now,
     /// With the oldest message that is kept.
     All,
-    /// With the last so many that are kept.
+    /// With the last so many that are kept, of each stream.
     Last(u32),
     /// With those not older than so many milliseconds.
     Age {
@@ -40,7 +115,7 @@ pub enum Since {
         ms: u64,
     },
     /// Behind what was seen before.
-    After(Position),
+    After(Positions),
 }
 
 /// A text is no [`Since`].
@@ -137,6 +212,59 @@ impl FromStr for Position {
     }
 }
 
+impl fmt::Display for Positions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        joined(self.as_slice(), f)
+    }
+}
+
+impl fmt::Display for Id<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { position, beside: Beside { before, behind } } = self;
+        joined(before, f)?;
+        if !before.is_empty() {
+            f.write_str(",")?;
+        }
+        fmt::Display::fmt(position, f)?;
+        if !behind.is_empty() {
+            f.write_str(",")?;
+        }
+        joined(behind, f)
+    }
+}
+
+fn joined(positions: &[Position], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, position) in positions.iter().enumerate() {
+        if at > 0 {
+            f.write_str(",")?;
+        }
+        fmt::Display::fmt(position, f)?;
+    }
+    Ok(())
+}
+
+impl FromStr for Positions {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Self, PositionError> {
+        let mut positions: Vec<Position> = Vec::new();
+        for one in text.split(',') {
+            let one: Position = one.parse()?;
+            if positions.len() == STREAMS_MAX || positions.iter().any(|other| other.epoch == one.epoch) {
+                return Err(PositionError);
+            }
+            positions.push(one);
+        }
+        Self::new(positions).ok_or(PositionError)
+    }
+}
+
+impl fmt::Debug for Positions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Debug for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -186,6 +314,31 @@ mod tests {
     }
 
     #[test]
+    fn positions_in_several_streams_are_joined_by_commas() {
+        let [one, other, third] = [at(31, 7), at(32, 10), at(1, 0)];
+        let positions: Positions = "z-7,10-10,1-0".parse().expect("positions");
+        assert_eq!(positions.as_slice(), [one, other, third]);
+        assert_eq!((positions.of(Epoch(32)), positions.of(Epoch(33))), (Some(10), None));
+        for before in 0..3 {
+            let beside = Beside {
+                before: &positions.as_slice()[..before],
+                behind: &positions.as_slice()[before + 1..],
+            };
+            let position = positions.as_slice()[before];
+            assert_eq!(Id { position, beside }.to_string(), "z-7,10-10,1-0");
+            assert_eq!(beside.with(position), positions);
+        }
+        assert_eq!(Id { position: one, beside: Beside::default() }.to_string(), "z-7");
+        assert_eq!(Beside::default().with(one), "z-7".parse().expect("a position"));
+        assert_eq!(Positions::new(Vec::new()), None);
+        let nine: Vec<String> = (0..=STREAMS_MAX).map(|number| format!("{number}-1")).collect();
+        assert!(nine[1..].join(",").parse::<Positions>().is_ok());
+        for text in ["", ",", "z-7,", ",z-7", "z-7,z-8", "z-7, 1-0", "z-7,,1-0", &nine.join(",")] {
+            assert_eq!(text.parse::<Positions>(), Err(PositionError), "{text:?}");
+        }
+    }
+
+    #[test]
     fn no_other_text_is_a_position() {
         for text in [
             "",
@@ -217,7 +370,7 @@ mod tests {
     fn arbitrary_text_is_an_error_or_the_printed_form_and_never_a_panic() {
         let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
         println!("seed {seed}");
-        let alphabet: Vec<char> = "0123456789abfgz-:lastnowmhd+ ä".chars().collect();
+        let alphabet: Vec<char> = "0123456789abfgz-,:lastnowmhd+ ä".chars().collect();
         for _ in 0..100_000 {
             let mut text = String::new();
             for _ in 0..seed % 16 {
@@ -228,8 +381,8 @@ mod tests {
             if let Ok(position) = text.parse::<Position>() {
                 assert_eq!(position.to_string(), text);
             }
-            if let Ok(Since::After(position)) = Since::parse(&text) {
-                assert_eq!(position.to_string(), text);
+            if let Ok(Since::After(positions)) = Since::parse(&text) {
+                assert_eq!(positions.to_string(), text);
             }
         }
     }
@@ -245,7 +398,7 @@ mod tests {
             ("10m", Since::Age { ms: 600_000 }),
             ("12h", Since::Age { ms: 43_200_000 }),
             ("7d", Since::Age { ms: 604_800_000 }),
-            ("7d-7", Since::After(at(7 * 32 + 13, 7))),
+            ("7d-7", Since::After(at(7 * 32 + 13, 7).into())),
         ] {
             assert_eq!(Since::parse(text), Ok(since), "{text}");
         }

@@ -1,6 +1,7 @@
 //! What is kept, how long, and what happens to those who are late: the settings of the hub.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::name::Name;
 use crate::pattern::Pattern;
@@ -94,6 +95,18 @@ impl Rules {
         }
     }
 
+    /// What one of several streams may take: of what is limited for all channels together, an equal share.
+    #[must_use]
+    pub fn share(self: &Arc<Self>, streams: usize) -> Arc<Self> {
+        if streams <= 1 {
+            return Arc::clone(self);
+        }
+        let mut share = Self::clone(self);
+        share.memory_bytes /= streams as u64;
+        share.channels = (share.channels / streams).max(1);
+        Arc::new(share)
+    }
+
     /// What holds for a channel: what the most specific pattern says.
     pub fn of(&self, name: &Name) -> &ChannelRules {
         let found = self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
@@ -148,6 +161,15 @@ impl Default for ChannelRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_share_equally_what_is_limited_for_all_channels_together() {
+        let rules = Arc::new(Rules::default());
+        assert!(Arc::ptr_eq(&rules.share(1), &rules));
+        let share = rules.share(4);
+        assert_eq!((share.memory_bytes, share.channels), (rules.memory_bytes / 4, rules.channels / 4));
+        assert_eq!(share.message_bytes, rules.message_bytes);
+    }
 
     #[test]
     fn the_most_specific_pattern_wins_in_whatever_order_they_are_set() {

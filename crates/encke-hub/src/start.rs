@@ -3,8 +3,8 @@
 //! | since | position | a channel counts from | gap |
 //! |---|---|---|---|
 //! | `now` | where the core was when it asked | there, or where the channel opened for it | none |
-//! | an id | that one | there; behind what is lost | what is lost behind it, unless it can be read elsewhere |
-//! | an id of another life | right before the first message | what is kept | always |
+//! | an id | what it says of this stream | there; behind what is lost | what is lost behind it, unless it can be read elsewhere |
+//! | an id of another life, or other streams | right before the first message | what is kept | always |
 //! | `all`, `last:N`, an age | right before the first message | what is kept and asked for | none |
 //!
 //! A channel may have lost messages behind the position: its *floor* says up to where that is known or was never
@@ -45,14 +45,16 @@ impl Core<'_> {
         let mut gap = None;
         let position = match since {
             Since::Now => self.now(asked_at, asked_ms, links),
-            Since::After(from) if from.epoch == self.epoch => {
-                gap = self.resume(from, links).map(|to| (from, Some(to), GapReason::Away));
-                from.offset
-            }
-            Since::After(from) => {
-                gap = Some((from, None, GapReason::Epoch));
-                self.from(links, |channel| channel.lost_to)
-            }
+            Since::After(from) => match from.of(self.epoch) {
+                Some(offset) => {
+                    gap = self.resume(offset, links).map(|to| (from, Some(to), GapReason::Away));
+                    offset
+                }
+                None => {
+                    gap = Some((from, None, GapReason::Epoch));
+                    self.from(links, |channel| channel.lost_to)
+                }
+            },
             Since::All => self.from(links, |channel| channel.lost_to),
             Since::Last(count) => {
                 let cut = self.before_last(links, count as usize);
@@ -70,7 +72,7 @@ impl Core<'_> {
         let only = if let [link] = links { link.floor } else { 0 };
         let position = position.max(only);
         let at = |offset| Position { epoch: self.epoch, offset };
-        let gap = gap.map(|(from, to, reason)| Gap { from, to: at(to.unwrap_or(position)), reason });
+        let gap = gap.map(|(from, to, reason)| Gap { from, to: at(to.unwrap_or(position)).into(), reason });
         (position, gap)
     }
 
@@ -96,12 +98,12 @@ impl Core<'_> {
     }
 
     /// Goes on behind what was seen; returns up to where messages are gone that were not.
-    fn resume(&self, from: Position, links: &mut [Link]) -> Option<u64> {
+    fn resume(&self, from: u64, links: &mut [Link]) -> Option<u64> {
         let mut gone_to = None;
         for link in links {
             let channel = &self.channels[link.channel];
             link.floor = 0;
-            if channel.lost_to > from.offset {
+            if channel.lost_to > from {
                 link.floor = match channel.rules.policy {
                     Overrun::Latest => channel.before_newest(),
                     Overrun::Disconnect | Overrun::Skip if self.recalls => 0,

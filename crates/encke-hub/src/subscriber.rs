@@ -47,6 +47,8 @@ pub(crate) struct Subscriber {
     pub(crate) in_line: bool,
     /// Whether a ring had passed it when it became writable: it was too slow, not we.
     pub(crate) late: bool,
+    /// Whether it is a part of one over several streams.
+    pub(crate) part: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_subscriber_of_one_channel_takes_48_bytes() {
-        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 5 (form, once, state, in line, late), rounded.
+        // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 6 (form, once, state, in line, late, part), rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
         // A place that may be free takes no more: the states leave room for that.
         assert_eq!(size_of::<Place<Subscriber>>(), 40);

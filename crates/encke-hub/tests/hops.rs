@@ -545,7 +545,7 @@ impl World {
         self.keys += 1;
         let client = &mut self.clients[at];
         let since = match client.position {
-            Some(offset) => Since::After(Position { epoch: EPOCH, offset }),
+            Some(offset) => Since::After(Position { epoch: EPOCH, offset }.into()),
             // Of several channels, what one keeps may begin behind the position.
             None if client.channels.len() > 1 => Since::Now,
             None => Since::All,
@@ -659,8 +659,8 @@ impl World {
             What::Started { position, gap } => {
                 assert!(first);
                 self.clients[at].busy = true;
-                let gap = gap.map(|gap| gap.to.offset);
-                self.gets(at, node, position.offset, gap, &[]);
+                let gap = gap.and_then(|gap| gap.to.of(EPOCH));
+                self.gets(at, node, position.of(EPOCH).expect("of this life"), gap, &[]);
             }
             What::Bytes(bytes) => {
                 assert!(!first);
@@ -767,7 +767,7 @@ struct Plain;
 impl Encoder for Plain {
     fn encode(&mut self, _: Form, run: &Run<'_>, out: &mut Vec<u8>) {
         out.extend(run.position.offset.to_le_bytes());
-        out.extend(run.gap.map_or(0, |gap| gap.to.offset + 1).to_le_bytes());
+        out.extend(run.gap.and_then(|gap| gap.to.of(EPOCH)).map_or(0, |to| to + 1).to_le_bytes());
         for message in run.messages {
             out.extend(message.offset.to_le_bytes());
             out.extend(&*message.data);

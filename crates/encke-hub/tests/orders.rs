@@ -31,8 +31,8 @@ use std::sync::Arc;
 
 use encke_hub::{
     ChannelRules, Commit, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name, Now,
-    Once, Overrun, Position, Published, Publishing, Refusal, Request, Rules, Run, Saved, SavedChannel,
-    Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
+    Once, Overrun, Position, Positions, Published, Publishing, Refusal, Request, Rules, Run, Saved,
+    SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
 
 const SEEDS: u64 = 1_000;
@@ -725,14 +725,14 @@ impl World {
             let client = &mut self.clients[at];
             if jumps {
                 let position = Position { epoch: self.epoch, offset: ahead };
-                client.since = Since::After(position);
+                client.since = Since::After(position.into());
                 client.position = Some(position);
                 for wish in &mut client.channels {
                     (wish.need_after, wish.excused) = (ahead, ahead);
                 }
                 self.tally.ids_ahead += 1;
             } else if let Some(position) = client.position {
-                client.since = Since::After(position);
+                client.since = Since::After(position.into());
                 self.tally.resumes += 1;
                 self.tally.resumes_before_the_first_message += u64::from(!client.ever);
             }
@@ -754,7 +754,9 @@ impl World {
             0 => Since::All,
             1 => Since::Last(self.random.below(5) as u32),
             2 => Since::Age { ms: self.random.below(400) },
-            3 => Since::After(Position { epoch: Epoch(self.epoch.0 ^ 1), offset: self.random.below(50) }),
+            3 => Since::After(
+                Position { epoch: Epoch(self.epoch.0 ^ 1), offset: self.random.below(50) }.into(),
+            ),
             _ => Since::Now,
         };
         Client {
@@ -791,7 +793,7 @@ impl World {
         }
         let subscribe = Subscribe {
             channels: client.channels.iter().map(|wish| self.names[wish.channel].clone()).collect(),
-            since: client.since,
+            since: client.since.clone(),
             form: client.form,
             once: client.once,
             key: client.key,
@@ -824,6 +826,7 @@ impl World {
         let client = &self.clients[at];
         let id = client.id.expect("it is there");
         if let Some(position) = self.cores[client.core].hub.position_of(id) {
+            let position = only(&position);
             self.gets(at, &Read { messages: Vec::new(), position, gap: None, more: 0 });
         }
     }
@@ -1060,7 +1063,8 @@ impl World {
             What::Started { position, gap } => {
                 assert!(first && client.once == Once::Never);
                 client.busy = true;
-                let gap = gap.map(|gap| (gap.from, gap.to, gap.reason));
+                let gap = gap.map(|gap| (only(&gap.from), only(&gap.to), gap.reason));
+                let position = only(&position);
                 // In several channels, one that was opened for it may begin later than it stands.
                 let exact = self.clients[at].channels.len() == 1;
                 self.begins(at, exact.then_some(position.offset));
@@ -1113,14 +1117,14 @@ impl World {
         for wish in &mut client.channels {
             let model = &self.model[wish.channel];
             let lost_to = model.lost_to();
-            wish.need_after = match client.since {
+            wish.need_after = match &client.since {
                 // One who comes for the first time, or comes back: it needs what it needed.
-                Since::After(position) if position.epoch == self.epoch => wish.need_after,
+                Since::After(positions) if positions.of(self.epoch).is_some() => wish.need_after,
                 Since::After(_) | Since::All => lost_to,
                 Since::Now => news.unwrap_or(newest),
-                Since::Last(count) => last(count as usize).max(lost_to),
+                Since::Last(count) => last(*count as usize).max(lost_to),
                 Since::Age { ms } => {
-                    let from_ms = self.now.unix_ms.saturating_sub(ms);
+                    let from_ms = self.now.unix_ms.saturating_sub(*ms);
                     let old = model.records.partition_point(|record| record.unix_ms < from_ms);
                     old.checked_sub(1).map_or(0, |index| model.records[index].offset).max(lost_to)
                 }
@@ -1228,12 +1232,12 @@ impl World {
     /// Whether a message that a client lacks is really gone, up to an offset.
     fn is_lost(&mut self, at: usize, to: u64) -> bool {
         let client = &self.clients[at];
-        let position = match (client.position, client.since) {
-            (Some(position), _) | (None, Since::After(position)) if position.epoch == self.epoch => {
-                position.offset
-            }
-            _ => 0,
+        let asked = match &client.since {
+            Since::After(positions) => positions.of(self.epoch),
+            _ => None,
         };
+        let position = client.position.filter(|position| position.epoch == self.epoch);
+        let position = position.map(|position| position.offset).or(asked).unwrap_or(0);
         let mut forgotten = false;
         for wish in &client.channels {
             let model = &self.model[wish.channel];
@@ -1272,7 +1276,7 @@ trait Resumes {
 impl Resumes for Since {
     /// Whether it goes on in this life of the stream.
     fn resumes(&self, epoch: Epoch) -> bool {
-        matches!(self, Self::After(position) if position.epoch == epoch)
+        matches!(self, Self::After(positions) if positions.of(epoch).is_some())
     }
 }
 
@@ -1317,7 +1321,7 @@ impl Encoder for Plain<'_> {
         put(run.position.offset);
         put(run.more as u64);
         put(run.gap.map_or(0, |gap| 1 + gap.reason as u64));
-        for end in run.gap.iter().flat_map(|gap| [gap.from, gap.to]) {
+        for end in run.gap.iter().flat_map(|gap| [only(&gap.from), only(&gap.to)]) {
             put(end.epoch.0);
             put(end.offset);
         }
@@ -1339,6 +1343,11 @@ impl Encoder for Plain<'_> {
             });
         }
     }
+}
+
+/// The position in the only stream that there is.
+fn only(positions: &Positions) -> Position {
+    positions.as_slice()[0]
 }
 
 impl Read {

@@ -119,9 +119,10 @@ impl Core {
         {
             return None;
         }
-        let Subscribe { channels, since: Since::After(position), member, .. } = room.hub.parked(id)? else {
+        let Subscribe { channels, since: Since::After(positions), member, .. } = room.hub.parked(id)? else {
             return None;
         };
+        let [position] = positions.as_slice() else { return None };
         record[32..40].copy_from_slice(&position.epoch.0.to_le_bytes());
         record[40..48].copy_from_slice(&position.offset.to_le_bytes());
         let mut names = channels.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
@@ -157,7 +158,7 @@ impl Core {
             Kind::Json => Once::All,
             _ => Once::Never,
         };
-        let since = Since::After(Position { epoch: Epoch(number(32)), offset: number(40) });
+        let since = Since::After(Position { epoch: Epoch(number(32)), offset: number(40) }.into());
         let subscribe = Subscribe { channels, since, form, once, key: token.word(), member };
         let Ok(id) = room.hub.subscribe(hub_now(self.now), subscribe) else { return false };
         if !poll {

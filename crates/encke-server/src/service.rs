@@ -120,7 +120,8 @@ impl Service {
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
                 let cluster = Cluster::join(&settings.cluster, &plan.rules)?;
-                plan = plan.shared_by(cluster);
+                let streams = settings.cluster.streams().map_err(|(_, wrong)| io::Error::other(wrong))?;
+                plan = plan.shared_by(cluster, streams);
             } else if let Some(folder) = &settings.server.state_dir {
                 plan = plan.stored_in(Archive::open(folder)?);
             }

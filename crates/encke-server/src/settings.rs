@@ -39,7 +39,7 @@ mod written;
 
 pub use auth::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use choice::{LogTarget, OrAuto};
-pub use cluster::{ClusterSettings, StreamStorage};
+pub use cluster::{ClusterSettings, StreamSettings, StreamStorage};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 pub use problem::{Problem, Problems};
 pub(crate) use push::ADMISSION;
@@ -433,7 +433,8 @@ impl Settings {
             }
         }
         for (key, message) in self.cluster.contradictions() {
-            wrong(&["cluster", key], message);
+            let path: Vec<&str> = iter::once("cluster").chain(key.iter().map(|key| &**key)).collect();
+            wrong(&path, message);
         }
         let prefix = &self.push.prefix;
         if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {

@@ -67,9 +67,12 @@ impl FromStr for Since {
         let number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let age = text.strip_suffix(['s', 'm', 'h', 'd']).is_some_and(number);
         let last = text.strip_prefix("last:").is_some_and(number);
-        let id = text.split_once('-').is_some_and(|(epoch, offset)| {
-            !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_alphanumeric()) && number(offset)
-        });
+        let position = |text: &str| {
+            text.split_once('-').is_some_and(|(epoch, offset)| {
+                !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_alphanumeric()) && number(offset)
+            })
+        };
+        let id = text.split(',').all(position);
         if matches!(text, "now" | "all") || age || last || id {
             Ok(Self(text.to_owned()))
         } else {
@@ -463,10 +466,12 @@ mod tests {
 
     #[test]
     fn a_beginning_is_one_of_five_kinds() {
-        for text in ["now", "all", "last:5", "10m", "30s", "2h", "1d", "a9z-17"] {
+        for text in ["now", "all", "last:5", "10m", "30s", "2h", "1d", "a9z-17", "a9z-17,b-3"] {
             assert_eq!(text.parse(), Ok(Since(text.to_owned())));
         }
-        for text in ["", "later", "last:", "last:x", "m", "10", "10y", "-5", "a-", "a b-1", "a-1&x=2"] {
+        for text in [
+            "", "later", "last:", "last:x", "m", "10", "10y", "-5", "a-", "a b-1", "a-1&x=2", "a-1,", "a-1,b",
+        ] {
             assert!(text.parse::<Since>().is_err(), "{text}");
         }
     }

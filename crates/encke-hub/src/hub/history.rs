@@ -20,6 +20,7 @@ use crate::channel::Collector;
 use crate::encoding::{Encoder, Gap, GapReason, Run};
 use crate::limits::READERS_MAX;
 use crate::message::Message;
+use crate::position::Beside;
 use crate::rules::Overrun;
 use crate::subscriber::{Once, State, SubscriberId};
 use crate::values::{Recalled, Request};
@@ -208,7 +209,7 @@ impl Hub {
         let Some(reading) = self.readings.by_subscriber.get_mut(&id) else { return false };
         let (reason, untold) = (reading.reason, gone_to > from.max(reading.told_to));
         reading.told_to = reading.told_to.max(gone_to);
-        let gap = untold.then(|| Gap { from: self.at(from), to: self.at(gone_to), reason });
+        let gap = untold.then(|| Gap { from: self.at(from).into(), to: self.at(gone_to).into(), reason });
         if messages.is_empty() && gap.is_none() {
             self.subscribers[id].position = to;
             return false;
@@ -228,13 +229,19 @@ impl Hub {
             _ => from.max(lost_to),
         };
         let more = rest.len() + self.kept_behind(id, to);
-        let run = Run { messages: &taken, position: self.at(position), gap, more };
-        let bytes = super::encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
-        self.scratch.messages = taken;
-        self.subscribers[id].position = position;
         if keeps {
             self.readings.put(id, Step::Came(Recalled { to, messages: rest, ..Recalled::default() }));
         }
+        self.subscribers[id].position = position;
+        if self.subscribers[id].part {
+            self.scratch.messages = taken;
+            self.hand_part(id, from, gap, more);
+            return true;
+        }
+        let position = self.at(position);
+        let run = Run { messages: &taken, position, beside: Beside::default(), gap: gap.as_ref(), more };
+        let bytes = super::encode(encoder, form, &run, &mut self.scratch.bytes, &mut self.encodings);
+        self.scratch.messages = taken;
         self.hand(id, bytes, out);
         true
     }

@@ -16,6 +16,10 @@ struct Rig {
     encoder: Words,
 }
 
+fn offset(positions: &Positions) -> u64 {
+    positions.as_slice()[0].offset
+}
+
 /// Writes `3:a 4:b`, and around it what there is of a gap, a position and more: `gap 1-2 3:a @3 +7`.
 #[derive(Default)]
 struct Words {
@@ -27,7 +31,7 @@ impl Encoder for Words {
         self.made += 1;
         let mut words = Vec::new();
         if let Some(gap) = run.gap {
-            words.push(format!("gap {}-{}", gap.from.offset, gap.to.offset));
+            words.push(format!("gap {}-{}", offset(&gap.from), offset(&gap.to)));
         }
         for message in run.messages {
             let data = String::from_utf8_lossy(&message.data);
@@ -101,9 +105,9 @@ impl Rig {
         while self.hub.slice(self.now, 256, &mut self.encoder, &mut out) {}
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let words = |what: &What| match what {
-            What::Started { position, gap: None } => format!("started {}", position.offset),
+            What::Started { position, gap: None } => format!("started {}", offset(position)),
             What::Started { position, gap: Some(gap) } => {
-                format!("started {} gap {}-{}", position.offset, gap.from.offset, gap.to.offset)
+                format!("started {} gap {}-{}", offset(position), offset(&gap.from), offset(&gap.to))
             }
             What::Bytes(bytes) => text(bytes),
             What::Last(bytes) => format!("last {}", text(bytes)),
@@ -186,17 +190,20 @@ fn each_way_to_begin_gives_what_it_says() {
         (Since::Last(9), &["started 0", "1:a 2:b 4:c @4"]),
         (Since::Age { ms: 3_000 }, &["started 1", "2:b 4:c @4"]),
         (Since::Age { ms: 0 }, &["started 4"]),
-        (Since::After(Position { epoch: Epoch(7), offset: 1 }), &["started 1", "2:b 4:c @4"]),
-        (Since::After(Position { epoch: Epoch(7), offset: 3 }), &["started 3", "4:c @4"]),
-        (Since::After(Position { epoch: Epoch(7), offset: 9 }), &["started 9"]),
-        (Since::After(Position { epoch: Epoch(8), offset: 9 }), &["started 0 gap 9-0", "1:a 2:b 4:c @4"]),
+        (Since::After(Position { epoch: Epoch(7), offset: 1 }.into()), &["started 1", "2:b 4:c @4"]),
+        (Since::After(Position { epoch: Epoch(7), offset: 3 }.into()), &["started 3", "4:c @4"]),
+        (Since::After(Position { epoch: Epoch(7), offset: 9 }.into()), &["started 9"]),
+        (
+            Since::After(Position { epoch: Epoch(8), offset: 9 }.into()),
+            &["started 0 gap 9-0", "1:a 2:b 4:c @4"],
+        ),
     ] {
         let mut rig = Rig::new(&plain());
         for (channel, data) in [("news", "a"), ("news", "b"), ("x", "x"), ("news", "c")] {
             rig.publish(channel, data);
             rig.passes(1_000);
         }
-        let id = rig.subscribe(&["news"], since, Once::Never);
+        let id = rig.subscribe(&["news"], since.clone(), Once::Never);
         let mut all = rig.said();
         rig.hub.sent(id);
         all.extend(rig.said());
@@ -221,14 +228,14 @@ fn one_position_serves_several_channels_in_the_order_of_all() {
         (Since::Now, &["started 6"][..]),
         (Since::All, &["started 0", "1:a 2:b 3:a 5:c 6:b @6"]),
         (Since::Last(3), &["started 2", "3:a 5:c 6:b @6"]),
-        (Since::After(Position { epoch: Epoch(7), offset: 3 }), &["started 3", "5:c 6:b @6"]),
+        (Since::After(Position { epoch: Epoch(7), offset: 3 }.into()), &["started 3", "5:c 6:b @6"]),
     ] {
         let mut rig = Rig::new(&plain());
         for channel in ["a", "b", "a", "x", "c", "b"] {
             rig.publish(channel, channel);
         }
         rig.passes(1);
-        let id = rig.subscribe(&["a", "b", "c", "a"], since, Once::Never);
+        let id = rig.subscribe(&["a", "b", "c", "a"], since.clone(), Once::Never);
         let mut all = rig.said();
         rig.hub.sent(id);
         all.extend(rig.said());
@@ -311,7 +318,7 @@ fn who_asks_once_is_answered_once() {
     assert_eq!(rig.hub.subscribers(), 0);
     let id = rig.subscribe(&["news"], Since::Now, Once::Oldest);
     assert_eq!(rig.said(), ["waiting"]);
-    assert_eq!(rig.hub.position_of(id), Some(Position { epoch: Epoch(7), offset: 2 }));
+    assert_eq!(rig.hub.position_of(id), Some(Position { epoch: Epoch(7), offset: 2 }.into()));
     rig.publish("other", "x");
     assert!(rig.said().is_empty());
     rig.publish("news", "c");
@@ -328,8 +335,8 @@ fn an_answer_carries_its_gap_and_comes_at_once_also_when_nothing_is_left() {
     for data in ["a", "b", "c"] {
         rig.publish("news", data);
     }
-    let from = Since::After(Position { epoch: Epoch(7), offset: 0 });
-    rig.subscribe(&["news"], from, Once::Oldest);
+    let from = Since::After(Position { epoch: Epoch(7), offset: 0 }.into());
+    rig.subscribe(&["news"], from.clone(), Once::Oldest);
     assert_eq!(rig.said(), ["last gap 0-1 2:b @2 +1"]);
     rig.sequencer.delete(&name("news"));
     rig.subscribe(&["news"], from, Once::All);
@@ -656,7 +663,7 @@ fn what_a_heartbeat_says_is_true_and_stays_so() {
     rig.told();
     rig.hub.sent(other);
     let position = rig.hub.position_of(id).expect("it is there");
-    assert_eq!(position.offset, 1);
+    assert_eq!(offset(&position), 1);
     rig.publish("news", "a");
     rig.carry();
     assert_eq!(rig.hub.position_of(id), Some(position));
@@ -726,7 +733,7 @@ fn a_parked_subscriber_goes_on_where_it_stood() {
     let mut back = Vec::new();
     for id in [one, several, poll] {
         let parked = rig.hub.parked(id).expect("it is at rest");
-        assert_eq!(parked.since, Since::After(Position { epoch: Epoch(7), offset: 1 }));
+        assert_eq!(parked.since, Since::After(Position { epoch: Epoch(7), offset: 1 }.into()));
         rig.hub.leave(id);
         back.push(rig.hub.subscribe(rig.now, parked).expect("it is within limits"));
     }

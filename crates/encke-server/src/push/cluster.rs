@@ -1,7 +1,8 @@
-//! The node's part in a cluster, as the first worker uses it: errands go to the engine, and its news come as letters.
+//! The node's part in a cluster, as the first worker uses it: errands go to the engine of their stream, and its news come as
+//! letters.
 //!
 //! ```text
-//!  the first worker ── Errand ──► Cluster ──► Engine (a thread of its own) ──► NATS
+//!  the first worker ── Errand ──► Cluster ──► an Engine for each stream (a thread and a connection) ──► NATS
 //!                   ◄─ Letter::News ── Post ◄─┘
 //! ```
 //! A build without the feature `nats` has the same names, and nothing behind them.
@@ -37,13 +38,20 @@ mod with {
     use crate::errors;
     use crate::exchange::Message;
     use crate::push::room::Letter;
-    use crate::settings::{Level, Secret, StreamStorage};
+    use crate::settings::{Level, Secret, StreamSettings, StreamStorage};
 
     /// A node's part in a cluster.
     pub(crate) struct Cluster {
+        /// In the order of streams; the first one's nodes are those of the cluster.
+        lanes: Vec<Lane>,
+        /// How much may wait for each.
+        queueing: Queueing,
+    }
+
+    /// … and in one of its streams.
+    struct Lane {
         engine: Engine,
         stream: String,
-        queueing: Queueing,
         figures: Arc<Figures>,
     }
 
@@ -71,48 +79,57 @@ mod with {
                 started_s: Clock::new().now().unix_s(),
                 ..About::default()
             };
-            let cluster = nats::Cluster {
-                servers: settings.nats.clone(),
-                login,
-                authority: settings.ca.clone(),
-                stream: settings.stream.clone(),
-                replicas: settings.replicas.get().into(),
-                memory: settings.storage == StreamStorage::Memory,
-                age: settings.age.duration(),
-                bytes: settings.bytes.bytes(),
-                // A publish that is sent again, by a client or by us, is known by its name.
-                remembered: Duration::from_millis(rules.key_window_ms).max(patience.saturating_mul(2)),
-                patience,
-                filters: settings.filters.get().into(),
-                linger: settings.linger.duration(),
-                queue_age: Duration::from_millis(queueing.age_ms),
-                node: NodeId(u64::from_le_bytes(id)),
-                about,
+            let node = NodeId(u64::from_le_bytes(id));
+            let lane = |stream: StreamSettings| {
+                let cluster = nats::Cluster {
+                    servers: settings.nats.clone(),
+                    login: login.clone(),
+                    authority: settings.ca.clone(),
+                    stream: stream.name.clone(),
+                    replicas: stream.replicas.unwrap_or(settings.replicas).get().into(),
+                    memory: stream.storage.unwrap_or(settings.storage) == StreamStorage::Memory,
+                    age: stream.age.unwrap_or(settings.age).duration(),
+                    bytes: stream.bytes.unwrap_or(settings.bytes).bytes(),
+                    // A publish that is sent again, by a client or by us, is known by its name.
+                    remembered: Duration::from_millis(rules.key_window_ms).max(patience.saturating_mul(2)),
+                    patience,
+                    filters: settings.filters.get().into(),
+                    linger: settings.linger.duration(),
+                    queue_age: Duration::from_millis(queueing.age_ms),
+                    node,
+                    about: about.clone(),
+                };
+                let engine = Engine::join(cluster)
+                    .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
+                Ok(Lane { engine, stream: stream.name, figures: Arc::default() })
             };
-            let engine = Engine::join(cluster)
-                .map_err(|error| io::Error::other(format!("the cluster cannot be joined: {error}")))?;
-            Ok(Self { engine, stream: settings.stream.clone(), queueing, figures: Arc::default() })
+            let first = StreamSettings { name: settings.stream.clone(), ..StreamSettings::default() };
+            let streams = std::iter::once(first).chain(settings.streams.iter().cloned());
+            let lanes = streams.map(lane).collect::<io::Result<Vec<_>>>()?;
+            // Each may have as much of it as the others.
+            let queueing = Queueing { bytes: queueing.bytes / lanes.len() as u64, ..queueing };
+            Ok(Self { lanes, queueing })
         }
 
-        /// The life of its stream.
-        pub(crate) fn epoch(&self) -> Epoch {
-            self.engine.epoch
+        /// The lives of its streams.
+        pub(crate) fn epochs(&self) -> Arc<[Epoch]> {
+            self.lanes.iter().map(|lane| lane.engine.epoch).collect()
         }
 
-        /// Where the stream was when it was joined.
-        pub(crate) fn newest(&self) -> u64 {
-            self.engine.newest
+        /// Where a stream was when it was joined.
+        pub(crate) fn newest(&self, stream: usize) -> u64 {
+            self.lanes.get(stream).map_or(0, |lane| lane.engine.newest)
         }
 
-        /// How much may wait for it.
+        /// How much may wait for each stream.
         pub(crate) fn queueing(&self) -> Queueing {
             self.queueing
         }
 
-        /// What waits for it now. The first that is dropped is told, and then no more until nothing waits.
-        pub(crate) fn show(&self, backlog: Backlog) {
+        /// What waits for a stream now. The first that is dropped is told, and then no more until nothing waits.
+        pub(crate) fn show(&self, stream: usize, backlog: Backlog) {
             let Backlog { messages, bytes, dropped } = backlog;
-            let figures = &self.figures;
+            let Some(Lane { figures, .. }) = self.lanes.get(stream) else { return };
             figures.waiting.store(messages as u64, Ordering::Relaxed);
             figures.waiting_bytes.store(bytes, Ordering::Relaxed);
             let before = figures.dropped.swap(dropped, Ordering::Relaxed);
@@ -127,35 +144,49 @@ mod with {
         }
 
         /// From now on news come to the first worker.
-        pub(crate) fn begin(&self, first: Arc<Link>) {
-            self.figures.up.store(true, Ordering::Relaxed);
-            self.engine.begin(Arc::new(Post { first, figures: Arc::clone(&self.figures) }));
+        pub(crate) fn begin(&self, first: &Arc<Link>) {
+            for (stream, Lane { engine, figures, .. }) in self.lanes.iter().enumerate() {
+                figures.up.store(true, Ordering::Relaxed);
+                let (first, figures) = (Arc::clone(first), Arc::clone(figures));
+                engine.begin(Arc::new(Post { stream, first, figures }));
+            }
         }
 
-        pub(crate) fn run(&self, errand: Errand) {
-            self.engine.run(errand);
+        pub(crate) fn run(&self, stream: usize, errand: Errand) {
+            if let Some(lane) = self.lanes.get(stream) {
+                lane.engine.run(errand);
+            }
         }
 
-        /// A letter with news was read.
-        pub(crate) fn taken(&self) {
-            self.engine.taken();
+        /// A letter with news of a stream was read.
+        pub(crate) fn taken(&self, stream: usize) {
+            if let Some(lane) = self.lanes.get(stream) {
+                lane.engine.taken();
+            }
         }
 
         /// The node ends, and says so; what still waits is lost.
-        pub(crate) fn leave(&self, backlog: Backlog) {
-            if backlog.messages > 0 {
-                let text = format!(
-                    "{} messages that waited for the cluster are lost with this node",
-                    backlog.messages
-                );
+        pub(crate) fn leave(&self, waiting: usize) {
+            if waiting > 0 {
+                let text = format!("{waiting} messages that waited for the cluster are lost with this node");
                 errors::report(Level::Error, &text);
             }
-            self.engine.leave();
+            self.lanes.iter().for_each(|lane| lane.engine.leave());
+        }
+
+        /// The nodes of the cluster as this one sees them.
+        fn nodes(&self) -> Vec<Node> {
+            self.lanes.first().map_or_else(Vec::new, |lane| lane.engine.nodes())
+        }
+
+        /// Whether all streams can be reached.
+        fn is_up(&self) -> bool {
+            self.lanes.iter().all(Lane::is_up)
         }
 
         /// The nodes as this one sees them.
         pub(crate) fn status(&self) -> Value {
-            let nodes = self.engine.nodes();
+            let nodes = self.nodes();
             let newest = nodes.iter().map(|node| node.about.offset).max().unwrap_or(0);
             let one = |Node { id: NodeId(id), about, silent, here }: &Node| {
                 json!({
@@ -171,52 +202,64 @@ mod with {
                     "silent_ms": silent.as_millis() as u64,
                 })
             };
+            let stream = |lane: &Lane| json!({ "name": lane.stream, "up": lane.is_up() });
             json!({
                 "schema": 1,
-                "stream": self.stream,
-                "up": self.figures.up.load(Ordering::Relaxed),
+                "stream": self.lanes.first().map(|lane| &lane.stream),
+                "streams": self.lanes.iter().map(stream).collect::<Vec<_>>(),
+                "up": self.is_up(),
                 "nodes": nodes.iter().map(one).collect::<Vec<_>>(),
             })
         }
 
         pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
-            let figures = &*self.figures;
-            let Figures { up, messages, stored, repeated, refused, .. } = figures;
+            let sum = |counter: fn(&Figures) -> &Counter| {
+                self.lanes.iter().map(|lane| counter(&lane.figures).value()).sum::<u64>()
+            };
+            let waits = |number: fn(&Figures) -> &AtomicU64| {
+                self.lanes.iter().map(|lane| number(&lane.figures).load(Ordering::Relaxed)).sum::<u64>()
+            };
             [
-                Family::gauge("encke_cluster_up", "Whether the stream of the cluster can be reached.")
-                    .value(u64::from(up.load(Ordering::Relaxed))),
+                Family::gauge("encke_cluster_up", "Whether the streams of the cluster can be reached.")
+                    .value(u64::from(self.is_up())),
                 Family::gauge(
                     "encke_cluster_nodes",
                     "Nodes of the cluster that this one hears, itself among them.",
                 )
-                .value(self.engine.nodes().len() as u64),
-                Family::counter("encke_cluster_messages_total", "Messages that came by the stream.")
-                    .value(messages.value()),
+                .value(self.nodes().len() as u64),
+                Family::counter("encke_cluster_messages_total", "Messages that came by the streams.")
+                    .value(sum(|figures| &figures.messages)),
                 Family::counter(
                     "encke_cluster_publishes_total",
-                    "Messages sent to the stream, by what became of them.",
+                    "Messages sent to the streams, by what became of them.",
                 )
-                .with(&[("outcome", "stored")], stored.value())
-                .with(&[("outcome", "repeated")], repeated.value())
-                .with(&[("outcome", "refused")], refused.value()),
+                .with(&[("outcome", "stored")], sum(|figures| &figures.stored))
+                .with(&[("outcome", "repeated")], sum(|figures| &figures.repeated))
+                .with(&[("outcome", "refused")], sum(|figures| &figures.refused)),
                 Family::gauge(
                     "encke_cluster_queue_messages",
-                    "Messages that wait for the stream of the cluster.",
+                    "Messages that wait for the streams of the cluster.",
                 )
-                .value(figures.waiting.load(Ordering::Relaxed)),
+                .value(waits(|figures| &figures.waiting)),
                 Family::gauge("encke_cluster_queue_bytes", "Memory of the messages that wait.")
-                    .value(figures.waiting_bytes.load(Ordering::Relaxed)),
+                    .value(waits(|figures| &figures.waiting_bytes)),
                 Family::counter(
                     "encke_cluster_queue_dropped_total",
                     "Messages that were promised with a 202 and dropped: too old, or refused by the stream.",
                 )
-                .value(figures.dropped.load(Ordering::Relaxed)),
+                .value(waits(|figures| &figures.dropped)),
             ]
             .into_iter()
         }
     }
 
-    /// What has come by the stream, counted on the engine's thread alone, and what waits for it.
+    impl Lane {
+        fn is_up(&self) -> bool {
+            self.figures.up.load(Ordering::Relaxed)
+        }
+    }
+
+    /// What has come by a stream, counted on its engine's thread alone, and what waits for it.
     #[derive(Default)]
     struct Figures {
         up: AtomicBool,
@@ -233,6 +276,7 @@ mod with {
 
     /// Brings news to the first worker.
     struct Post {
+        stream: usize,
         first: Arc<Link>,
         figures: Arc<Figures>,
     }
@@ -258,7 +302,7 @@ mod with {
                     | News::Announced { .. } => {}
                 }
             }
-            self.first.send(Message::Push(Letter::News(news)));
+            self.first.send(Message::Push(Letter::News { stream: self.stream, news }));
         }
 
         fn note(&self, note: Note) {
@@ -294,23 +338,23 @@ mod without {
             Err(io::Error::other("cluster.nats is set, and this Encke was built without NATS"))
         }
 
-        pub(crate) fn epoch(&self) -> Epoch {
+        pub(crate) fn epochs(&self) -> Arc<[Epoch]> {
             match self.0 {}
         }
 
-        pub(crate) fn newest(&self) -> u64 {
+        pub(crate) fn newest(&self, _: usize) -> u64 {
             match self.0 {}
         }
 
-        pub(crate) fn begin(&self, _: Arc<Link>) {
+        pub(crate) fn begin(&self, _: &Arc<Link>) {
             match self.0 {}
         }
 
-        pub(crate) fn run(&self, _: Errand) {
+        pub(crate) fn run(&self, _: usize, _: Errand) {
             match self.0 {}
         }
 
-        pub(crate) fn taken(&self) {
+        pub(crate) fn taken(&self, _: usize) {
             match self.0 {}
         }
 
@@ -318,11 +362,11 @@ mod without {
             match self.0 {}
         }
 
-        pub(crate) fn show(&self, _: Backlog) {
+        pub(crate) fn show(&self, _: usize, _: Backlog) {
             match self.0 {}
         }
 
-        pub(crate) fn leave(&self, _: Backlog) {
+        pub(crate) fn leave(&self, _: usize) {
             match self.0 {}
         }
 

@@ -6,7 +6,7 @@
 //! `data64` stands in place of `data` when the payload is not UTF-8; `event` is missing when there is none. What a
 //! client sends is read by the same shape, and what it does not know is refused by name.
 
-use encke_hub::{Epoch, Gap, GapReason, Message, Position, Run};
+use encke_hub::{Gap, GapReason, Id, Message, Run};
 use encke_wire::base64;
 use serde::Deserialize;
 
@@ -22,8 +22,7 @@ pub(crate) fn content_type(message: &Message) -> &str {
 }
 
 /// Appends a message's envelope.
-pub(crate) fn put(out: &mut Vec<u8>, epoch: Epoch, message: &Message) {
-    let id = Position { epoch, offset: message.offset };
+pub(crate) fn put(out: &mut Vec<u8>, id: Id<'_>, message: &Message) {
     out.extend_from_slice(format!("{{\"id\":\"{id}\",\"channel\":\"{}\"", message.channel).as_bytes());
     if let Some(event) = &message.event {
         out.extend_from_slice(b",\"event\":");
@@ -74,13 +73,13 @@ pub(crate) fn put_batch(out: &mut Vec<u8>, run: &Run<'_>) {
         if place > 0 {
             out.push(b',');
         }
-        put(out, run.position.epoch, message);
+        put(out, run.id(message), message);
     }
-    out.extend_from_slice(format!("],\"next\":\"{}\"", run.position).as_bytes());
+    out.extend_from_slice(format!("],\"next\":\"{}\"", run.end()).as_bytes());
     if run.more > 0 {
         out.extend_from_slice(format!(",\"more\":{}", run.more).as_bytes());
     }
-    if let Some(gap) = &run.gap {
+    if let Some(gap) = run.gap {
         out.extend_from_slice(b",\"gap\":");
         put_gap(out, gap);
     }

@@ -87,46 +87,51 @@ impl Encoder for Press {
         body.clear();
         match kind(form) {
             Kind::Sse => {
-                if let Some(gap) = &run.gap {
+                if let Some(gap) = run.gap {
                     put_sse_gap(&mut body, gap, None);
                 }
                 for message in run.messages.iter() {
                     let data = Data::of(&message.data, message.text, envelope::content_type(message));
-                    put_event(&mut body, &id(run, message), message.event.as_deref(), data);
+                    put_event(&mut body, &run.id(message).to_string(), message.event.as_deref(), data);
                 }
                 frame(form, &body, out);
             }
             Kind::SseEnvelope => {
-                if let Some(gap) = &run.gap {
+                if let Some(gap) = run.gap {
                     put_sse_gap(&mut body, gap, None);
                 }
                 let mut json = Vec::new();
                 for message in run.messages.iter() {
                     json.clear();
-                    envelope::put(&mut json, run.position.epoch, message);
-                    put_event(&mut body, &id(run, message), message.event.as_deref(), json_data(&json));
+                    envelope::put(&mut json, run.id(message), message);
+                    put_event(
+                        &mut body,
+                        &run.id(message).to_string(),
+                        message.event.as_deref(),
+                        json_data(&json),
+                    );
                 }
                 frame(form, &body, out);
             }
             Kind::Ndjson => {
-                if let Some(gap) = &run.gap {
+                if let Some(gap) = run.gap {
                     envelope::put_gap(&mut body, gap);
                     body.push(b'\n');
                 }
                 for message in run.messages.iter() {
-                    envelope::put(&mut body, run.position.epoch, message);
+                    envelope::put(&mut body, run.id(message), message);
                     body.push(b'\n');
                 }
                 frame(form, &body, out);
             }
             Kind::Envelope => {
-                if let Some(gap) = &run.gap {
+                if let Some(gap) = run.gap {
                     envelope::put_gap(&mut body, gap);
                     websocket::put_frame(out, Opcode::Text, &body);
                 }
                 for message in run.messages.iter() {
                     body.clear();
-                    envelope::put(&mut body, run.position.epoch, message);
+                    envelope::put(&mut body, run.id(message), message);
                     self.put_message(form, Opcode::Text, &body, out);
                 }
             }
@@ -141,12 +146,12 @@ impl Encoder for Press {
             }
             Kind::Raw => match run.messages.iter().next() {
                 Some(message) => self.put_raw(form, run, message, out),
-                None => self.put_nothing(form, &run.position.to_string(), run.gap.as_ref(), out),
+                None => self.put_nothing(form, &run.end().to_string(), run.gap, out),
             },
             Kind::Json => {
                 envelope::put_batch(&mut body, run);
                 self.put_head(form, 200, "application/json", body.len(), out);
-                put_position(out, &run.position.to_string());
+                put_position(out, &run.end().to_string());
                 out.extend_from_slice(b"\r\n");
                 out.extend_from_slice(&body);
             }
@@ -169,7 +174,7 @@ impl Press {
     fn put_raw(&self, form: Form, run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
         let content_type = envelope::content_type(message);
         self.put_head(form, 200, content_type, message.data.len(), out);
-        put_position(out, &id(run, message));
+        put_position(out, &run.id(message).to_string());
         out.extend_from_slice(b"Encke-Channel: ");
         out.extend_from_slice(message.channel.as_str().as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -178,7 +183,7 @@ impl Press {
             let _checked = http1::put_field(out, "Encke-Event", event.as_bytes());
         }
         http1::put_field_number(out, "Encke-More", run.more as u64);
-        if let Some(gap) = &run.gap {
+        if let Some(gap) = run.gap {
             put_gap_field(out, gap);
         }
         out.extend_from_slice(b"Content-Security-Policy: sandbox\r\n\r\n");
@@ -346,10 +351,6 @@ pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
         out.extend_from_slice(http1::LAST_CHUNK);
     }
     out
-}
-
-fn id(run: &Run<'_>, message: &Message) -> String {
-    encke_hub::Position { epoch: run.position.epoch, offset: message.offset }.to_string()
 }
 
 fn put_position(out: &mut Vec<u8>, position: &str) {

@@ -174,16 +174,16 @@ pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
     let text = |known| request.known(known).and_then(|value| std::str::from_utf8(value.trim_ascii()).ok());
     if let Some(id) = text(Known::LastEventId).filter(|id| !id.is_empty()) {
         // An id that is not ours is one of another epoch: whoever sends it has missed something.
-        return Since::After(id.parse().unwrap_or(FOREIGN));
+        return Since::After(id.parse().unwrap_or(FOREIGN.into()));
     }
     if poll
         && let Some(tag) = text(Known::IfNoneMatch)
         && let Some(id) = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'))
-        && let Ok(position) = id.parse()
+        && let Ok(positions) = id.parse()
     {
-        return Since::After(position);
+        return Since::After(positions);
     }
-    query.since.unwrap_or(Since::Now)
+    query.since.clone().unwrap_or(Since::Now)
 }
 
 /// A 400 that says what is wrong.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use encke_hub::{Epoch, Rules};
+use encke_hub::{Epoch, Rules, Streams};
 
 use super::admission::Admission;
 use super::archive::{self, Archive};
@@ -20,11 +20,13 @@ pub(crate) struct PushPlan {
     /// Names of the classes of channels, by number.
     pub(crate) classes: Vec<String>,
     pub(crate) rights: Rights,
-    /// Names this run's stream of messages; stays the same over reloads.
-    pub(crate) epoch: Epoch,
+    /// Which channel is of which stream; one has all of them but in a cluster that says otherwise.
+    pub(crate) streams: Arc<Streams>,
+    /// Name the lives of the streams, in their order; stay the same over reloads.
+    pub(crate) epochs: Arc<[Epoch]>,
     /// Where messages are stored, if they are.
     pub(crate) archive: Option<Arc<Archive>>,
-    /// The stream that this node shares with others, if it does.
+    /// The streams that this node shares with others, if it does.
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// What bodies of publishes that are not whole may take, a worker.
     pub(crate) incoming_bytes: usize,
@@ -57,7 +59,8 @@ impl PushPlan {
             rules: Arc::new(rules),
             classes: push.classes(),
             rights: Rights::new(auth, &push.origins, openness).map_err(io::Error::other)?,
-            epoch: archive::new_epoch()?,
+            streams: Arc::default(),
+            epochs: [archive::new_epoch()?].into(),
             archive: None,
             cluster: None,
             incoming_bytes: usize::try_from(push.incoming.bytes()).unwrap_or(usize::MAX),
@@ -75,7 +78,7 @@ impl PushPlan {
         })
     }
 
-    /// The same stream under other settings. Where a rate stays, what is used up of it stays used up.
+    /// The same streams under other settings. Where a rate stays, what is used up of it stays used up.
     pub(crate) fn with_epoch_of(self, other: &Self) -> Self {
         let anonymous_rates = match (self.anonymous_rates, &other.anonymous_rates) {
             (Some(new), Some(old)) if new.rate() == old.rate() => Some(Arc::clone(old)),
@@ -84,20 +87,22 @@ impl PushPlan {
         let same = self.admission.rate() == other.admission.rate();
         let admission = if same { Arc::clone(&other.admission) } else { self.admission };
         let (archive, cluster) = (other.archive.clone(), other.cluster.clone());
-        let (epoch, prefix) = (other.epoch, other.prefix.clone());
+        let (streams, epochs) = (Arc::clone(&other.streams), Arc::clone(&other.epochs));
+        let prefix = other.prefix.clone();
         let rules = if cluster.is_some() { recalling(self.rules) } else { self.rules };
-        Self { epoch, archive, cluster, prefix, rules, admission, anonymous_rates, ..self }
+        Self { streams, epochs, archive, cluster, prefix, rules, admission, anonymous_rates, ..self }
     }
 
     /// The stream that goes on in a store.
     pub(crate) fn stored_in(self, archive: Archive) -> Self {
-        Self { epoch: archive.epoch().unwrap_or(self.epoch), archive: Some(Arc::new(archive)), ..self }
+        let epochs = archive.epoch().map_or(self.epochs, |epoch| [epoch].into());
+        Self { epochs, archive: Some(Arc::new(archive)), ..self }
     }
 
-    /// The stream that others share.
-    pub(crate) fn shared_by(self, cluster: Cluster) -> Self {
-        let rules = recalling(self.rules);
-        Self { epoch: cluster.epoch(), cluster: Some(Arc::new(cluster)), rules, ..self }
+    /// The streams that others share.
+    pub(crate) fn shared_by(self, cluster: Cluster, streams: Streams) -> Self {
+        let (rules, streams) = (recalling(self.rules), Arc::new(streams));
+        Self { streams, epochs: cluster.epochs(), cluster: Some(Arc::new(cluster)), rules, ..self }
     }
 }
 

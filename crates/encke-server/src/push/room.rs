@@ -2,7 +2,7 @@
 //! the sequencer, which gives every message its place.
 //!
 //! ```text
-//! any worker  ── Publish, Info, Forget, Requests ─►  the first worker: Sequencer
+//! any worker  ── Publish, Info, Forget, Requests ─►  the first worker: a Sequencer for each stream
 //! any worker  ◄─────── Feed (one batch on its way, the next when it was taken) ──┘
 //!                      a cluster's engine  ── News ─►  the first worker  ── Errand ─►  the engine
 //! ```
@@ -12,9 +12,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use encke_hub::limits::STREAMS_MAX;
 use encke_hub::{
-    Delivery, Draft, Errand, Feed, Hub, Name, News, Now as HubNow, Position, Published, Publishing, Refusal,
-    Request, Sequencer, Since, Ticket,
+    Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published, Publishing,
+    Refusal, Request, Sequencer, Since, Streams, Ticket,
 };
 use encke_io::{Done, Job, Now};
 use encke_stats::Histogram;
@@ -92,18 +93,18 @@ pub(crate) enum Letter {
     /// To the first worker.
     Spoken(Spoken),
     /// To the first worker: what a core's hub asks for.
-    Requests { core: usize, requests: Vec<Request> },
+    Requests { core: usize, stream: usize, requests: Vec<Request> },
     /// To the first worker: a batch was taken; whether that core's fan-out lags.
-    Taken { core: usize, lagging: bool },
+    Taken { core: usize, stream: usize, lagging: bool },
     /// To the first worker: a core's fan-out has begun to lag, or keeps up again.
     Lag { core: usize, lagging: bool },
     /// From the first worker.
-    Feed(Vec<Feed>),
+    Feed { stream: usize, feeds: Vec<Feed> },
     /// To the first worker: a worker has ended, and asks for nothing more.
     Gone { core: usize },
-    /// To the first worker, from the engine of a cluster.
+    /// To the first worker, from the engine of a cluster's stream.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "nobody writes it"))]
-    News(Vec<News>),
+    News { stream: usize, news: Vec<News> },
     /// From the first worker, to the owner of the connection.
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
@@ -141,7 +142,7 @@ impl Extra {
 pub(crate) struct Room {
     pub(crate) plan: Arc<PushPlan>,
     pub(crate) core: usize,
-    pub(crate) hub: Hub,
+    pub(crate) hub: Hubs,
     pub(crate) press: Press,
     central: Option<Box<Central>>,
     /// Every worker, by number; empty until all have started.
@@ -162,7 +163,8 @@ pub(crate) struct Room {
     pub(crate) published: u64,
     pub(crate) deliveries: Vec<Delivery>,
     feeds: Vec<Feed>,
-    requests: Vec<Request>,
+    /// By stream.
+    requests: Vec<Vec<Request>>,
     /// There is something to be done at once.
     pub(crate) pending: bool,
     /// … the hub has.
@@ -174,11 +176,11 @@ pub(crate) struct Room {
     next_ns: Option<u64>,
 }
 
-/// The sequencer and what it owes.
+/// The sequencers and what they owe.
 struct Central {
-    sequencer: Sequencer,
-    /// A batch is on its way to this core, and up to where it was told before.
-    outstanding: Vec<Option<u64>>,
+    streams: Arc<Streams>,
+    /// In the order of streams.
+    lanes: Vec<Lane>,
     lagging: Vec<bool>,
     /// Cores that have ended.
     gone: Vec<bool>,
@@ -186,10 +188,20 @@ struct Central {
     orders: HashMap<u64, Order>,
     numbered: u64,
     /// Which of an order's messages a ticket is for.
-    tickets: HashMap<Ticket, (u64, usize)>,
+    tickets: HashMap<(usize, Ticket), (u64, usize)>,
     held: VecDeque<Held>,
     errands: Vec<Errand>,
 }
+
+/// A stream: who makes its order or follows it, and what is on its way from there.
+struct Lane {
+    sequencer: Sequencer,
+    /// A batch is on its way to this core, and up to where it was told before.
+    outstanding: Vec<Option<u64>>,
+}
+
+/// An offset in each stream.
+type Reach = [u64; STREAMS_MAX];
 
 /// What somebody has asked for, until all of it is known.
 struct Order {
@@ -221,8 +233,8 @@ enum Whose {
 
 /// An answer that waits for the hubs: whoever asks on any core for what a publisher was told of is to get it.
 struct Held {
-    /// The newest offset that it tells of.
-    to: u64,
+    /// The newest offsets that it tells of.
+    to: Reach,
     /// Since when, if the answer is to say how long the fan-out took.
     traced: Option<u64>,
     owed: Owed,
@@ -238,22 +250,25 @@ enum Owed {
 impl Room {
     pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize, date: [u8; 29]) -> Self {
         let central = (core == 0).then(|| {
-            let rules = Arc::clone(&plan.rules);
-            let found = plan.archive.as_ref().and_then(|archive| archive.take());
-            let sequencer = match (&plan.cluster, found) {
-                (Some(cluster), _) => {
-                    let mut sequencer = Sequencer::follow(plan.epoch, cluster.newest(), rules, cores);
-                    sequencer.limit_queue(cluster.queueing());
-                    sequencer
-                }
-                (None, Some(found)) => {
-                    Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores)
-                }
-                (None, None) => Sequencer::new(plan.epoch, rules, cores),
+            let mut found = plan.archive.as_ref().and_then(|archive| archive.take());
+            let lane = |(stream, epoch): (usize, &Epoch)| {
+                let rules = plan.rules.share(plan.epochs.len());
+                let sequencer = match (&plan.cluster, found.take()) {
+                    (Some(cluster), _) => {
+                        let mut sequencer = Sequencer::follow(*epoch, cluster.newest(stream), rules, cores);
+                        sequencer.limit_queue(cluster.queueing());
+                        sequencer
+                    }
+                    (None, Some(found)) => {
+                        Sequencer::restore(hub_now(now), found.saved, found.ceiling, rules, cores)
+                    }
+                    (None, None) => Sequencer::new(*epoch, rules, cores),
+                };
+                Lane { sequencer, outstanding: vec![None; cores] }
             };
             Box::new(Central {
-                sequencer,
-                outstanding: vec![None; cores],
+                streams: Arc::clone(&plan.streams),
+                lanes: plan.epochs.iter().enumerate().map(lane).collect(),
                 lagging: vec![false; cores],
                 gone: vec![false; cores],
                 orders: HashMap::new(),
@@ -263,8 +278,9 @@ impl Room {
                 errands: Vec::new(),
             })
         });
+        let requests = plan.epochs.iter().map(|_| Vec::new()).collect();
         Self {
-            hub: Hub::new(core, plan.epoch, Arc::clone(&plan.rules)),
+            hub: Hubs::new(core, &plan.epochs, Arc::clone(&plan.streams), &plan.rules),
             plan,
             core,
             press: Press::new(date),
@@ -279,7 +295,7 @@ impl Room {
             published: 0,
             deliveries: Vec::new(),
             feeds: Vec::new(),
-            requests: Vec::new(),
+            requests,
             pending: false,
             hub_pending: false,
             lagging: false,
@@ -314,7 +330,7 @@ impl Room {
         self.links = links;
         if let (Some(_), Some(cluster), Some(first)) = (&self.central, &self.plan.cluster, self.links.first())
         {
-            cluster.begin(Arc::clone(first));
+            cluster.begin(first);
         }
         for letter in std::mem::take(&mut self.early) {
             self.post(letter);
@@ -324,9 +340,10 @@ impl Room {
 
     /// New settings. What is kept under the old ones is kept until the new ones say otherwise.
     pub(crate) fn obey(&mut self, plan: Arc<PushPlan>) {
-        self.hub.reload(Arc::clone(&plan.rules));
+        self.hub.reload(&plan.rules);
         if let Some(central) = &mut self.central {
-            central.sequencer.reload(Arc::clone(&plan.rules));
+            let share = plan.rules.share(central.lanes.len());
+            central.lanes.iter_mut().for_each(|lane| lane.sequencer.reload(Arc::clone(&share)));
         }
         self.plan = plan;
         self.pending = true;
@@ -360,16 +377,16 @@ impl Room {
         match letter {
             Letter::Ask(ask) => self.settle(now, ask),
             Letter::Spoken(spoken) => self.hear(now, spoken),
-            Letter::Requests { core, requests } => {
+            Letter::Requests { core, stream, requests } => {
                 if let Some(central) = &mut self.central {
                     for request in requests {
-                        central.sequencer.apply(hub_now(now), core, request);
+                        central.lanes[stream].sequencer.apply(hub_now(now), core, request);
                     }
                 }
             }
-            Letter::Taken { core, lagging } => {
+            Letter::Taken { core, stream, lagging } => {
                 if let Some(central) = &mut self.central {
-                    central.outstanding[core] = None;
+                    central.lanes[stream].outstanding[core] = None;
                     central.lagging[core] = lagging;
                 }
             }
@@ -384,30 +401,30 @@ impl Room {
                     central.lagging[core] = false;
                 }
             }
-            Letter::Feed(feeds) => {
+            Letter::Feed { stream, feeds } => {
                 self.fanout_since.get_or_insert(now.mono_ns);
                 for feed in feeds {
-                    self.hub.feed(hub_now(now), feed);
+                    self.hub.feed(hub_now(now), stream, feed);
                 }
                 self.lagging = self.hub.lag(hub_now(now)).exceeded;
-                self.post(Letter::Taken { core: self.core, lagging: self.lagging });
+                self.post(Letter::Taken { core: self.core, stream, lagging: self.lagging });
             }
-            Letter::News(news) => self.hear_news(now, news),
+            Letter::News { stream, news } => self.hear_news(now, stream, news),
             Letter::Heard { token, answer } => return Some((token, answer)),
         }
         None
     }
 
-    /// The cluster's engine has news, on the first worker.
-    fn hear_news(&mut self, now: Now, news: Vec<News>) {
+    /// The engine of a stream has news, on the first worker.
+    fn hear_news(&mut self, now: Now, stream: usize, news: Vec<News>) {
         let Some(central) = &mut self.central else { return };
         for one in news {
-            if let Some((ticket, result)) = central.sequencer.hear(one) {
-                self.published += central.answer(now, ticket, result);
+            if let Some((ticket, result)) = central.lanes[stream].sequencer.hear(one) {
+                self.published += central.answer(now, (stream, ticket), result);
             }
         }
         if let Some(cluster) = &self.plan.cluster {
-            cluster.taken();
+            cluster.taken(stream);
         }
     }
 
@@ -416,15 +433,24 @@ impl Room {
     pub(crate) fn trade(&mut self, now: Now) -> Vec<(encke_io::Token, Vec<u8>)> {
         let moment = hub_now(now);
         self.pending = true;
-        if !self.requests.is_empty() {
-            let requests = std::mem::take(&mut self.requests);
-            match &mut self.central {
-                Some(central) => {
+        for (stream, requests) in self.requests.iter_mut().enumerate() {
+            if requests.is_empty() {
+                continue;
+            }
+            let requests = std::mem::take(requests);
+            match (&mut self.central, self.links.first()) {
+                (Some(central), _) => {
                     for request in requests {
-                        central.sequencer.apply(moment, self.core, request);
+                        central.lanes[stream].sequencer.apply(moment, self.core, request);
                     }
                 }
-                None => self.post(Letter::Requests { core: self.core, requests }),
+                (None, first) => {
+                    let letter = Letter::Requests { core: self.core, stream, requests };
+                    match first {
+                        Some(first) => first.send(Message::Push(letter)),
+                        None => self.early.push(letter),
+                    }
+                }
             }
         }
         let lagging = self.hub.lag(moment).exceeded;
@@ -436,30 +462,33 @@ impl Room {
             return Vec::new();
         };
         central.lagging[self.core] = lagging;
-        central.sequencer.take_feed(self.core, FEED_LOCAL, &mut self.feeds);
-        if !self.feeds.is_empty() {
-            self.fanout_since.get_or_insert(now.mono_ns);
-        }
-        for feed in self.feeds.drain(..) {
-            self.hub.feed(moment, feed);
-        }
-        for (core, link) in self.links.iter().enumerate() {
-            if core == self.core || central.outstanding[core].is_some() || central.gone[core] {
-                continue;
+        self.next_ns = None;
+        for (stream, lane) in central.lanes.iter_mut().enumerate() {
+            lane.sequencer.take_feed(self.core, FEED_LOCAL, &mut self.feeds);
+            if !self.feeds.is_empty() {
+                self.fanout_since.get_or_insert(now.mono_ns);
             }
-            let mut feeds = Vec::new();
-            let before = central.sequencer.told_to(core);
-            central.sequencer.take_feed(core, FEED_BATCH, &mut feeds);
-            if !feeds.is_empty() {
-                central.outstanding[core] = Some(before);
-                link.send(Message::Push(Letter::Feed(feeds)));
+            for feed in self.feeds.drain(..) {
+                self.hub.feed(moment, stream, feed);
             }
-        }
-        self.next_ns = central.sequencer.expire(moment);
-        central.sequencer.take_errands(&mut central.errands);
-        if let Some(cluster) = &self.plan.cluster {
-            central.errands.drain(..).for_each(|errand| cluster.run(errand));
-            cluster.show(central.sequencer.backlog());
+            for (core, link) in self.links.iter().enumerate() {
+                if core == self.core || lane.outstanding[core].is_some() || central.gone[core] {
+                    continue;
+                }
+                let mut feeds = Vec::new();
+                let before = lane.sequencer.told_to(core);
+                lane.sequencer.take_feed(core, FEED_BATCH, &mut feeds);
+                if !feeds.is_empty() {
+                    lane.outstanding[core] = Some(before);
+                    link.send(Message::Push(Letter::Feed { stream, feeds }));
+                }
+            }
+            self.next_ns = self.next_ns.into_iter().chain(lane.sequencer.expire(moment)).min();
+            lane.sequencer.take_errands(&mut central.errands);
+            if let Some(cluster) = &self.plan.cluster {
+                central.errands.drain(..).for_each(|errand| cluster.run(stream, errand));
+                cluster.show(stream, lane.sequencer.backlog());
+            }
         }
         self.release(now)
     }
@@ -468,8 +497,9 @@ impl Room {
     /// [`Room::committed`].
     pub(crate) fn take_job(&mut self, now: Now) -> Option<Job> {
         let (central, archive) = (self.central.as_mut()?, self.plan.archive.as_ref()?);
-        let commit = central.sequencer.take_commit(hub_now(now));
-        let due_ns = central.sequencer.commit_due_ns();
+        let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return None };
+        let commit = sequencer.take_commit(hub_now(now));
+        let due_ns = sequencer.commit_due_ns();
         self.next_ns = self.next_ns.into_iter().chain(due_ns).min();
         let (commit, archive) = (commit?, Arc::clone(archive));
         Some(Job { key: COMMIT, run: Box::new(move || Box::new(archive.commit(&commit)) as Done) })
@@ -480,8 +510,9 @@ impl Room {
         let outcome = done.and_then(|done| done.downcast::<Result<(), Refusal>>().ok());
         let outcome = outcome.map_or(Err(Refusal::NotStored), |outcome| *outcome);
         let Some(central) = &mut self.central else { return };
-        for (ticket, result) in central.sequencer.committed(hub_now(now), outcome) {
-            self.published += central.answer(now, ticket, result);
+        let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return };
+        for (ticket, result) in sequencer.committed(hub_now(now), outcome) {
+            self.published += central.answer(now, (0, ticket), result);
         }
         self.pending = true;
     }
@@ -492,8 +523,10 @@ impl Room {
         let Some(central) = &self.central else { return true };
         let others = central.gone.iter().enumerate().filter(|(core, _)| *core != self.core);
         let alone = self.links.is_empty() || others.into_iter().all(|(_, gone)| *gone);
-        let sent = late || central.sequencer.backlog().messages == 0;
-        alone && sent && !central.sequencer.is_committing() && central.orders.is_empty()
+        let mut lanes = central.lanes.iter().map(|lane| &lane.sequencer);
+        let sent = late || lanes.clone().all(|sequencer| sequencer.backlog().messages == 0);
+        let committing = lanes.any(Sequencer::is_committing);
+        alone && sent && !committing && central.orders.is_empty()
     }
 
     /// The worker ends. The first one has waited for the others, and stores what there is.
@@ -502,12 +535,14 @@ impl Room {
             (Some(central), Some(archive)) => {
                 // Also what was not worth a commit of its own.
                 let moment = HubNow { mono_ns: u64::MAX, ..hub_now(now) };
-                let commit = central.sequencer.take_commit(moment);
-                archive.close(commit.as_deref(), &central.sequencer.save());
+                if let [Lane { sequencer, .. }] = &mut central.lanes[..] {
+                    let commit = sequencer.take_commit(moment);
+                    archive.close(commit.as_deref(), &sequencer.save());
+                }
             }
             (Some(central), None) => {
                 if let Some(cluster) = &self.plan.cluster {
-                    cluster.leave(central.sequencer.backlog());
+                    cluster.leave(central.lanes.iter().map(|lane| lane.sequencer.backlog().messages).sum());
                 }
             }
             (None, _) => self.post(Letter::Gone { core: self.core }),
@@ -536,8 +571,10 @@ impl Room {
     /// A slice is over; whether the hub has `more`. Decides whether another turn is wanted at once.
     pub(crate) fn rest(&mut self, now: Now, more: bool) {
         self.hub_pending = more;
-        self.hub.take_requests(&mut self.requests);
-        self.pending = more || !self.requests.is_empty();
+        for (stream, requests) in self.requests.iter_mut().enumerate() {
+            self.hub.take_requests(stream, requests);
+        }
+        self.pending = more || self.requests.iter().any(|requests| !requests.is_empty());
         if self.pending {
             return;
         }
@@ -546,7 +583,8 @@ impl Room {
             Some(central) => {
                 central.lagging[self.core] = lagging;
                 let owing = central.owes_now(self.fanout_since.is_some());
-                self.pending = owing || central.sequencer.has_feed(self.core);
+                let fed = |lane: &Lane| lane.sequencer.has_feed(self.core);
+                self.pending = owing || central.lanes.iter().any(fed);
             }
             None => self.pending = lagging != self.lagging,
         }
@@ -562,7 +600,7 @@ impl Room {
         };
         let reached = central.reached();
         for held in std::mem::take(&mut central.held) {
-            if !held.is_due(reached, fanning) {
+            if !held.is_due(&reached, fanning) {
                 central.held.push_back(held);
                 continue;
             }
@@ -593,9 +631,10 @@ impl Room {
                 self.published += central.publish(now, whose, drafts);
             }
             Ask::Info { exchange, channel, members } => {
-                exchange.answer(match central.sequencer.info(&channel) {
+                let sequencer = &central.lanes[central.streams.of(&channel)].sequencer;
+                exchange.answer(match sequencer.info(&channel) {
                     Some(info) => {
-                        let names = if members { central.sequencer.members(&channel) } else { Vec::new() };
+                        let names = if members { sequencer.members(&channel) } else { Vec::new() };
                         info_reply(&channel, &info, members.then_some(&names))
                     }
                     None if self.plan.cluster.is_some() => {
@@ -605,15 +644,20 @@ impl Room {
                 });
             }
             Ask::Forget { exchange, channels } if self.plan.cluster.is_some() => {
-                let results = channels.iter().map(|channel| central.sequencer.forget(channel)).collect();
+                let forget = |channel: &Name| {
+                    let stream = central.streams.of(channel);
+                    (stream, central.lanes[stream].sequencer.forget(channel))
+                };
+                let results = channels.iter().map(forget).collect();
                 central.order(now, Whose::Remover { exchange, elsewhere: true }, results);
             }
             Ask::Forget { exchange, channels } => {
+                let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return };
                 for channel in &channels {
-                    central.sequencer.delete(channel);
+                    sequencer.delete(channel);
                 }
-                let waits = central.sequencer.stored().map(Publishing::Waits);
-                let results = waits.into_iter().map(Ok).collect();
+                let waits = sequencer.stored().map(Publishing::Waits);
+                let results = waits.into_iter().map(|waits| (0, Ok(waits))).collect();
                 central.order(now, Whose::Remover { exchange, elsewhere: false }, results);
             }
         }
@@ -635,9 +679,10 @@ impl Central {
     fn publish(&mut self, now: Now, whose: Whose, drafts: Vec<Draft>) -> u64 {
         let mut results = Vec::with_capacity(drafts.len());
         for draft in drafts {
-            let result = self.sequencer.publish(hub_now(now), draft);
+            let stream = self.streams.of(&draft.channel);
+            let result = self.lanes[stream].sequencer.publish(hub_now(now), draft);
             let refused = result.is_err();
-            results.push(result);
+            results.push((stream, result));
             if refused {
                 break;
             }
@@ -646,15 +691,15 @@ impl Central {
     }
 
     /// Answers when all results are known.
-    fn order(&mut self, now: Now, whose: Whose, results: Vec<Result<Publishing, Refusal>>) -> u64 {
+    fn order(&mut self, now: Now, whose: Whose, results: Vec<(usize, Result<Publishing, Refusal>)>) -> u64 {
         let number = self.numbered + 1;
         let mut order = Order { whose, results: Vec::with_capacity(results.len()), open: 0 };
-        for (place, result) in results.into_iter().enumerate() {
+        for (place, (stream, result)) in results.into_iter().enumerate() {
             order.results.push(match result {
                 Ok(Publishing::Done(published)) => Some(Ok(Taken::Published(published))),
                 Ok(Publishing::Queued { subscribers }) => Some(Ok(Taken::Queued { subscribers })),
                 Ok(Publishing::Waits(ticket)) => {
-                    self.tickets.insert(ticket, (number, place));
+                    self.tickets.insert((stream, ticket), (number, place));
                     order.open += 1;
                     None
                 }
@@ -671,7 +716,7 @@ impl Central {
 
     /// It is known what became of a publish: if that was the last of its order, it is answered. Returns how many messages
     /// were published.
-    fn answer(&mut self, now: Now, ticket: Ticket, result: Result<Published, Refusal>) -> u64 {
+    fn answer(&mut self, now: Now, ticket: (usize, Ticket), result: Result<Published, Refusal>) -> u64 {
         let Some((number, place)) = self.tickets.remove(&ticket) else { return 0 };
         let Some(order) = self.orders.get_mut(&number) else { return 0 };
         order.results[place] = Some(result.map(Taken::Published));
@@ -686,24 +731,28 @@ impl Central {
     fn owes_now(&self, fanning: bool) -> bool {
         let reached = self.reached();
         let keeping_up = !self.lagging.iter().any(|lagging| *lagging);
-        keeping_up && self.held.iter().any(|held| held.is_due(reached, fanning))
+        keeping_up && self.held.iter().any(|held| held.is_due(&reached, fanning))
     }
 
-    /// Up to where every core that is still there has what it wants.
-    fn reached(&self) -> u64 {
-        // What has its place elsewhere comes when it comes: nobody waits for an outage to end.
-        if !self.sequencer.is_up() {
-            return u64::MAX;
+    /// Up to where every core that is still there has what it wants, of each stream.
+    fn reached(&self) -> Reach {
+        let mut reached = [u64::MAX; STREAMS_MAX];
+        for (reached, lane) in reached.iter_mut().zip(&self.lanes) {
+            *reached = lane.reached(&self.gone);
         }
-        let cores = self.outstanding.iter().zip(&self.gone).enumerate().filter(|(_, (_, gone))| !**gone);
-        let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.told_to(core)));
-        reached.min().unwrap_or(u64::MAX)
+        reached
     }
 
     /// Everything is known: the answer waits for the hubs alone. Returns how many messages were published.
     fn hold(&mut self, now: Now, order: Order) -> u64 {
         let results = order.results.into_iter().flatten();
-        let to = results.clone().flatten().map(Taken::awaited).max().unwrap_or(0);
+        let mut to = [0; STREAMS_MAX];
+        for Position { epoch, offset } in results.clone().flatten().filter_map(Taken::awaited) {
+            let same = |lane: &Lane| lane.sequencer.newest().epoch == epoch;
+            if let Some(stream) = self.lanes.iter().position(same) {
+                to[stream] = offset.max(to[stream]);
+            }
+        }
         match order.whose {
             Whose::Publisher { exchange, lines, trace } => match tell(results, lines) {
                 Ok(told) => {
@@ -770,17 +819,30 @@ impl Central {
 
 impl Taken {
     /// The place that the hubs have to come to, if there is one.
-    fn awaited(self) -> u64 {
+    fn awaited(self) -> Option<Position> {
         match self {
-            Self::Published(published) if published.wanted => published.position.offset,
-            Self::Published(_) | Self::Queued { .. } => 0,
+            Self::Published(published) => published.wanted.then_some(published.position),
+            Self::Queued { .. } => None,
         }
     }
 }
 
+impl Lane {
+    /// Up to where every core but those that have ended has what it wants.
+    fn reached(&self, gone: &[bool]) -> u64 {
+        // What has its place elsewhere comes when it comes: nobody waits for an outage to end.
+        if !self.sequencer.is_up() {
+            return u64::MAX;
+        }
+        let cores = self.outstanding.iter().zip(gone).enumerate().filter(|(_, (_, gone))| !**gone);
+        let reached = cores.map(|(core, (before, _))| before.unwrap_or_else(|| self.sequencer.told_to(core)));
+        reached.min().unwrap_or(u64::MAX)
+    }
+}
+
 impl Held {
-    fn is_due(&self, reached: u64, fanning: bool) -> bool {
-        self.to <= reached && !(fanning && self.traced.is_some())
+    fn is_due(&self, reached: &Reach, fanning: bool) -> bool {
+        self.to.iter().zip(reached).all(|(to, reached)| to <= reached) && !(fanning && self.traced.is_some())
     }
 }
 

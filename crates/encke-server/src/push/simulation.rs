@@ -797,7 +797,7 @@ impl House {
             let opened = self.open(disk, known);
             push = push.stored_in(Archive::of(None, opened));
         }
-        self.epoch = self.disk.as_ref().map(|_| push.epoch);
+        self.epoch = self.disk.as_ref().map(|_| push.epochs[0]);
         self.lives += 1;
         let push = Arc::new(push);
         let plan = plan(&push);

@@ -13,7 +13,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use encke_hub::{Delivery, Form, Once, Position, SubscriberId, What};
+use encke_hub::{Delivery, Form, Once, Positions, SubscriberId, What};
 use encke_io::{Op, Segment, Token, Tuning};
 use encke_wire::websocket::{self, Opcode, Rules};
 
@@ -302,7 +302,7 @@ impl Core {
                     self.answer_poll(token, None);
                 }
             }
-            What::Started { position, gap } => self.started(token, &position, gap.as_ref()),
+            What::Started { position, gap } => self.started(token, &position, gap.as_deref()),
             What::Overrun => self.overrun(token),
         }
     }
@@ -349,7 +349,7 @@ impl Core {
     }
 
     /// The channels of a subscriber are here: its stream begins.
-    fn started(&mut self, token: Token, position: &Position, gap: Option<&encke_hub::Gap>) {
+    fn started(&mut self, token: Token, position: &Positions, gap: Option<&encke_hub::Gap>) {
         let retry_ms = self.retry_ms(token);
         let draining = self.draining();
         let Some(room) = &mut self.room else { return };
@@ -449,8 +449,7 @@ impl Core {
             }
             None => {
                 // Of a channel that is not known here yet nothing can be said but that nothing was seen.
-                let position =
-                    room.hub.position_of(id).unwrap_or(Position { epoch: room.plan.epoch, offset: 0 });
+                let position = room.hub.position_of(id).unwrap_or_else(|| room.hub.nowhere(id));
                 let out = self.out.tail(&mut self.buffers);
                 let start = out.len();
                 room.press.put_nothing(form, &position.to_string(), None, out);
@@ -801,7 +800,8 @@ impl Core {
             }
             Deed::Change { add, remove, reference } => {
                 match room.hub.change(hub_now(self.now), id, &add, &remove) {
-                    Ok(()) => {
+                    Ok(id) => {
+                        self.conns[token.index as usize].record = id.0;
                         room.changing.push((token, reference));
                         if let Some(Extra { right: Some((_, channels)), .. }) =
                             room.extras.get_mut(&token.index)

@@ -1,10 +1,11 @@
-//! `[cluster]`: where the stream is that several nodes share.
+//! `[cluster]`: where the streams are that several nodes share.
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 
-use encke_hub::Queueing;
+use encke_hub::limits::STREAMS_MAX;
+use encke_hub::{Pattern, Queueing, Streams};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,27 @@ pub struct ClusterSettings {
     pub queue: OrOff<ByteSize>,
     /// How long a message may wait; then it is dropped, and counted. *start*
     pub queue_age: Period,
+    /// Streams for some of the channels, each with limits of its own: at most 7. All other channels are of `stream`. *start*
+    pub streams: Vec<StreamSettings>,
+}
+
+/// `[[cluster.streams]]`
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamSettings {
+    /// Its name; its subjects begin with it. *start*
+    pub name: String,
+    /// Patterns of its channels: `*` is one segment, `**` the rest. A channel is of the first stream with one that matches.
+    /// *start*
+    pub channels: Vec<String>,
+    /// On how many NATS servers it is kept; else `cluster.replicas`. *start*
+    pub replicas: Option<NonZeroU8>,
+    /// Where they keep it; else `cluster.storage`. *start*
+    pub storage: Option<StreamStorage>,
+    /// How long it keeps messages; else `cluster.age`. *start*
+    pub age: Option<Period>,
+    /// How many bytes it keeps; else `cluster.bytes`. *start*
+    pub bytes: Option<ByteSize>,
 }
 
 impl Default for ClusterSettings {
@@ -78,6 +100,7 @@ impl Default for ClusterSettings {
             linger: Period::seconds(30),
             queue: OrOff::Off,
             queue_age: Period::seconds(60),
+            streams: Vec::new(),
         }
     }
 }
@@ -119,39 +142,94 @@ impl ClusterSettings {
         }
     }
 
+    /// Which channel is of which stream.
+    ///
+    /// # Errors
+    /// The place in the list of what cannot be, and why.
+    pub fn streams(&self) -> Result<Streams, (usize, String)> {
+        if self.streams.len() >= STREAMS_MAX {
+            let most = STREAMS_MAX - 1;
+            let text = format!(
+                "there are {} cluster.streams; at most {most} are allowed: join some",
+                self.streams.len()
+            );
+            return Err((most, text));
+        }
+        let mut known: Vec<(&str, Pattern)> = Vec::new();
+        let mut all = Vec::new();
+        for (place, stream) in self.streams.iter().enumerate() {
+            let wrong = |text: String| (place, text);
+            let name = &stream.name;
+            check_name("cluster.streams name", name).map_err(wrong)?;
+            let earlier = self.streams[..place].iter().any(|other| other.name == *name);
+            if earlier || *name == self.stream {
+                return Err(wrong(format!(
+                    "there are two streams {name:?}: name one of them otherwise, or join them"
+                )));
+            }
+            if stream.channels.is_empty() {
+                return Err(wrong(format!(
+                    "the stream {name:?} has no channels: add channels = [\"{name}/**\"]"
+                )));
+            }
+            let mut patterns = Vec::new();
+            for text in &stream.channels {
+                let pattern: Pattern = text
+                    .parse()
+                    .map_err(|error| wrong(format!("channels {text:?} of the stream {name:?}: {error}")))?;
+                if let Some((owner, earlier)) = known.iter().find(|(_, earlier)| earlier.covers(&pattern)) {
+                    return Err(wrong(format!(
+                        "{text:?} of the stream {name:?} never matches, because {earlier} of {owner:?} comes first: leave it \
+                         out, or put its stream before that one"
+                    )));
+                }
+                known.push((name, pattern.clone()));
+                patterns.push(pattern);
+            }
+            all.push(patterns);
+        }
+        Ok(Streams::new(all))
+    }
+
     /// What cannot hold together: the key, and what is wrong.
-    pub(super) fn contradictions(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn contradictions(&self) -> Vec<(Vec<String>, String)> {
+        let mut found = self.contradictions_of_keys();
+        if let Err((place, text)) = self.streams() {
+            found.push((vec!["streams".into(), place.to_string()], text));
+        }
+        found
+    }
+
+    fn contradictions_of_keys(&self) -> Vec<(Vec<String>, String)> {
         let mut found = Vec::new();
+        let mut wrong = |key: &str, text: String| found.push((vec![key.to_owned()], text));
         for server in &self.nats {
             let host = server.strip_prefix("nats://").or_else(|| server.strip_prefix("tls://"));
             if host.is_none_or(str::is_empty) {
-                found.push(("nats", format!("{server:?} is no NATS server: write it as nats://host:4222")));
+                wrong("nats", format!("{server:?} is no NATS server: write it as nats://host:4222"));
             }
         }
         if self.user.is_some() != self.password.is_some() {
-            found.push(("user", "cluster.user and cluster.password belong together".into()));
+            wrong("user", "cluster.user and cluster.password belong together".into());
         }
         let ways = [self.token.is_some(), self.user.is_some(), self.credentials.is_some()];
         if ways.into_iter().filter(|way| *way).count() > 1 {
             let text = "cluster.token, cluster.user and cluster.credentials are three ways in: leave one";
-            found.push(("nats", text.into()));
+            wrong("nats", text.into());
         }
         if self.filters.get() > FILTERS_MAX {
-            found.push(("filters", format!("cluster.filters is at most {FILTERS_MAX}")));
+            wrong("filters", format!("cluster.filters is at most {FILTERS_MAX}"));
         }
-        // The stream remembers no message for longer than it keeps one.
-        if self.queue.on().is_some() && self.queue_age.duration().saturating_mul(2) > self.age.duration() {
-            let text = "cluster.queue_age must be at most half of cluster.age: for twice as long the stream has to know what it \
-                         was sent before";
-            found.push(("queue_age", text.into()));
+        // A stream remembers no message for longer than it keeps one.
+        let ages = self.streams.iter().filter_map(|stream| stream.age).chain([self.age]);
+        let age = ages.map(Period::duration).min().unwrap_or_default();
+        if self.queue.on().is_some() && self.queue_age.duration().saturating_mul(2) > age {
+            let text = "cluster.queue_age must be at most half of cluster.age, and of the age of each of cluster.streams: for twice \
+                        as long a stream has to know what it was sent before";
+            wrong("queue_age", text.into());
         }
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-        if self.stream.is_empty() || self.stream.len() > STREAM_BYTES_MAX || !self.stream.chars().all(plain) {
-            let text = format!(
-                "cluster.stream {:?} must have 1 to {STREAM_BYTES_MAX} letters, digits, - and _",
-                self.stream
-            );
-            found.push(("stream", text));
+        if let Err(text) = check_name("cluster.stream", &self.stream) {
+            wrong("stream", text);
         }
         found
     }
@@ -163,6 +241,14 @@ const FILTERS: NonZeroU16 = NonZeroU16::new(128).expect("not nought");
 
 /// So many take NATS a tenth of a second.
 const FILTERS_MAX: u16 = 1_000;
+/// Whether NATS and its subjects take the name of a stream.
+fn check_name(key: &str, name: &str) -> Result<(), String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    if name.is_empty() || name.len() > STREAM_BYTES_MAX || !name.chars().all(plain) {
+        return Err(format!("{key} {name:?} must have 1 to {STREAM_BYTES_MAX} letters, digits, - and _"));
+    }
+    Ok(())
+}
 
 /// NATS advises at most 32 characters for a stream's name, of which folders are made.
 const STREAM_BYTES_MAX: usize = 32;

@@ -151,12 +151,32 @@ fn a_section_that_does_not_exist_yet_is_unknown() {
 #[test]
 fn a_cluster_that_could_not_be_is_refused_with_its_reason() {
     let nats = "[cluster]\nnats = \"nats://host:4222\"\n";
+    let streams = |streams: &[(&str, &str)]| {
+        let one = |(name, channel): &(&str, &str)| {
+            format!("[[cluster.streams]]\nname = \"{name}\"\nchannels = [\"{channel}\"]\n")
+        };
+        format!("{nats}{}", streams.iter().map(one).collect::<String>())
+    };
     for (text, reason) in [
         ("[cluster]\nnats = \"host:4222\"", "is no NATS server"),
         ("[cluster]\nnats = [\"nats://host\", \"nats://\"]", "is no NATS server"),
         (&format!("{nats}user = \"ann\""), "belong together"),
         (&format!("{nats}token = \"t\"\ncredentials = \"c\""), "three ways in"),
         (&format!("{nats}stream = \"a.b\""), "cluster.stream"),
+        (&streams(&[("a.b", "a")]), "cluster.streams name \"a.b\" must have 1 to 32"),
+        (&streams(&[("encke", "a")]), "two streams \"encke\""),
+        (&streams(&[("one", "a"), ("one", "b")]), "two streams \"one\""),
+        (
+            &format!("{nats}[[cluster.streams]]\nname = \"one\""),
+            "has no channels: add channels = [\"one/**\"]",
+        ),
+        (&streams(&[("one", "a*")]), "channels \"a*\" of the stream \"one\""),
+        (&streams(&[("one", "a/**"), ("two", "a/*/b")]), "\"a/*/b\" of the stream \"two\" never matches"),
+        (&streams(&[("one", "a"), ("one", "a")]), "two streams"),
+        (
+            &streams(&["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, name))),
+            "at most 7 are allowed",
+        ),
         (&format!("{nats}[[push.channel]]\npattern = \"a\"\nack = \"memory\""), "no id before the stream"),
         (&format!("{nats}[[push.channel]]\npattern = \"a\"\nack = \"local\""), "set cluster.queue"),
         ("[[push.channel]]\npattern = \"a\"\nack = \"local\"", "only nodes of a cluster"),

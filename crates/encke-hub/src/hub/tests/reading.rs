@@ -58,7 +58,7 @@ impl Rig {
             What::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             What::Last(bytes) => format!("last {}", String::from_utf8_lossy(&bytes)),
             What::Started { position, gap } => {
-                format!("started {}{}", position.offset, if gap.is_some() { " with a gap" } else { "" })
+                format!("started {}{}", offset(&position), if gap.is_some() { " with a gap" } else { "" })
             }
             other => format!("{other:?}"),
         };
@@ -78,7 +78,7 @@ impl Rig {
 }
 
 fn behind(offset: u64) -> Since {
-    Since::After(Position { epoch: Epoch(7), offset })
+    Since::After(Position { epoch: Epoch(7), offset }.into())
 }
 
 const NOTHING: [&str; 0] = [];

@@ -1,0 +1,704 @@
+//! The hubs of one core, one for each stream, and the subscribers that have channels of several.
+//!
+//! ```text
+//!  subscribe ─► all of one stream ──────────────────────────────► its hub, as if there were no other
+//!           └─► of several ─► Span ─► a strand, in each of their hubs ─► runs, one strand after the other ─► Bytes
+//!                              └─ where each of its strands stands ─► the id of each message ──────────────────┘
+//! ```
+//! A [`Hub`] has one order and knows of no other. **A span** is one subscriber for the server, and a part in each of
+//! several hubs. What its parts are told waits, at most one run for each, until its connection can take it. The order
+//! between streams is the one in which it is handed on; the id of each message says where all strands stand at that moment,
+//! so that whoever comes back with it misses nothing and gets nothing twice. What a span is told is encoded for it alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::Now;
+use crate::encoding::{Encoder, Form, Gap, GapReason, Run};
+use crate::hub::{
+    Delivery, Hub, Lag, Part, PartRun, Pass, Refused, Subscribe, Tidings, What, without_repeats,
+};
+use crate::name::Name;
+use crate::position::{Beside, Epoch, Position, Positions, Since};
+use crate::rules::Rules;
+use crate::slab::Slab;
+use crate::streams::Streams;
+use crate::subscriber::{Once, SubscriberId};
+use crate::values::{Feed, Request};
+
+/// One core's part of all streams; with one stream it is that one's [`Hub`], and costs no more.
+///
+/// It is used as a hub is. Feeds and requests go with the number of their stream.
+#[derive(Debug)]
+pub struct Hubs {
+    streams: Arc<Streams>,
+    /// At least one; in the order of streams.
+    hubs: Vec<Hub>,
+    most: usize,
+    publish_lag_ns: u64,
+    spans: Slab<Span>,
+    /// Spans for which there is something, and since when; that is known from the next slice on.
+    line: VecDeque<(u32, u64)>,
+    /// Whose turn it is to be served first.
+    turn: usize,
+}
+
+/// A subscriber that has channels of several streams.
+#[derive(Debug)]
+struct Span {
+    /// The server's name for it.
+    key: u64,
+    form: Form,
+    once: Once,
+    member: Option<Arc<str>>,
+    /// The id that it came with.
+    asked: Option<Positions>,
+    /// In the order of streams.
+    strands: Vec<Strand>,
+    /// It was told that it has begun, or that it waits.
+    started: bool,
+    /// Its connection still has what came last.
+    busy: bool,
+    /// One of its strands was too slow: it ends.
+    overrun: bool,
+    in_line: bool,
+    /// Which stream had its turn last.
+    last: usize,
+}
+
+/// What a span has of one stream.
+#[derive(Debug)]
+struct Strand {
+    stream: usize,
+    id: SubscriberId,
+    /// It is in its hub: one that asked once is gone with its run.
+    here: bool,
+    /// Its hub has told where it begins.
+    begun: bool,
+    /// Its hub waits for what is on its way to the connection.
+    flying: bool,
+    /// What it has missed before the span began.
+    gap: Option<Gap>,
+    /// What it was told, and the connection was not.
+    owed: Option<PartRun>,
+}
+
+impl Strand {
+    fn new(stream: usize, id: SubscriberId) -> Self {
+        Self { stream, id, here: true, begun: false, flying: false, gap: None, owed: None }
+    }
+}
+
+/// Where a subscriber is: in the hub of a stream, or a span.
+#[derive(Clone, Copy)]
+enum Whose {
+    Hub(usize, SubscriberId),
+    Span(u32),
+}
+
+/// The upper bits of an id, where there are several streams: the stream of the hub that gave it, or this for a span. That
+/// leaves 2^28 subscribers of each stream on a core, which take 12 GB there.
+const SPAN: u32 = 0xF;
+const INDEX_BITS: u32 = 28;
+
+/// Stands in the line for a time that was not told.
+const UNTIMED: u64 = u64::MAX;
+
+impl Hubs {
+    /// The hubs of core `core`, with nobody there: one for each of `streams`, whose lives are `epochs`.
+    ///
+    /// # Panics
+    /// There are not as many epochs as streams.
+    pub fn new(core: usize, epochs: &[Epoch], streams: Arc<Streams>, rules: &Arc<Rules>) -> Self {
+        assert_eq!(epochs.len(), streams.count(), "each stream has an epoch");
+        let share = rules.share(streams.count());
+        Self {
+            streams,
+            hubs: epochs.iter().map(|epoch| Hub::new(core, *epoch, Arc::clone(&share))).collect(),
+            most: rules.channels_per_stream,
+            publish_lag_ns: rules.publish_lag_ns,
+            spans: Slab::new(),
+            line: VecDeque::new(),
+            turn: 0,
+        }
+    }
+
+    /// See [`Hub::subscribe`].
+    ///
+    /// # Errors
+    /// If it, or this core, would have too many channels.
+    pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+        let stream = match &subscribe.channels[..] {
+            _ if self.hubs.len() == 1 => Some(0),
+            [] => Some(0),
+            [first, rest @ ..] => {
+                let stream = self.streams.of(first);
+                rest.iter().all(|name| self.streams.of(name) == stream).then_some(stream)
+            }
+        };
+        match stream {
+            Some(stream) => {
+                let id = self.hubs[stream].subscribe(now, subscribe)?;
+                Ok(self.named(Whose::Hub(stream, id)))
+            }
+            None => self.subscribe_span(now, subscribe),
+        }
+    }
+
+    /// See [`Hub::leave`].
+    pub fn leave(&mut self, id: SubscriberId) {
+        match self.whose(id) {
+            Whose::Hub(stream, id) => self.hubs[stream].leave(id),
+            Whose::Span(at) => self.remove(at),
+        }
+    }
+
+    /// See [`Hub::change`]. Whoever gets channels of another stream has another id from now on: the one that is returned.
+    ///
+    /// # Errors
+    /// If it, or this core, would have too many channels; then nothing has changed.
+    pub fn change(
+        &mut self,
+        now: Now,
+        id: SubscriberId,
+        add: &[Name],
+        remove: &[Name],
+    ) -> Result<SubscriberId, Refused> {
+        match self.whose(id) {
+            Whose::Hub(stream, inner) => {
+                let same = self.hubs.len() == 1 || add.iter().all(|name| self.streams.of(name) == stream);
+                if same || !self.hubs[stream].stays(inner) {
+                    self.hubs[stream].change(now, inner, add, remove)?;
+                    return Ok(id);
+                }
+                self.check(&self.hubs[stream].names_of(inner), add, remove)?;
+                let at = self.becomes_span(stream, inner);
+                self.change_span(now, at, add, remove)?;
+                Ok(self.named(Whose::Span(at)))
+            }
+            Whose::Span(at) => {
+                let Some(span) = self.spans.get(at).filter(|span| !span.overrun) else { return Ok(id) };
+                let strands = span.strands.iter();
+                let names = strands.flat_map(|strand| self.hubs[strand.stream].names_of(strand.id));
+                self.check(&names.collect::<Vec<_>>(), add, remove)?;
+                self.change_span(now, at, add, remove)?;
+                Ok(id)
+            }
+        }
+    }
+
+    /// See [`Hub::sent`].
+    pub fn sent(&mut self, id: SubscriberId) {
+        let at = match self.whose(id) {
+            Whose::Hub(stream, id) => return self.hubs[stream].sent(id),
+            Whose::Span(at) => at,
+        };
+        let Some(span) = self.spans.get_mut(at) else { return };
+        span.busy = false;
+        for strand in &mut span.strands {
+            if std::mem::take(&mut strand.flying) {
+                self.hubs[strand.stream].sent(strand.id);
+            }
+        }
+        if span.overrun || span.strands.iter().any(|strand| strand.owed.is_some()) {
+            self.stand_in_line(at);
+        }
+    }
+
+    /// See [`Hub::feed`].
+    pub fn feed(&mut self, now: Now, stream: usize, feed: Feed) {
+        if let Some(hub) = self.hubs.get_mut(stream) {
+            hub.feed(now, feed);
+        }
+    }
+
+    /// See [`Hub::take_requests`].
+    pub fn take_requests(&mut self, stream: usize, into: &mut Vec<Request>) {
+        if let Some(hub) = self.hubs.get_mut(stream) {
+            hub.take_requests(into);
+        }
+    }
+
+    /// See [`Hub::slice`].
+    pub fn slice(
+        &mut self,
+        now: Now,
+        most: usize,
+        encoder: &mut impl Encoder,
+        out: &mut Vec<Delivery>,
+    ) -> bool {
+        if let [only] = &mut self.hubs[..] {
+            return only.slice(now, most, encoder, out);
+        }
+        for (_, since_ns) in self.line.iter_mut().rev().take_while(|(_, since_ns)| *since_ns == UNTIMED) {
+            *since_ns = now.mono_ns;
+        }
+        let end = out.len() + most;
+        // A quarter is for those who stand in line, whatever there is for others.
+        self.serve_line(end - most + most / 4, encoder, out);
+        let count = self.hubs.len();
+        let mut more = false;
+        for turn in 0..count {
+            let stream = (self.turn + turn) % count;
+            let share = end.saturating_sub(out.len()) / (count - turn);
+            let before = out.len();
+            more |= self.hubs[stream].slice(now, share, encoder, out);
+            for delivery in &mut out[before..] {
+                delivery.subscriber = self.named(Whose::Hub(stream, delivery.subscriber));
+            }
+            for tidings in self.hubs[stream].take_parts() {
+                self.hears(stream, tidings);
+            }
+        }
+        self.turn = (self.turn + 1) % count;
+        self.serve_line(end, encoder, out);
+        more || !self.line.is_empty()
+    }
+
+    fn serve_line(&mut self, end: usize, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        while out.len() < end {
+            let Some((at, _)) = self.line.pop_front() else { return };
+            if let Some(span) = self.spans.get_mut(at)
+                && std::mem::take(&mut span.in_line)
+            {
+                self.serve(at, encoder, out);
+            }
+        }
+    }
+
+    /// See [`Hub::ended`].
+    pub fn ended(&self) -> impl Iterator<Item = &Pass> {
+        self.hubs.iter().flat_map(Hub::ended)
+    }
+
+    /// See [`Hub::due_ns`].
+    pub fn due_ns(&self) -> Option<u64> {
+        self.hubs.iter().filter_map(Hub::due_ns).min()
+    }
+
+    /// See [`Hub::lag`].
+    pub fn lag(&self, now: Now) -> Lag {
+        let since_ns = self.line.front().map_or(now.mono_ns, |(_, since_ns)| *since_ns);
+        let behind_ns = now.mono_ns.saturating_sub(since_ns);
+        let own = Lag { behind_ns, exceeded: behind_ns > self.publish_lag_ns };
+        self.hubs.iter().map(|hub| hub.lag(now)).fold(own, |most, one| Lag {
+            behind_ns: most.behind_ns.max(one.behind_ns),
+            exceeded: most.exceeded || one.exceeded,
+        })
+    }
+
+    /// See [`Hub::reload`].
+    pub fn reload(&mut self, rules: &Arc<Rules>) {
+        (self.most, self.publish_lag_ns) = (rules.channels_per_stream, rules.publish_lag_ns);
+        let share = rules.share(self.hubs.len());
+        self.hubs.iter_mut().for_each(|hub| hub.reload(Arc::clone(&share)));
+    }
+
+    /// See [`Hub::position_of`].
+    pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
+        let at = match self.whose(id) {
+            Whose::Hub(stream, id) => return self.hubs[stream].position_of(id),
+            Whose::Span(at) => at,
+        };
+        let mut positions = Vec::new();
+        for strand in &self.spans.get(at).filter(|span| !span.overrun)?.strands {
+            let hub = &mut self.hubs[strand.stream];
+            // Also of one that has yet to hand on something it may not be known where its newest channels begin.
+            let known = if strand.here { Some(hub.position_of(strand.id)?) } else { None };
+            let owed = strand.owed.as_ref().map(|owed| owed.from);
+            let offset = owed.or_else(|| known.and_then(|known| known.of(hub.epoch())))?;
+            positions.push(Position { epoch: hub.epoch(), offset });
+        }
+        Positions::new(positions)
+    }
+
+    /// What a subscriber has seen of which nothing else is known: nothing.
+    pub fn nowhere(&self, id: SubscriberId) -> Positions {
+        let at_0 = |stream: usize| Position { epoch: self.hubs[stream].epoch(), offset: 0 };
+        let positions = match self.whose(id) {
+            Whose::Hub(stream, _) => return at_0(stream).into(),
+            Whose::Span(at) => self
+                .spans
+                .get(at)
+                .map(|span| span.strands.iter().map(|strand| at_0(strand.stream)).collect::<Vec<_>>()),
+        };
+        positions.and_then(Positions::new).unwrap_or_else(|| at_0(0).into())
+    }
+
+    /// See [`Hub::has_begun`].
+    pub fn has_begun(&self, id: SubscriberId) -> bool {
+        match self.whose(id) {
+            Whose::Hub(stream, id) => self.hubs[stream].has_begun(id),
+            Whose::Span(at) => self.spans.get(at).is_some_and(|span| {
+                let begun = |strand: &Strand| !strand.here || self.hubs[strand.stream].has_begun(strand.id);
+                span.strands.iter().all(begun)
+            }),
+        }
+    }
+
+    /// See [`Hub::waits`].
+    pub fn waits(&self, id: SubscriberId) -> bool {
+        match self.whose(id) {
+            Whose::Hub(stream, id) => self.hubs[stream].waits(id),
+            Whose::Span(at) => self.spans.get(at).is_none_or(|span| {
+                let waits =
+                    |strand: &Strand| strand.owed.is_none() && self.hubs[strand.stream].waits(strand.id);
+                !span.overrun && span.strands.iter().all(waits)
+            }),
+        }
+    }
+
+    /// See [`Hub::parked`]. One over several streams is not parked.
+    pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
+        match self.whose(id) {
+            Whose::Hub(stream, id) => self.hubs[stream].parked(id),
+            Whose::Span(_) => None,
+        }
+    }
+
+    /// See [`Hub::memory`].
+    pub fn memory(&mut self) -> usize {
+        self.hubs.iter_mut().map(Hub::memory).sum()
+    }
+
+    /// See [`Hub::subscribers`].
+    pub fn subscribers(&self) -> usize {
+        let whole = self.hubs.iter().map(|hub| hub.subscribers() - hub.parts()).sum::<usize>();
+        whole + self.spans.len()
+    }
+
+    /// See [`Hub::channels`].
+    pub fn channels(&self) -> usize {
+        self.hubs.iter().map(Hub::channels).sum()
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.hubs.len()
+    }
+
+    // ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn named(&self, whose: Whose) -> SubscriberId {
+        let (upper, index) = match whose {
+            Whose::Hub(stream, SubscriberId(index)) => (stream as u32, index),
+            Whose::Span(at) => (SPAN, at),
+        };
+        SubscriberId(upper << INDEX_BITS | index)
+    }
+
+    fn whose(&self, id: SubscriberId) -> Whose {
+        if self.hubs.len() == 1 {
+            return Whose::Hub(0, id);
+        }
+        let (upper, index) = (id.0 >> INDEX_BITS, id.0 & ((1 << INDEX_BITS) - 1));
+        if upper == SPAN { Whose::Span(index) } else { Whose::Hub(upper as usize, SubscriberId(index)) }
+    }
+
+    // ── Coming, changing, going ─────────────────────────────────────────────────────────────────────────────────
+
+    fn subscribe_span(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
+        let Subscribe { channels, since, form, once, key, member } = subscribe;
+        self.check(&[], &channels, &[])?;
+        let asked = if let Since::After(positions) = &since { Some(positions.clone()) } else { None };
+        let at = self.spans.insert(Span {
+            key,
+            form,
+            once,
+            member: member.clone(),
+            asked,
+            strands: Vec::new(),
+            started: false,
+            busy: false,
+            overrun: false,
+            in_line: false,
+            last: 0,
+        });
+        for stream in 0..self.hubs.len() {
+            let channels = self.of_stream(&channels, stream);
+            if channels.is_empty() {
+                continue;
+            }
+            let (since, member) = (since.clone(), member.clone());
+            let part = Subscribe { channels, since, form, once, key: at.into(), member };
+            match self.hubs[stream].subscribe_part(now, part) {
+                Ok(id) => self.spans[at].strands.push(Strand::new(stream, id)),
+                Err(refused) => {
+                    self.remove(at);
+                    return Err(refused);
+                }
+            }
+        }
+        Ok(self.named(Whose::Span(at)))
+    }
+
+    /// Whether somebody who has these channels can have others.
+    fn check(&self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), Refused> {
+        let stays: Vec<&Name> = channels.iter().filter(|name| !remove.contains(name)).collect();
+        let mut added = without_repeats(add, self.most);
+        added.retain(|name| !stays.contains(&name));
+        if stays.len() + added.len() > self.most {
+            return Err(Refused::TooManyOnStream { most: self.most });
+        }
+        (0..self.hubs.len())
+            .try_for_each(|stream| self.hubs[stream].has_room(&self.of_stream(&added, stream)))
+    }
+
+    fn of_stream(&self, names: &[Name], stream: usize) -> Vec<Name> {
+        names.iter().filter(|name| self.streams.of(name) == stream).cloned().collect()
+    }
+
+    /// A subscriber of one stream is to have channels of others.
+    fn becomes_span(&mut self, stream: usize, id: SubscriberId) -> u32 {
+        let at = self.spans.insert(Span {
+            key: 0,
+            form: Form(0),
+            once: Once::Never,
+            member: None,
+            asked: None,
+            strands: vec![Strand::new(stream, id)],
+            started: false,
+            busy: false,
+            overrun: false,
+            in_line: false,
+            last: 0,
+        });
+        let span = &mut self.spans[at];
+        if let Some(whole) = self.hubs[stream].becomes_part(id, at.into()) {
+            (span.key, span.form, span.member) = (whole.key, whole.form, whole.member);
+            (span.started, span.busy) = (whole.begun, whole.busy);
+            (span.strands[0].begun, span.strands[0].flying) = (whole.begun, whole.busy);
+        }
+        at
+    }
+
+    /// Gives a span channels and takes others, which was checked.
+    fn change_span(&mut self, now: Now, at: u32, add: &[Name], remove: &[Name]) -> Result<(), Refused> {
+        for stream in 0..self.hubs.len() {
+            let (add, remove) = (self.of_stream(add, stream), self.of_stream(remove, stream));
+            let span = &mut self.spans[at];
+            let hub = &mut self.hubs[stream];
+            let place = span.strands.partition_point(|strand| strand.stream < stream);
+            match span.strands.get_mut(place).filter(|strand| strand.stream == stream) {
+                Some(strand) => {
+                    hub.change(now, strand.id, &add, &remove)?;
+                    let Some(owed) = &mut strand.owed else { continue };
+                    owed.messages.retain(|message| !remove.contains(&message.channel));
+                    if owed.messages.is_empty() && owed.gap.is_none() {
+                        strand.owed = None;
+                        hub.sent(strand.id);
+                    }
+                }
+                None if add.is_empty() => {}
+                None => {
+                    let (form, once, member) = (span.form, span.once, span.member.clone());
+                    // It begins where the hub is, and its channels as those that are added to any subscriber.
+                    let (channels, since) = (Vec::new(), Since::Now);
+                    let part = Subscribe { channels, since, form, once, key: at.into(), member };
+                    let id = hub.subscribe_part(now, part)?;
+                    span.strands.insert(place, Strand::new(stream, id));
+                    hub.change(now, id, &add, &[])?;
+                }
+            }
+        }
+        // A strand without a channel says nothing; but one has to say where a span without any stands.
+        let mut place = 0;
+        while let Some(strand) =
+            self.spans[at].strands.get(place).filter(|_| self.spans[at].strands.len() > 1)
+        {
+            let (stream, id) = (strand.stream, strand.id);
+            if self.hubs[stream].names_of(id).is_empty() {
+                self.hubs[stream].leave(id);
+                self.spans[at].strands.remove(place);
+            } else {
+                place += 1;
+            }
+        }
+        self.stand_in_line(at);
+        Ok(())
+    }
+
+    fn remove(&mut self, at: u32) {
+        let Some(span) = self.spans.remove(at) else { return };
+        for strand in span.strands.iter().filter(|strand| strand.here) {
+            self.hubs[strand.stream].leave(strand.id);
+        }
+    }
+
+    fn stand_in_line(&mut self, at: u32) {
+        let span = &mut self.spans[at];
+        if !std::mem::replace(&mut span.in_line, true) {
+            self.line.push_back((at, UNTIMED));
+        }
+    }
+
+    // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// A part was told something.
+    fn hears(&mut self, stream: usize, tidings: Tidings) {
+        let Tidings { id, key, part } = tidings;
+        let at = key as u32;
+        let Some(span) = self.spans.get_mut(at) else { return };
+        let Some(strand) = span.strands.iter_mut().find(|one| one.stream == stream && one.id == id) else {
+            return;
+        };
+        strand.begun = true;
+        match part {
+            Part::Started(gap) if !span.started => (strand.gap, strand.flying) = (gap, true),
+            Part::Started(None) => self.hubs[stream].sent(id),
+            Part::Started(Some(gap)) => {
+                let hub = &mut self.hubs[stream];
+                let to = hub.stands(id).unwrap_or(0);
+                let from = gap.from.of(hub.epoch()).unwrap_or(to);
+                strand.owed = Some(PartRun { messages: Vec::new(), from, to, gap: Some(gap), more: 0 });
+            }
+            Part::Run(run) => {
+                strand.here = span.once == Once::Never;
+                strand.owed = Some(run);
+            }
+            Part::Waiting => {}
+            // What another strand has sent is finished first.
+            Part::Overrun => (strand.here, span.overrun) = (false, true),
+        }
+        self.stand_in_line(at);
+    }
+
+    /// Tells a span what there is for it, if it can take something.
+    fn serve(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let span = &self.spans[at];
+        let begun = span.started || span.strands.iter().all(|strand| strand.begun);
+        if span.busy || !begun {
+            return;
+        }
+        if span.overrun {
+            let (subscriber, key) = (self.named(Whose::Span(at)), span.key);
+            out.push(Delivery { subscriber, key, what: What::Overrun });
+            return self.remove(at);
+        }
+        match span.once {
+            Once::Never if span.started => self.deliver(at, encoder, out),
+            Once::Never => self.start(at, out),
+            Once::Oldest | Once::All => self.answer(at, encoder, out),
+        }
+    }
+
+    /// Tells a span that it has begun.
+    fn start(&mut self, at: u32, out: &mut Vec<Delivery>) {
+        let positions = self.stand(at);
+        let gap = self.missed(at, &positions);
+        let subscriber = self.named(Whose::Span(at));
+        let span = &mut self.spans[at];
+        (span.started, span.busy, span.asked) = (true, true, None);
+        let Some(position) = Positions::new(positions) else { return };
+        out.push(Delivery {
+            subscriber,
+            key: span.key,
+            what: What::Started { position, gap: gap.map(Box::new) },
+        });
+    }
+
+    /// Hands on what the strand is owed whose turn it is.
+    fn deliver(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let positions = self.stand(at);
+        let span = &mut self.spans[at];
+        let behind = span.strands.partition_point(|strand| strand.stream <= span.last);
+        let turns = (behind..span.strands.len()).chain(0..behind);
+        let Some(place) = turns.into_iter().find(|place| span.strands[*place].owed.is_some()) else { return };
+        let strand = &mut span.strands[place];
+        let Some(run) = strand.owed.take() else { return };
+        (strand.flying, span.busy, span.last) = (true, true, strand.stream);
+        let key = span.key;
+        let joined = |of: &Positions| of.as_slice().first().map(|one| beside(&positions, place).with(*one));
+        let gap = run
+            .gap
+            .as_ref()
+            .and_then(|gap| Some(Gap { from: joined(&gap.from)?, to: joined(&gap.to)?, reason: gap.reason }));
+        let bytes = self.encode(at, place, &positions, &run, gap.as_ref(), encoder);
+        let subscriber = self.named(Whose::Span(at));
+        out.push(Delivery { subscriber, key, what: What::Bytes(bytes) });
+    }
+
+    /// Answers a span that asked once, if all of its strands are known and there is something in one of them. What the
+    /// others have comes with its next request: of one stream at a time.
+    fn answer(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
+        let subscriber = self.named(Whose::Span(at));
+        let span = &mut self.spans[at];
+        let has_messages =
+            |strand: &Strand| strand.owed.as_ref().is_some_and(|owed| !owed.messages.is_empty());
+        let first = span.strands.iter().position(has_messages);
+        let first = first.or_else(|| span.strands.iter().position(|strand| strand.owed.is_some()));
+        let key = span.key;
+        let Some(place) = first else {
+            if !std::mem::replace(&mut span.started, true) {
+                out.push(Delivery { subscriber, key, what: What::Waiting });
+            }
+            return;
+        };
+        for strand in &mut span.strands {
+            strand.gap = strand.owed.as_mut().and_then(|owed| owed.gap.take());
+        }
+        let positions = self.stand(at);
+        let gap = self.missed(at, &positions);
+        let left = |strand: &Strand| strand.owed.as_ref().map_or(0, |owed| owed.messages.len() + owed.more);
+        let all: usize = self.spans[at].strands.iter().map(left).sum();
+        let Some(mut run) = self.spans[at].strands[place].owed.take() else { return };
+        run.more = all - run.messages.len();
+        let bytes = self.encode(at, place, &positions, &run, gap.as_ref(), encoder);
+        self.remove(at);
+        out.push(Delivery { subscriber, key, what: What::Last(bytes) });
+    }
+
+    /// Where the strands of a span stand, as its connection was told.
+    fn stand(&mut self, at: u32) -> Vec<Position> {
+        let strands = self.spans[at].strands.iter();
+        let position = |strand: &Strand| {
+            let hub = &mut self.hubs[strand.stream];
+            let owed = strand.owed.as_ref().map(|owed| owed.from);
+            let offset = owed.or_else(|| hub.stands(strand.id)).unwrap_or(0);
+            Position { epoch: hub.epoch(), offset }
+        };
+        strands.map(position).collect()
+    }
+
+    /// What the strands of a span have missed before it begins at `positions`, as one gap.
+    fn missed(&mut self, at: u32, positions: &[Position]) -> Option<Gap> {
+        let span = &mut self.spans[at];
+        let gaps: Vec<Option<Gap>> = span.strands.iter_mut().map(|strand| strand.gap.take()).collect();
+        let reasons = || gaps.iter().flatten().map(|gap| gap.reason);
+        let reason = reasons().find(|reason| *reason == GapReason::Epoch);
+        let reason =
+            reason.or_else(|| reasons().find(|reason| *reason == GapReason::Away)).or(reasons().next())?;
+        let side = |of: fn(&Gap) -> &Positions| {
+            let one = |(gap, stands): (&Option<Gap>, &Position)| {
+                let offset = gap.as_ref().and_then(|gap| of(gap).of(stands.epoch));
+                Position { offset: offset.unwrap_or(stands.offset), ..*stands }
+            };
+            Positions::new(gaps.iter().zip(positions).map(one).collect())
+        };
+        let from = span.asked.take().or_else(|| side(|gap| &gap.from))?;
+        Some(Gap { from, to: side(|gap| &gap.to)?, reason })
+    }
+
+    /// The bytes of a run of a strand, while the others stand at `positions`.
+    fn encode(
+        &mut self,
+        at: u32,
+        place: usize,
+        positions: &[Position],
+        run: &PartRun,
+        gap: Option<&Gap>,
+        encoder: &mut impl Encoder,
+    ) -> Arc<[u8]> {
+        let span = &self.spans[at];
+        let hub = &mut self.hubs[span.strands[place].stream];
+        let position = Position { epoch: hub.epoch(), offset: run.to };
+        let beside = beside(positions, place);
+        let run = Run { messages: &run.messages, position, beside, gap, more: run.more };
+        hub.encodes(encoder, span.form, &run)
+    }
+}
+
+/// Where the other strands of a span stand.
+fn beside(positions: &[Position], place: usize) -> Beside<'_> {
+    Beside { before: &positions[..place], behind: &positions[place + 1..] }
+}
