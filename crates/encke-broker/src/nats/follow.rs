@@ -462,8 +462,8 @@ fn is_roomy(Info { config, .. }: &Info) -> bool {
         && (max_age.is_zero() || *max_age >= ROOM_AGE)
 }
 
-/// One filter has a field of its own, which every version knows.
-fn filtered(mut filters: Vec<String>) -> pull::Config {
+/// One filter has a field of its own, which every version knows; of several, one before 2.10 knows nothing and gives everything.
+pub(super) fn filtered(mut filters: Vec<String>) -> pull::Config {
     if filters.len() == 1 {
         pull::Config { filter_subject: filters.remove(0), ..pull::Config::default() }
     } else {

@@ -18,6 +18,7 @@ use encke_hub::{Message, Name, Recalled};
 use futures_util::StreamExt;
 use tokio::sync::Semaphore;
 
+use super::follow::filtered;
 use super::past::FORGOTTEN;
 use super::{Failure, letter, locked, message};
 
@@ -166,7 +167,10 @@ async fn read(
             let next = next.map_err(Failure::of)?;
             let info = next.info().map_err(Failure::of)?;
             (reached, pending) = (info.stream_sequence, info.pending);
-            if let Some(channel) = letter::channel(prefix, &next.subject) {
+            // A server that knows no list of filters gives everything.
+            if let Some(channel) = letter::channel(prefix, &next.subject)
+                && channels.contains(&channel)
+            {
                 let message = message(channel, &next, &info);
                 bytes += message.charge();
                 messages.push(message);
@@ -215,11 +219,10 @@ async fn consumer(
     let config = pull::Config {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
         ack_policy: AckPolicy::None,
-        filter_subjects: channels.iter().map(|channel| letter::subject(prefix, channel)).collect(),
         inactive_threshold: FORGOTTEN,
         num_replicas: 1,
         memory_storage: true,
-        ..pull::Config::default()
+        ..filtered(channels.iter().map(|channel| letter::subject(prefix, channel)).collect())
     };
     Ok(stream.create_consumer(config).await?)
 }
