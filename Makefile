@@ -4,6 +4,7 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
+SOAK_TURNS ?= 1 2 3 4 5 6 7 8 9 10
 
 # What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
@@ -19,7 +20,7 @@ help:
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; a cycle over a cluster; testssl.sh; kTLS'
+	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; worlds of clusters; a cycle over a cluster; nodes and NATS killed, ten times over; testssl.sh; kTLS'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
@@ -77,8 +78,10 @@ soak: build
 	.ci/need python3
 	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
 	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
+	HOPS_SEEDS=20000 COMINGS_SEEDS=20000 SPANS_SEEDS=20000 $(CARGO) test --locked -p encke-hub --test hops --test comings --test spans
 	.ci/need nats-server haproxy
 	tests/cluster --encke $(TARGET)/release/encke
+	for turn in $(SOAK_TURNS); do $(CARGO) test --locked -p encke --test it -- cluster_ || exit; done
 	if [ "$$(id -u)" = 0 ]; then tests/partition --encke $(TARGET)/release/encke; \
 	else echo 'tests/partition is left out: only root may make a network namespace'; fi
 	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
