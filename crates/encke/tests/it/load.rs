@@ -429,7 +429,8 @@ fn the_summary_says_what_was_done_and_what_came_of_it() {
     let url = format!("http://{}/gone", server.site);
     let output = load(&["-n", "100", "-c", "5", &url]);
     let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    // 4: others have so much to do on this machine that the run has no verdict.
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{said}{}", text(&output.stderr));
     for part in [
         "Closed loop; 5 connections",
         "100 finished",
@@ -494,7 +495,7 @@ fn a_saved_run_is_printed_explained_and_joined() {
     let url = format!("http://{}/", server.site);
     let file = folder.path("run.json");
     let output = load(&["-n", "1500", "-c", "5", "--save", &file, &url]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{}", text(&output.stderr));
     let again = load(&["report", &file]);
     assert_eq!(text(&again.stdout), text(&output.stdout), "the same summary from the file");
     let json: serde_json::Value = serde_json::from_str(&folder.read("run.json")).expect("JSON");
