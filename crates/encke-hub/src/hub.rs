@@ -534,6 +534,12 @@ impl Hub {
         !unknown && self.all_open(id) && !self.is_behind(id).0
     }
 
+    /// Whether what a subscriber waits for has to come from elsewhere: its channels are not known here yet, or it reads what
+    /// no ring keeps.
+    pub fn depends_on_others(&self, id: SubscriberId) -> bool {
+        !self.has_begun(id) || self.readings.has(id.0)
+    }
+
     /// What a subscriber at rest would come back with: whoever subscribes so goes on where it stands. `None` while
     /// something is on its way to it, or it was not told that it has started.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {

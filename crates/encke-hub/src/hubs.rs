@@ -348,6 +348,18 @@ impl Hubs {
         }
     }
 
+    /// See [`Hub::depends_on_others`].
+    pub fn depends_on_others(&self, id: SubscriberId) -> bool {
+        match self.whose(id) {
+            Whose::Hub(stream, id) => self.hubs[stream].depends_on_others(id),
+            Whose::Span(at) => self.spans.get(at).is_none_or(|span| {
+                let depends =
+                    |strand: &Strand| strand.here && self.hubs[strand.stream].depends_on_others(strand.id);
+                span.strands.iter().any(depends)
+            }),
+        }
+    }
+
     /// See [`Hub::parked`]. One over several streams is not parked.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
         match self.whose(id) {

@@ -59,7 +59,7 @@ close_reasons! {
     AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
     Shed Us "shed" "It was idle while descriptors were short.",
     Drain Us "drain" "The server stops.",
-    TurnedAway Us "turned_away" "It wanted to listen when too many did: it was told when to come back.",
+    TurnedAway Us "turned_away" "It wanted to listen when it could not: it was told when to come back.",
     Overrun Us "overrun" "It was too slow: what it had not taken yet was no longer kept.",
     TokenExpired Us "token_expired" "Its right to listen has ended.",
     HandlerPanic Us "handler_panic" "A handler failed while it was answering.",

@@ -4,7 +4,8 @@
 //! begins to listen ─┬─ the server stops ───────────────────► Away: drain        comes back after `retry`
 //!                   ├─ only the last connections are left ─► Away: connections ┐ comes back in its own place of a
 //!                   ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as it must be
-//!                   └─ admitted
+//!                   └─ admitted ─── its channel cannot be
+//!                                   opened in time ────────► Away: outage        comes back after `retry`
 //!
 //! told by     event stream     200, `retry: N`, the end (an EventSource comes back after no other status)
 //!             NDJSON, poll     503 with Retry-After
@@ -21,14 +22,16 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use encke_hub::{Form, SubscriberId};
 use encke_io::Token;
 use encke_stats::Family;
 use encke_wire::websocket;
 
-use super::form::Kind;
+use super::form::{self, Kind};
 use super::negotiate::refusal;
 use super::pace::{Pace, TOO_FAST};
 use super::rights::Share;
+use super::room::Room;
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::{NONE, Phase};
@@ -60,6 +63,8 @@ pub(crate) enum Away {
     Connections,
     /// Too many come at once.
     Admission,
+    /// What it asks for is not known here, and the cluster cannot be asked.
+    Outage,
 }
 
 /// By what means somebody listens, for what is counted.
@@ -157,7 +162,7 @@ impl Admission {
 
 impl Away {
     /// Every reason, in the order of their numbers.
-    pub(crate) const ALL: [Self; 3] = [Self::Drain, Self::Connections, Self::Admission];
+    pub(crate) const ALL: [Self; 4] = [Self::Drain, Self::Connections, Self::Admission, Self::Outage];
 
     /// Its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
@@ -165,6 +170,7 @@ impl Away {
             Self::Drain => "drain",
             Self::Connections => "connections",
             Self::Admission => "admission",
+            Self::Outage => "outage",
         }
     }
 
@@ -173,20 +179,23 @@ impl Away {
             Self::Drain => "the server stops",
             Self::Connections => "there is no connection left to listen on (limits.connections)",
             Self::Admission => "too many begin to listen at once (push.admission)",
+            Self::Outage => {
+                "the cluster cannot be reached, and this node does not know the channel's messages"
+            }
         }
     }
 
     const fn close_code(self) -> u16 {
         match self {
             Self::Drain => CLOSE_RESTART,
-            Self::Connections | Self::Admission => CLOSE_TRY_AGAIN,
+            Self::Connections | Self::Admission | Self::Outage => CLOSE_TRY_AGAIN,
         }
     }
 
     const fn close_reason(self) -> CloseReason {
         match self {
             Self::Drain => CloseReason::Drain,
-            Self::Connections | Self::Admission => CloseReason::TurnedAway,
+            Self::Connections | Self::Admission | Self::Outage => CloseReason::TurnedAway,
         }
     }
 }
@@ -236,13 +245,49 @@ impl Core {
             }
             Away::Admission
         };
+        Some((away, self.when_to_come_back(token, transport, away)))
+    }
+
+    /// Somebody is turned away, and counted: after how many ms to come back.
+    fn when_to_come_back(&mut self, token: Token, transport: Transport, away: Away) -> u64 {
         self.metrics.turned_away[away as usize][transport as usize].add(1);
         let queue_ns = match (&self.room, away) {
             (Some(room), Away::Connections | Away::Admission) => room.plan.admission.queue(self.now.mono_ns),
             _ => 0,
         };
-        let retry_ms = self.retry_ms(token).saturating_add(queue_ns / 1_000_000);
-        Some((away, retry_ms))
+        self.retry_ms(token).saturating_add(queue_ns / 1_000_000)
+    }
+
+    /// Whether somebody waits in vain: for what the cluster has to say, which cannot be reached.
+    pub(crate) fn waits_in_vain(&self, token: Token) -> bool {
+        let id = SubscriberId(self.conns[token.index as usize].record);
+        let outage = |room: &Room| room.plan.cluster.as_ref().is_some_and(|cluster| !cluster.is_up());
+        id.0 != NONE
+            && self.room.as_deref().is_some_and(|room| outage(room) && room.hub.depends_on_others(id))
+    }
+
+    /// Turns one away that was admitted and has waited in vain. Nothing was said to it yet.
+    pub(crate) fn turn_away_at_last(&mut self, token: Token) {
+        let conn = &self.conns[token.index as usize];
+        let (phase, form) = (conn.phase, Form(conn.form));
+        let kind = form::kind(form);
+        let away = (Away::Outage, self.when_to_come_back(token, Transport::of(kind), Away::Outage));
+        let head =
+            self.sockets.remove(&token.index).map(|mut state| state.take_waiting()).unwrap_or_default();
+        let share = self.room.as_mut().map_or(Share::Nobody, |room| room.take_share(token.index));
+        let entry = self.leave(token).and_then(|extra| extra.entry);
+        if phase == Phase::Socket {
+            self.close_turned_away(token, away, &head, entry);
+        } else {
+            let asked = Asked {
+                version_10: form.0 & form::VERSION10 != 0,
+                head_only: false,
+                keep: false,
+                awaits_continue: false,
+            };
+            self.answer_turned_away(token, asked, away, (kind, &share), entry);
+        }
+        self.settle(token);
     }
 
     /// Turns a request for messages away.
@@ -272,7 +317,7 @@ impl Core {
         self.answer_subscription(token, asked, share.onto(reply).and_close(), entry);
     }
 
-    /// Turns a handshake away: `head` is the answer to it, without its empty line.
+    /// Turns a handshake away: `head` is the answer to it.
     pub(crate) fn close_turned_away(
         &mut self,
         token: Token,
@@ -280,11 +325,9 @@ impl Core {
         head: &[u8],
         entry: Option<Box<Entry>>,
     ) {
-        self.metrics.responses(101);
         self.end_entry(entry, 101, 0, self.now.mono_ns);
         let out = self.out.tail(&mut self.buffers);
         out.extend_from_slice(head);
-        out.extend_from_slice(b"\r\n");
         websocket::put_close(out, away.close_code(), &retry_ms.to_string());
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Socket;

@@ -180,7 +180,7 @@ mod with {
         }
 
         /// Whether all streams can be reached.
-        fn is_up(&self) -> bool {
+        pub(crate) fn is_up(&self) -> bool {
             self.lanes.iter().all(Lane::is_up)
         }
 
@@ -367,6 +367,10 @@ mod without {
         }
 
         pub(crate) fn leave(&self, _: usize) {
+            match self.0 {}
+        }
+
+        pub(crate) fn is_up(&self) -> bool {
             match self.0 {}
         }
 

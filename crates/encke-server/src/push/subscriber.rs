@@ -102,13 +102,13 @@ impl Core {
         entry: Option<Box<Entry>>,
     ) {
         let Upgrade { mut head, deflate, role, subscription } = upgrade;
+        head.extend_from_slice(b"\r\n");
+        self.metrics.responses(101);
         if let Some(subscription) = &subscription
             && let Some(away) = self.turn_away(token, subscription.kind)
         {
             return self.close_turned_away(token, away, &head, entry);
         }
-        head.extend_from_slice(b"\r\n");
-        self.metrics.responses(101);
         let mut state = SocketState::new(role);
         let bits = if deflate { form::DEFLATED } else { 0 };
         match subscription {
@@ -570,6 +570,9 @@ impl Core {
     /// A poll has waited long enough, and ends if there is nothing for it.
     fn poll_overdue(&mut self, token: Token) {
         let id = SubscriberId(self.conns[token.index as usize].record);
+        if self.waits_in_vain(token) {
+            return self.turn_away_at_last(token);
+        }
         if self.room.as_ref().is_some_and(|room| !room.hub.waits(id)) {
             // Its channel is still on its way from the first worker, or a slice is about to answer it.
             return self.set_deadline(token, SERVING_NS);
@@ -594,6 +597,9 @@ impl Core {
             // Its head has not left, and nothing may come before that. A cluster whose NATS is away opens no channel.
             if self.draining() {
                 return self.close(token, CloseReason::Drain, false);
+            }
+            if self.waits_in_vain(token) {
+                return self.turn_away_at_last(token);
             }
             let heartbeat_ns = self.heartbeat_ns();
             return self.set_deadline(token, heartbeat_ns);

@@ -3,6 +3,8 @@
 //! Publishers are told to come back, listeners stay or go on elsewhere by their ids, and at last everybody has seen every
 //! message, once and in the same order. No test has a message that may be lost: a gap is a fault in all of them.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -143,6 +145,75 @@ fn what_is_published_while_nats_is_away_waits_and_comes_once_and_in_order() {
     while !say(&near, "news", "after").0.starts_with("HTTP/1.1 201 ") {}
     assert_eq!(figure(&near, "encke_cluster_queue_messages"), 0);
     assert_eq!(figure(&near, "encke_cluster_queue_dropped_total"), 0);
+}
+
+/// Bytes that begin a WebSocket in a channel, and all that comes until its end.
+fn shake_hands(node: &Node, channel: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&node.site).expect("it listens");
+    let request = format!(
+        "GET /push/{channel} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it ends");
+    answer
+}
+
+#[test]
+fn who_asks_in_an_outage_for_a_channel_that_its_node_does_not_know_is_told_to_come_back() {
+    let mut nats = Nats::start("unknown", &[]);
+    let mut node = Node::start("unknown", &on(&nats));
+    let mut stays = Listener::open(&node.site, Kind::Events, "known", "now").expect("it listens");
+    stays.next();
+    node.tell("known", "kept");
+    assert_eq!(stays.data(), "kept");
+    nats.stop();
+    node.running.error_with("cannot be reached");
+
+    let get = |target: &str| ask(&node.site, "GET", target, "", "").expect("it answers");
+    for target in
+        ["unknown?wait=0", "unknown?wait=0&since=all&as=json", "unknown,known?wait=1", "unknown?as=ndjson"]
+    {
+        let (head, body) = get(target);
+        assert!(head.starts_with("HTTP/1.1 503 "), "{target}: {head}{body}");
+        assert!(head.contains("\r\nRetry-After: "), "{target}: {head}");
+        assert!(body.contains("the cluster cannot be reached"), "{target}: {body}");
+    }
+    let (head, body) = get("unknown?as=sse");
+    assert!(head.starts_with("HTTP/1.1 200 "), "an EventSource comes back after nothing else: {head}{body}");
+    assert!(body.starts_with("retry: ") && body.trim_end().lines().count() == 1, "{body:?}");
+    let answer = shake_hands(&node, "unknown");
+    let head = b"HTTP/1.1 101 ";
+    assert!(answer.starts_with(head), "{}", String::from_utf8_lossy(&answer));
+    let close = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+    assert_eq!(answer[close], 0x88, "a Close");
+    assert_eq!(answer[close + 2..close + 4], 1013_u16.to_be_bytes(), "try again later");
+    for (transport, count) in [("poll", 3), ("ndjson", 1), ("sse", 1), ("websocket", 1)] {
+        let name = format!("encke_push_turned_away_total{{reason=\"outage\",transport=\"{transport}\"}}");
+        assert_eq!(figure(&node, &name), count, "{transport}");
+    }
+    // What it knows is served.
+    let (head, body) = get("known?wait=0");
+    assert!(head.starts_with("HTTP/1.1 204 "), "{head}{body}");
+    let (head, body) = get("known?wait=0&since=all");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == "kept", "{head}{body}");
+
+    // Whoever still waits when NATS is back begins then.
+    let waits = thread::spawn({
+        let site = node.site.clone();
+        move || ask(&site, "GET", "unknown?wait=55", "", "").expect("it answers")
+    });
+    nats.run();
+    node.running.error_with("is back");
+    let mut events = Listener::open(&node.site, Kind::Events, "unknown", "now").expect("it listens");
+    events.next();
+    while !waits.is_finished() {
+        node.tell("unknown", "hello");
+    }
+    assert_eq!(events.data(), "hello");
+    let (head, body) = waits.join().expect("it was answered");
+    assert!(head.starts_with("HTTP/1.1 200 ") && body == "hello", "{head}{body}");
 }
 
 #[test]
