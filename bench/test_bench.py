@@ -460,6 +460,11 @@ class CommandLine(unittest.TestCase):
         variants = {section for server in servers.SERVERS for section in server.only}
         self.assertTrue(variants <= set(names))
 
+    def test_what_is_measured_of_a_kind_is_written_on_the_page_of_its_kind(self):
+        for kind, page in (("load-", servers.LOAD), ("tls-", servers.TLS), ("cluster-", servers.CLUSTER)):
+            named = {entry.name for entry in program.PLAN if entry.name.startswith(kind)}
+            self.assertEqual(named, set(page))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -277,11 +277,16 @@ def _high_water(pid: int) -> int:
 
 SCREEN_BAR = Bar(0.01, "part of all CPU that the screen takes")
 TERMINAL = (40, 120)  # rows, columns
+SCREEN_SECONDS = 5  # at least: in a second the beginning and the end of a run weigh as much as its pictures
 SHOWN = {"lines (--plain)": ("--plain",), "the screen": ()}
 
 
 def screen_seconds(bench: Bench) -> float:
-    return len(SHOWN) * bench.rounds * (bench.seconds + SETUP_SECONDS)
+    return len(SHOWN) * bench.rounds * (_screen_seconds(bench) + SETUP_SECONDS)
+
+
+def _screen_seconds(bench: Bench) -> float:
+    return max(bench.seconds, SCREEN_SECONDS)
 
 
 def screen(bench: Bench, progress: Progress) -> Section:
@@ -303,7 +308,7 @@ def screen(bench: Bench, progress: Progress) -> Section:
             spent = {shown: _shown(bench, run, SHOWN[shown]) for shown in order}
             for shown, (total, own, requests) in spent.items():
                 each_us[shown].append(total * 1e6 / requests)
-                beside[shown].append(own * 1e3 / bench.seconds)
+                beside[shown].append(own * 1e3 / _screen_seconds(bench))
             (_, lines, _), (total, screened, _) = (spent[shown] for shown in SHOWN)
             part.append((screened - lines) / total)
     base = next(iter(SHOWN))
@@ -320,7 +325,7 @@ def _shown(bench: Bench, run: Running, how: tuple[str, ...]) -> tuple[float, flo
     """(CPU seconds of a run on a terminal; of those, the ones beside the threads that load; finished requests)"""
     saved = bench.new_state("screen") / "run.json"
     argv = ["env", "TERM=xterm-256color", str(bench.programs.encke), "load", "--save", str(saved), *how, "-d",
-            f"{bench.seconds}s", "-c", str(CONNECTIONS), run.url]
+            f"{_screen_seconds(bench)}s", "-c", str(CONNECTIONS), run.url]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *TERMINAL, 0, 0))
@@ -329,7 +334,7 @@ def _shown(bench: Bench, run: Running, how: tuple[str, ...]) -> tuple[float, flo
     viewer.start()
     try:
         process = bench.generator("encke load", argv, stdin=theirs, stderr=theirs)
-        process.output(bench.seconds + GRACE_SECONDS, ENDS)
+        process.output(_screen_seconds(bench) + GRACE_SECONDS, ENDS)
     finally:
         os.close(theirs)
         viewer.join()

@@ -28,7 +28,7 @@ PUSH = ("push-fan", "push-sustained", "push-connect", "push-memory", "push-cycle
 # By TLS; the same holds for these.
 TLS = ("tls-keepalive", "tls-16k", "tls-image", "tls-full", "tls-resumed", "tls-h2", "tls-memory")
 # The generators', against nginx.
-LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-verdict")
+LOAD = ("load-keepalive", "load-connect", "load-pipelined", "load-held", "load-screen", "load-verdict")
 # Encke's, beside NATS.
 CLUSTER = ("cluster-cost",)
 TRANSPORTS = ("sse", "poll", "ws")
