@@ -753,6 +753,7 @@ impl Side {
                 Some(Err(error)) => match error.kind() {
                     PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => self.pause().await,
                     PublishErrorKind::TimedOut => return Err(Refusal::Unanswered),
+                    _ if is_passing(&error) => self.pause().await,
                     _ => return Err(self.refusal(&error, draft)),
                 },
                 None => {}
@@ -782,26 +783,40 @@ impl Side {
             }
             PublishErrorKind::TimedOut => Refusal::Unanswered,
             PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => Refusal::Away,
-            _ => {
-                let code = error
-                    .source()
-                    .and_then(|source| source.downcast_ref::<jetstream::Error>())
-                    .map(jetstream::Error::error_code);
-                match code {
-                    Some(
-                        ErrorCode::STREAM_STORE_FAILED
-                        | ErrorCode::INSUFFICIENT_RESOURCES
-                        | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
-                    ) => Refusal::NoSpace,
-                    _ => {
-                        let text = format!("the cluster does not take a message: {}", causes(error));
-                        self.outlet.note(Note::Trouble(text));
-                        Refusal::NotTaken
-                    }
+            _ => match code(error) {
+                Some(
+                    ErrorCode::STREAM_STORE_FAILED
+                    | ErrorCode::INSUFFICIENT_RESOURCES
+                    | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+                ) => Refusal::NoSpace,
+                _ => {
+                    let text = format!("the cluster does not take a message: {}", causes(error));
+                    self.outlet.note(Note::Trouble(text));
+                    Refusal::NotTaken
                 }
-            }
+            },
         }
     }
+}
+
+/// What JetStream says of a publish that it refuses.
+fn code(error: &jetstream::context::PublishError) -> Option<ErrorCode> {
+    let said = error.source()?.downcast_ref::<jetstream::Error>()?;
+    Some(said.error_code())
+}
+
+/// Whether a refusal says nothing of the message: one under the same name, or before a tombstone in the same channel, has no
+/// place yet, which takes long while most servers are away; or nobody leads the stream at this moment.
+fn is_passing(error: &jetstream::context::PublishError) -> bool {
+    matches!(
+        code(error),
+        Some(
+            ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT
+                | ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
+                | ErrorCode::CLUSTER_NOT_AVAILABLE
+                | ErrorCode::CLUSTER_NOT_LEADER
+        )
+    )
 }
 
 /// Begins the text of a failure that does not heal.

@@ -15,7 +15,7 @@ use encke_hub::{Draft, Name, News, Place, Refusal, Ticket};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Failure, Note, Side, causes, history, letter};
+use super::{Failure, Note, Side, causes, history, is_passing, letter};
 
 /// How often the removal is tried: over a minute and a half if NATS is silent, five seconds if it refuses.
 const TRIES: usize = 20;
@@ -70,6 +70,7 @@ impl Side {
                     PublishErrorKind::WrongLastSequence => {}
                     // It may be there: then the next one is right behind it.
                     PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => self.pause().await,
+                    _ if is_passing(&error) => self.pause().await,
                     _ => return Err(self.refusal(&error, &draft)),
                 },
             }

@@ -38,6 +38,22 @@ impl Nats {
         }
     }
 
+    /// Stops it in its tracks (SIGSTOP): its connections stay, and it says nothing.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// … and lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill").args([signal, &id]).status().expect("kill is installed");
+        assert!(status.success(), "kill {signal} {id}: {status}");
+    }
+
     /// Starts it again where it was.
     pub(crate) fn run(&mut self) {
         let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };

@@ -83,9 +83,35 @@ fn of_three_nats_servers_the_leader_is_killed_and_then_the_next_one() {
     assert!(accounts.iter().all(|account| account.moves == 0), "listeners stay: {accounts:?}");
 }
 
+#[test]
+fn what_no_majority_has_stored_may_be_said_again_under_its_key_and_is_no_refusal() {
+    let trio = Trio::start("minority");
+    let cluster = format!("nats = {}\nreplicas = 3\npublish_time = \"1s\"", trio.urls());
+    let node = Node::start("minority", &cluster);
+    node.tell("news", "first");
+    let leader = trio.leader("encke");
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    others.iter().for_each(|&other| trio.0[other].freeze());
+    // The leader has taken it, and waits for others: who says the same again is told to come back, and not that it is refused.
+    let say = || publish(&node.site, "news", "key", "data").expect("it answers");
+    assert_eq!([say(), say()], [Answer::Later, Answer::Later]);
+    let (head, body) = ask(&node.site, "DELETE", "news", "", "").expect("it answers");
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: "), "{head}{body}");
+    others.iter().for_each(|&other| trio.0[other].thaw());
+    let stored = std::iter::repeat_with(say).find(|answer| *answer != Answer::Later).expect("it goes on");
+    let Answer::Stored(id, _) = stored else { unreachable!("it is not later") };
+    assert_eq!(say(), Answer::Stored(id, true));
+}
+
 /// Publishes without a key; the head of the answer, and its body.
 fn say(node: &Node, channel: &str, data: &str) -> (String, String) {
     ask(&node.site, "POST", channel, "", data).expect("it answers")
+}
+
+/// The same of envelopes, one a line.
+fn say_lines(node: &Node, lines: &str) -> (String, String) {
+    let fields = "Content-Type: application/x-ndjson\r\n";
+    ask(&node.site, "POST", "", fields, lines).expect("it answers")
 }
 
 /// A figure of a node.
@@ -233,6 +259,24 @@ fn a_publisher_that_does_not_wait_has_no_id_and_its_messages_come_in_order() {
     assert!(told["id"].is_string() && told["queued"] == 1, "{body}");
     assert_eq!(told["ids"], json!([told["id"], null]));
     assert_eq!(events.data(), "both");
+    // By lines, and on a WebSocket.
+    let lines = [("soon/a", "one"), ("news", "two"), ("soon/a", "three")]
+        .map(|(channel, data)| json!({ "channel": channel, "data": data }).to_string() + "\n");
+    let (head, body) = say_lines(&node, &lines.concat());
+    let told: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert!(head.starts_with("HTTP/1.1 202 "), "{head}{body}");
+    assert!(told["id"].is_string() && told["published"] == 1 && told["queued"] == 2, "{body}");
+    assert_eq!([events.data(), events.data()], ["one", "three"]);
+    let mut socket = Listener::open(&node.site, Kind::Socket, "soon/a", "now").expect("it listens");
+    socket.next();
+    let told = socket.publish("soon/a", "four");
+    assert_eq!(
+        (&told["op"], &told["queued"], &told["id"]),
+        (&json!("ok"), &json!(1), &json!(null)),
+        "{told}"
+    );
+    assert_eq!([events.data(), socket.data()], ["four", "four"]);
+    assert!(socket.publish("news", "five")["id"].is_string(), "others have an id");
 }
 
 #[test]
@@ -270,14 +314,20 @@ fn a_node_that_is_cut_off_from_nats_keeps_its_listeners_and_catches_up() {
     for number in 0..20 {
         near.tell("news", &number.to_string());
     }
-    // Whoever asks for a channel that nobody here has listened to waits, longer than some heartbeats would, for its head.
+    // Whoever asks for a channel that nobody here has listened to waits for a while, is told to come back, and does.
     let fresh = Kind::ALL.map(|kind| {
         let site = far.site.clone();
         thread::spawn(move || {
-            let mut listener =
-                Listener::open(&site, kind, "fresh", "now").expect("it is answered in the end");
-            assert!(matches!(listener.next(), Told::At(_)), "{kind:?}");
-            listener
+            loop {
+                if let Ok(mut listener) = Listener::open(&site, kind, "fresh", "now") {
+                    match listener.next() {
+                        Told::At(_) => return listener,
+                        Told::End => {}
+                        other => panic!("{kind:?} is told {other:?}"),
+                    }
+                }
+                thread::yield_now();
+            }
         })
     });
     // Nothing is said on the way for as long as two pings take, and then it is known.

@@ -9,6 +9,7 @@ mod running;
 mod cluster;
 mod cluster_failures;
 mod cluster_nodes;
+mod cluster_storms;
 mod cluster_streams;
 mod durable;
 mod https;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::running::text;
 
@@ -44,7 +44,7 @@ pub(crate) struct Listener {
     request: String,
     since: String,
     stream: BufReader<TcpStream>,
-    /// What came with a poll and is not told yet.
+    /// What has come and is not told yet.
     rest: VecDeque<Told>,
 }
 
@@ -118,7 +118,10 @@ impl Listener {
     fn tried(&mut self) -> io::Result<Told> {
         match self.kind {
             Kind::Events => self.event(),
-            Kind::Socket => self.envelope(),
+            Kind::Socket => match self.rest.pop_front() {
+                Some(told) => Ok(told),
+                None => Ok(self.envelope()?.as_ref().map_or(Told::End, told)),
+            },
             Kind::Polls => loop {
                 if let Some(told) = self.rest.pop_front() {
                     return Ok(told);
@@ -188,7 +191,24 @@ impl Listener {
         }
     }
 
-    fn envelope(&mut self) -> io::Result<Told> {
+    /// Publishes on a WebSocket; the answer. What is told before that is told later.
+    pub(crate) fn publish(&mut self, channel: &str, data: &str) -> Value {
+        let envelope = json!({ "op": "publish", "channel": channel, "data": data, "ref": 1 }).to_string();
+        let length = u8::try_from(envelope.len()).ok().filter(|length| *length < 126);
+        let mut frame = vec![0x81, 0x80 | length.expect("a short envelope"), 0, 0, 0, 0];
+        frame.extend_from_slice(envelope.as_bytes());
+        self.stream.get_mut().write_all(&frame).expect("it listens");
+        loop {
+            let envelope = self.envelope().expect("it answers").expect("it stays");
+            if envelope["ref"] == 1 {
+                return envelope;
+            }
+            self.rest.push_back(told(&envelope));
+        }
+    }
+
+    /// The next envelope; none once the other side has closed.
+    fn envelope(&mut self) -> io::Result<Option<Value>> {
         loop {
             let mut head = [0; 2];
             self.stream.read_exact(&mut head)?;
@@ -203,8 +223,8 @@ impl Listener {
             let mut payload = vec![0; length];
             self.stream.read_exact(&mut payload)?;
             match head[0] & 0x0f {
-                1 => return Ok(told(&serde_json::from_slice(&payload)?)),
-                8 => return Ok(Told::End),
+                1 => return Ok(Some(serde_json::from_slice(&payload)?)),
+                8 => return Ok(None),
                 // Answered, masked by nought.
                 9 => {
                     let mut pong = vec![0x8a, 0x80 | head[1], 0, 0, 0, 0];
@@ -253,7 +273,7 @@ fn told(envelope: &Value) -> Told {
     }
 }
 
-/// Asks once, on a connection of its own; head and body of the answer.
+/// Asks once, on a connection of its own; head and body of the answer. A body is plain text unless a field says otherwise.
 pub(crate) fn ask(
     site: &str,
     method: &str,
@@ -263,8 +283,9 @@ pub(crate) fn ask(
 ) -> io::Result<(String, String)> {
     let mut stream = connect(site)?;
     let length = body.len();
+    let kind = if fields.contains("Content-Type: ") { "" } else { "Content-Type: text/plain\r\n" };
     let request = format!(
-        "{method} /push/{channel} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+        "{method} /push/{channel} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{kind}\
          Content-Length: {length}\r\n{fields}\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;

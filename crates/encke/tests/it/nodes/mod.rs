@@ -17,8 +17,10 @@ use crate::running::{Folder, Running, encke};
 pub(crate) mod link;
 pub(crate) mod listener;
 pub(crate) mod nats;
+pub(crate) mod random;
 
 use listener::{Kind, Listener, Told};
+use random::Random;
 
 /// What every node is told. A ring keeps all that a test publishes: whoever is told of a gap has found a fault.
 const SETTINGS: &str = r#"
@@ -184,6 +186,9 @@ impl Source {
     }
 }
 
+/// Of so many messages one makes a restless listener go elsewhere.
+const MESSAGES_PER_HOP: u64 = 20;
+
 /// Many who listen, each at whichever node takes it, and come back by their ids.
 pub(crate) struct Crowd(Vec<JoinHandle<Account>>);
 
@@ -199,14 +204,34 @@ pub(crate) struct Account {
 impl Crowd {
     /// Each of these kinds once a node, and returns when all of them listen.
     pub(crate) fn gather(sites: &Arc<[String]>, name: &'static str, kinds: &[Kind]) -> Self {
+        Self::come(sites, name, kinds, || None)
+    }
+
+    /// The same of those who hop: each leaves when it likes, and goes wherever it likes.
+    pub(crate) fn hop(
+        sites: &Arc<[String]>,
+        name: &'static str,
+        kinds: &[Kind],
+        random: &mut Random,
+    ) -> Self {
+        Self::come(sites, name, kinds, || Some(random.fork()))
+    }
+
+    fn come(
+        sites: &Arc<[String]>,
+        name: &'static str,
+        kinds: &[Kind],
+        mut mood: impl FnMut() -> Option<Random>,
+    ) -> Self {
         let count = sites.len() * kinds.len();
         let (tell, ready) = channel();
         let mut threads = Vec::new();
         for first in 0..sites.len() {
             for &kind in kinds {
-                let (sites, tell) = (Arc::clone(sites), tell.clone());
+                let tell = tell.clone();
+                let walk = Walk { sites: Arc::clone(sites), at: first, mood: mood() };
                 let ready = move || tell.send(()).expect("everybody is waited for");
-                threads.push(thread::spawn(move || listen(&sites, first, name, kind, ready)));
+                threads.push(thread::spawn(move || listen(walk, name, kind, ready)));
             }
         }
         drop(tell);
@@ -231,13 +256,39 @@ impl Crowd {
     }
 }
 
+/// The way of one who listens: round from node to node, and only if it must; or at random, and when it likes.
+struct Walk {
+    sites: Arc<[String]>,
+    at: usize,
+    mood: Option<Random>,
+}
+
+impl Walk {
+    fn site(&self) -> &str {
+        &self.sites[self.at]
+    }
+
+    fn go_on(&mut self) {
+        let count = self.sites.len();
+        self.at = match &mut self.mood {
+            Some(random) => random.below(count as u64) as usize,
+            None => (self.at + 1) % count,
+        };
+    }
+
+    fn is_fed_up(&mut self) -> bool {
+        self.mood.as_mut().is_some_and(|random| random.below(MESSAGES_PER_HOP) == 0)
+    }
+}
+
 /// Listens until the last message has come.
-fn listen(sites: &[String], first: usize, channel: &str, kind: Kind, ready: impl FnOnce()) -> Account {
+fn listen(mut walk: Walk, channel: &str, kind: Kind, ready: impl FnOnce()) -> Account {
     let mut account = Account { kind, seen: Vec::new(), moves: 0 };
     let mut ready = Some(ready);
     let mut id = "now".to_owned();
-    for site in sites.iter().cycle().skip(first) {
-        let Ok(mut listener) = Listener::open(site, kind, channel, &id) else {
+    loop {
+        let Ok(mut listener) = Listener::open(walk.site(), kind, channel, &id) else {
+            walk.go_on();
             continue;
         };
         loop {
@@ -249,8 +300,13 @@ fn listen(sites: &[String], first: usize, channel: &str, kind: Kind, ready: impl
                         return account;
                     }
                     account.seen.push(data);
+                    if walk.is_fed_up() {
+                        break;
+                    }
                 }
-                Told::Gap(text) => panic!("{kind:?} at {site} since {id}: nothing was lost, and yet: {text}"),
+                Told::Gap(text) => {
+                    panic!("{kind:?} at {} since {id}: nothing was lost, and yet: {text}", walk.site())
+                }
                 Told::End => break,
             }
             if let Some(ready) = ready.take() {
@@ -258,6 +314,6 @@ fn listen(sites: &[String], first: usize, channel: &str, kind: Kind, ready: impl
             }
         }
         account.moves += 1;
+        walk.go_on();
     }
-    unreachable!("sites go round")
 }

@@ -1,0 +1,110 @@
+//! Clusters of real programs by seed: three nodes and three NATS servers, of which some die and come back, and clients that hop
+//! from node to node meanwhile. The worlds of `encke-hub` try thousands of orders of events in a simulated cluster; here
+//! the sockets, the processes and JetStream are real.
+//!
+//! Whatever happens, everybody sees every message once and in order. `STORMS_SEED=n` runs one seed, `STORMS_SEEDS=n` so many.
+//! Seed and blows are printed; when which client hops is left to its seed and the machine.
+
+use crate::nodes::listener::Kind;
+use crate::nodes::nats::Trio;
+use crate::nodes::random::Random;
+use crate::nodes::{Crowd, Node, Source, sites};
+
+/// In CI.
+const SEEDS: u64 = 2;
+/// Of one seed.
+const BLOWS: usize = 7;
+/// Published before a blow, and again where somebody stays away.
+const MESSAGES: usize = 60;
+
+/// What happens to a cluster while it is published to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    /// A node is killed; it comes back later.
+    NodeKilled,
+    /// A node ends and comes back as in an upgrade.
+    NodeUpgraded,
+    /// A NATS server is killed; it comes back later.
+    NatsKilled,
+    /// Two NATS servers are killed: nothing can be stored until they are back.
+    MostNatsKilled,
+    /// A node and a NATS server are killed; the node comes back first.
+    BothKilled,
+}
+
+impl Blow {
+    const ALL: [Self; 5] =
+        [Self::NodeKilled, Self::NodeUpgraded, Self::NatsKilled, Self::MostNatsKilled, Self::BothKilled];
+}
+
+#[test]
+fn whoever_hops_misses_nothing_while_nodes_and_nats_servers_are_killed() {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let one = number("STORMS_SEED");
+    let most = number("STORMS_SEEDS").unwrap_or(SEEDS);
+    let (mut seen, mut hops) = (Vec::new(), 0);
+    for seed in one.map_or(1..most + 1, |seed| seed..seed + 1) {
+        let (blows, moves) = storm(seed);
+        println!("seed {seed}: {blows:?}, and {moves} hops");
+        seen.extend(blows);
+        hops += moves;
+    }
+    let all = Blow::ALL.into_iter().find(|blow| !seen.contains(blow));
+    assert!(one.is_some() || all.is_none(), "no seed has {all:?}: the test does not test it");
+    assert!(hops > 100, "{hops} hops: clients did not hop");
+}
+
+/// One cluster's life; what happened to it, and how often clients hopped.
+fn storm(seed: u64) -> (Vec<Blow>, usize) {
+    let mut random = Random::new(seed);
+    println!("seed {seed} begins");
+    let mut trio = Trio::start(&format!("storm-{seed}"));
+    let cluster = format!("nats = {}\nreplicas = 3", trio.urls());
+    let mut nodes: Vec<Node> =
+        (0..3).map(|number| Node::start(&format!("storm-{seed}-{number}"), &cluster)).collect();
+    let sites = sites(&nodes);
+    let crowd = Crowd::hop(&sites, "storm", &Kind::ALL, &mut random);
+    let source = Source::start(&sites, "storm");
+    let (mut blows, mut orders) = (Vec::new(), Vec::new());
+    let mut publish = || {
+        source.begin(MESSAGES);
+        orders.push(MESSAGES);
+    };
+    for _ in 0..BLOWS {
+        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize];
+        let (node, nats) = (random.below(3) as usize, random.below(3) as usize);
+        println!("seed {seed}: {blow:?}, of nodes {node}, of NATS servers {nats}");
+        publish();
+        match blow {
+            Blow::NodeKilled => {
+                nodes[node].kill();
+                publish();
+                nodes[node].again();
+            }
+            Blow::NodeUpgraded => nodes[node].upgrade(),
+            Blow::NatsKilled => {
+                trio.0[nats].stop();
+                publish();
+                trio.0[nats].run();
+            }
+            Blow::MostNatsKilled => {
+                let other = (nats + 1) % 3;
+                trio.0[nats].stop();
+                trio.0[other].stop();
+                trio.0[other].run();
+                trio.0[nats].run();
+            }
+            Blow::BothKilled => {
+                nodes[node].kill();
+                trio.0[nats].stop();
+                publish();
+                nodes[node].again();
+                trio.0[nats].run();
+            }
+        }
+        blows.push(blow);
+    }
+    source.end();
+    let accounts = crowd.settle(&orders);
+    (blows, accounts.iter().map(|account| account.moves).sum())
+}
