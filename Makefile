@@ -4,7 +4,7 @@ CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
-SOAK_TURNS ?= 1 2 3 4 5 6 7 8 9 10
+SOAK_TURNS ?= 10
 
 # What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
@@ -20,7 +20,7 @@ help:
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
 	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
-	@echo 'make soak    mixed load with faults, $(SOAK_MINUTES) minutes on each back end; chaos in channels as long; worlds of clusters; a cycle over a cluster; nodes and NATS killed, ten times over; testssl.sh; kTLS'
+	@echo 'make soak    what takes an hour and more, $(SOAK_MINUTES) minutes of it on each back end; tests/SOAK.md is its last result'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
 run: build
@@ -75,22 +75,10 @@ fuzz:
 	done
 
 soak: build
-	.ci/need python3
-	tests/soak --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
-	tests/chaos --minutes $(SOAK_MINUTES) --encke $(TARGET)/release/encke
-	HOPS_SEEDS=20000 COMINGS_SEEDS=20000 SPANS_SEEDS=20000 $(CARGO) test --locked -p encke-hub --test hops --test comings --test spans
-	.ci/need nats-server haproxy
-	tests/cluster --encke $(TARGET)/release/encke
-	for turn in $(SOAK_TURNS); do $(CARGO) test --locked -p encke --test it -- cluster_ || exit; done
-	if [ "$$(id -u)" = 0 ]; then tests/partition --encke $(TARGET)/release/encke; \
-	else echo 'tests/partition is left out: only root may make a network namespace'; fi
-	ENCKE_LOAD_REQUESTS=1000000 $(CARGO) test --locked -p encke-load --lib resets_every_hundredth
-	.ci/need openssl testssl
-	tests/testssl --encke $(TARGET)/release/encke
-	.ci/need curl openssl strip qemu-system-x86_64 busybox cpio
-	tests/ktls --encke $(TARGET)/release/encke
+	.ci/need python3 nats-server nats haproxy curl openssl testssl strip qemu-system-x86_64 busybox cpio
+	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:
-	.ci/need python3 cc musl-gcc curl readelf
+	.ci/need python3 python3-yaml cc musl-gcc curl readelf haproxy nats-server
 	dist/build.sh
 	dist/test.sh

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Unpacks what dist/build.sh has packed somewhere else, and uses it: checksums, papers, and a server that answers.
+# Unpacks what dist/build.sh has packed somewhere else, and uses it: checksums, papers, a server that answers, and the files
+# for Compose and Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+repository=$PWD
 
 archives=(dist/out/encke-*.tar.gz)
 archive=${1:-${archives[-1]}}
@@ -37,6 +39,8 @@ if command -v systemd-analyze >/dev/null; then
     said=$(systemd-analyze verify --man=no ./systemd/encke.service 2>&1 | grep encke.service | grep -v 'not executable' || true)
     [ -z "$said" ] || fail "the unit: $said"
 fi
+
+"$repository/dist/orchestration.py" ./encke || fail "the files for Compose and Kubernetes"
 
 mkdir site
 echo 'hello from the archive' >site/index.html
