@@ -51,7 +51,7 @@ const ROWS: [(Door, Way, &str); 7] = [
 ];
 
 /// Clients at a time. The report had 1 to 4.
-const CLIENTS: [usize; 5] = [1, 2, 3, 4, 16];
+const CLIENTS: [usize; 6] = [1, 2, 3, 4, 16, 64];
 const CLIENTS_QUICK: [usize; 4] = [1, 2, 3, 4];
 
 /// Requests that each client makes in an operation: three quanta where the loop sleeps.
@@ -71,6 +71,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Accept {
     design: Design,
     clients: Vec<usize>,
+    /// By row: how often the server wakes in a second in which nobody comes, once that is known. It is told under the first load.
+    idle: [Option<f64>; ROWS.len()],
     aside: Aside,
 }
 
@@ -90,7 +92,7 @@ impl Accept {
             axis: Axis::Amounts("clients at a time"),
             drawn: Vec::new(),
         };
-        Self { design, clients, aside: Aside::start("accept") }
+        Self { design, clients, idle: [None; ROWS.len()], aside: Aside::start("accept") }
     }
 }
 
@@ -103,11 +105,16 @@ impl Experiment for Accept {
         let (door, clients) = (ROWS[cell.row].0, self.clients[cell.load]);
         let times = if matches!(door, Door::Specimen(How::SleepAlways | How::SleepIdle)) { 1 } else { TIMES };
         let requests = count * REQUESTS * times;
-        let mut sample = self
+        let known = if cell.load == 0 { self.idle[cell.row] } else { Some(0.0) };
+        let (mut sample, idle) = self
             .aside
-            .run(move || besieged(door, clients, requests))
+            .run(move || besieged(door, clients, requests, known))
             .ok_or_else(|| Absent("its thread broke off".into()))?
             .map_err(|error| Absent(error.to_string()))?;
+        if cell.load == 0 {
+            self.idle[cell.row] = Some(idle);
+            sample.facts.push((IDLE, Fact::Number(idle)));
+        }
         sample.wall_ns /= times;
         sample.cpu_ns /= times;
         Ok(sample)
@@ -144,13 +151,19 @@ impl Experiment for Accept {
     }
 }
 
+/// What is told of a server to which nobody comes: each time that it wakes it makes some system calls, for nothing.
+const IDLE: &str = "wake-ups a second, idle";
+/// How long nobody comes.
+const IDLE_TIME: Duration = Duration::from_millis(200);
+
 /// A loop that always sleeps 10 ms takes at least so long for each request: of three, a part of the first sleep may have
 /// gone by before the first client was awake to look at the clock.
 const CRAWL_NS: f64 = 9.5e6;
 
-/// Starts the loop, and `clients` that make so many requests each; what the requests took together, without the first
-/// one of each client: it meets the loop wherever it is in its sleep. CPU time is that of the whole process.
-fn besieged(door: Door, clients: usize, requests: u64) -> io::Result<Sample> {
+/// Starts the loop, looks how often it wakes without clients if that is not known, and starts `clients` that make so many requests
+/// each; what the requests took together, without the first one of each client: it meets the loop wherever it is in its
+/// sleep. CPU time is that of the whole process.
+fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io::Result<(Sample, f64)> {
     let answer: Arc<[u8]> = answer().into();
     let stop = AtomicBool::new(false);
     let (ready, done) = (Barrier::new(clients + 1), Barrier::new(clients + 1));
@@ -164,6 +177,7 @@ fn besieged(door: Door, clients: usize, requests: u64) -> io::Result<Sample> {
             let result = server.join().unwrap_or_else(|_| Err(io::Error::other("the server broke off")));
             return Err(result.err().unwrap_or_else(|| io::Error::other("the server ended at once")));
         };
+        let idle = idle.unwrap_or_else(wakes);
         let visitors: Vec<_> = (0..clients)
             .map(|_| {
                 let (ready, done, expected) = (&ready, &done, answer.len());
@@ -207,8 +221,18 @@ fn besieged(door: Door, clients: usize, requests: u64) -> io::Result<Sample> {
             ("switches a request", Fact::Number((after.switches - before.switches) as f64 / all)),
             ("CPU µs a request", Fact::Number(cpu_ns as f64 / all / 1e3)),
         ];
-        Ok(Sample { wall_ns, cpu_ns, facts, ..Sample::default() })
+        Ok((Sample { wall_ns, cpu_ns, facts, ..Sample::default() }, idle))
     })
+}
+
+/// How often a second threads of this process wake while this one waits.
+fn wakes() -> f64 {
+    let (_nobody_speaks, silence) = mpsc::channel::<()>();
+    let before = process_use();
+    let _time_is_over = silence.recv_timeout(IDLE_TIME);
+    // This thread has gone to sleep once, itself.
+    let switches = (process_use().switches - before.switches).saturating_sub(1);
+    switches as f64 / IDLE_TIME.as_secs_f64()
 }
 
 /// A request by a new connection, as `ab` makes them.
@@ -342,7 +366,9 @@ mod tests {
     fn who_always_sleeps_answers_no_more_than_a_request_each_10_ms() {
         for clients in [1, 2] {
             let mut result = Ok(Sample::default());
-            let all = stopwatch::time(|| result = besieged(Door::Specimen(How::SleepAlways), clients, 3));
+            let door = Door::Specimen(How::SleepAlways);
+            let all =
+                stopwatch::time(|| result = besieged(door, clients, 3, Some(0.0)).map(|(sample, _)| sample));
             result.expect("loopback works");
             // Each client has made one more before the three, and before the first of all nobody slept.
             let quanta = 4 * clients as u64 - 1;
@@ -353,7 +379,7 @@ mod tests {
     #[test]
     fn every_door_answers_everybody_whole_and_only_the_specimens_start_threads() {
         for (door, ..) in ROWS {
-            let sample = besieged(door, 3, 5).expect("this system has them all");
+            let (sample, _) = besieged(door, 3, 5, None).expect("this system has them all");
             let threads = sample.facts.iter().find(|(name, _)| *name == "threads a request");
             let each = if matches!(door, Door::Specimen(_)) { 1.0 } else { 0.0 };
             assert_eq!(threads, Some(&("threads a request", Fact::Number(each))), "{door:?}");

@@ -5,12 +5,16 @@
 //!            the server: wait ─► find the record ─► recv ─► send   measured: its CPU time
 //!            clients: read the answers                             not measured
 //! ```
-//! One thread plays both in turn. The report's clients were threads, whose switches blurred its figures; and so it is
-//! certain how many connections are ready at each wait. Connections are pairs of Unix sockets: they need no port.
+//! One thread plays both in turn: so it is certain how many connections are ready at each wait. The report's clients were
+//! threads, and so they are in two rows: what they do is not counted, but that the server has to wait for them is. Connections are
+//! pairs of Unix sockets: they need no port.
 
 use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, Scope};
 
 use encke_io::offload::Pool;
 use encke_io::socket::Stream;
@@ -28,50 +32,62 @@ use crate::stopwatch;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Server {
     Specimen(How),
+    /// The same, with clients that are threads.
+    Thronged(How),
     Encke(Backend),
 }
 
-const ROWS: [(Server, Way, &str); 9] = [
+const ROWS: [(Server, Way, &str); 12] = [
     (Server::Specimen(How::PollIndex), Way::Old, "poll, by index"),
     (Server::Specimen(How::LevelScan), Way::Old, "epoll level, by search"),
     (Server::Specimen(How::EdgeScan), Way::Old, "epoll edge, by search"),
     (Server::Specimen(How::LevelIndex), Way::Cure, "epoll level, by index"),
     (Server::Specimen(How::EdgeIndex), Way::Cure, "epoll edge, by index"),
+    (Server::Specimen(How::Signals), Way::Peer, "signals, by index"),
+    (Server::Thronged(How::PollIndex), Way::Old, "poll, by index, clients as threads"),
+    (Server::Thronged(How::LevelScan), Way::Old, "epoll level, by search, clients as threads"),
     (Server::Encke(Backend::Poll), Way::Encke, "Encke's reactor on poll"),
     (Server::Encke(Backend::EpollLevel), Way::Encke, "… on epoll, level"),
     (Server::Encke(Backend::EpollEdge), Way::Encke, "… on epoll, edge"),
     (Server::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
 
-/// How many connections, and how many of them are active in a round.
+/// How many connections, how many of them are active in a round, and how many rounds they live; as many as it takes to measure
+/// them if that is not said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Crowd {
     connections: usize,
     active: usize,
+    rounds: Option<u64>,
 }
 
 /// The report's number of connections: those of more than the descriptor limit allows are cut to it.
 const CONNECTIONS: usize = 10_000;
 
-/// Opening and closing 10,000 takes a third of a second: 9 rows of three such loads, six times, are a minute.
-const CROWDS: [Crowd; 5] = [
-    Crowd { connections: 1_000, active: 10 },
-    Crowd { connections: 1_000, active: 1_000 },
-    Crowd { connections: CONNECTIONS, active: 10 },
-    Crowd { connections: CONNECTIONS, active: 1_000 },
-    Crowd { connections: CONNECTIONS, active: CONNECTIONS },
+/// Opening and closing 10,000 takes a third of a second: 12 rows of five such loads, nine times, are three minutes. The report's
+/// numbers of rounds with all of them active would be as many hours; with ten it is two minutes.
+const CROWDS: [Crowd; 7] = [
+    Crowd::new(1_000, 10),
+    Crowd::new(1_000, 1_000),
+    Crowd::new(CONNECTIONS, 10).living(100),
+    Crowd::new(CONNECTIONS, 10).living(500),
+    Crowd::new(CONNECTIONS, 10).living(1_000),
+    Crowd::new(CONNECTIONS, 1_000),
+    Crowd::new(CONNECTIONS, CONNECTIONS),
 ];
-/// Opening and closing 2,000 connections takes some 30 ms: 9 rows of two such loads, 15 times, are 8 s.
-const CROWDS_QUICK: [Crowd; 3] = [
-    Crowd { connections: 1_000, active: 10 },
-    Crowd { connections: 2_000, active: 10 },
-    Crowd { connections: 2_000, active: 2_000 },
-];
+/// Opening and closing 2,000 connections takes some 30 ms: 12 rows of two such loads, 15 times, are 11 s.
+const CROWDS_QUICK: [Crowd; 3] = [Crowd::new(1_000, 10), Crowd::new(2_000, 10), Crowd::new(2_000, 2_000)];
+
+/// Who plays the clients where they are threads; they have the connections in turn.
+const CLIENT_THREADS: usize = 50;
 
 /// Descriptors for everything but the connections, of which each takes two.
 const DESCRIPTORS_ASIDE: u64 = 128;
 
 const MESSAGE_BYTES: usize = 1_024;
+
+/// Why a row has no figure for so many rounds.
+const LEFT_OUT: &str = "left out for its time; the rows beside it are repeated as often";
 
 /// What is told of a specimen beside its time.
 const LOOKED: &str = "records looked at";
@@ -107,32 +123,40 @@ impl Multiplexers {
         Self { design, crowds, random: Random::new(pace.seed) }
     }
 
-    /// The largest crowd, with the fewest and with the most of it active.
-    fn extremes(&self) -> (usize, usize) {
-        let by = |key: fn(&Crowd) -> (usize, isize)| {
-            (0..self.crowds.len()).max_by_key(|load| key(&self.crowds[*load])).unwrap_or(0)
-        };
-        let few = by(|crowd| (crowd.connections, -(crowd.active as isize)));
-        let all = by(|crowd| (crowd.connections, crowd.active as isize));
-        (few, all)
+    /// The largest crowd, with the fewest of it active for however many rounds, and with the most.
+    fn extremes(&self) -> (Vec<usize>, usize) {
+        let most = self.crowds.iter().map(|crowd| crowd.connections).max().unwrap_or(0);
+        let largest = || (0..self.crowds.len()).filter(|&load| self.crowds[load].connections == most);
+        let active = |load: &usize| self.crowds[*load].active;
+        let fewest = largest().map(|load| active(&load)).min().unwrap_or(0);
+        let few = largest().filter(|load| active(load) == fewest).collect();
+        (few, largest().max_by_key(active).unwrap_or(0))
     }
 }
 
 impl Crowd {
+    const fn new(connections: usize, active: usize) -> Self {
+        Self { connections, active, rounds: None }
+    }
+
+    const fn living(self, rounds: u64) -> Self {
+        Self { rounds: Some(rounds), ..self }
+    }
+
     /// As many of it as there is room for.
     fn within(self, most: usize) -> Self {
         let connections = self.connections.min(most);
-        Self { connections, active: self.active.min(connections) }
+        Self { connections, active: self.active.min(connections), ..self }
     }
 
     fn load(&self) -> Load {
-        let Self { connections, active } = self;
-        let name = if active == connections {
-            format!("all of {connections} active")
-        } else {
-            format!("{active} of {connections} active")
+        let Self { connections, active, rounds } = self;
+        let name = match rounds {
+            Some(rounds) => format!("{active} of {connections}, {rounds} rounds"),
+            None if active == connections => format!("all of {connections} active"),
+            None => format!("{active} of {connections} active"),
         };
-        Load { units: *active as f64, ..Load::kind(name) }
+        Load { units: *active as f64 * rounds.unwrap_or(1) as f64, ..Load::kind(name) }
     }
 }
 
@@ -143,13 +167,27 @@ impl Experiment for Multiplexers {
 
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
         let (server, crowd) = (ROWS[cell.row].0, self.crowds[cell.load]);
-        let random = Random::new(self.random.next());
-        exchanged(server, crowd, count, random).map_err(|error| Absent(error.to_string()))
+        let mut exchanged = |rounds| {
+            let random = Random::new(self.random.next());
+            exchanged(server, crowd, rounds, random).map_err(|error| Absent(error.to_string()))
+        };
+        let Some(rounds) = crowd.rounds else { return exchanged(count) };
+        // Seconds of poll for each, nine times over: with its clients as threads, and in Encke, poll is still poll.
+        if matches!(server, Server::Thronged(_) | Server::Encke(Backend::Poll)) {
+            return Err(Absent(LEFT_OUT.into()));
+        }
+        let mut sum = exchanged(rounds)?;
+        for _ in 1..count {
+            let sample = exchanged(rounds)?;
+            sum.wall_ns += sample.wall_ns;
+            sum.cpu_ns += sample.cpu_ns;
+        }
+        Ok(sum)
     }
 
     /// Thousands of connections are made for each.
-    fn count_min(&self, _cell: Cell) -> u64 {
-        4
+    fn count_min(&self, cell: Cell) -> u64 {
+        if self.crowds[cell.load].rounds.is_some() { 1 } else { 4 }
     }
 
     fn claims(&self, results: &Results) -> Vec<Claim> {
@@ -161,11 +199,11 @@ impl Experiment for Multiplexers {
         let (few, all) = self.extremes();
         vec![
             results.at_most(0.9, poll, scan, all),
-            results.at_most(0.5, scan, poll, few),
+            Claim::all(few.iter().map(|&load| results.at_most(0.5, scan, poll, load))),
             Claim::all((0..self.crowds.len()).map(|load| results.at_most(1.3, index, poll, load))),
             results.at_most(0.8, index, scan, all),
             results.at_most(1.0, encke, scan, all),
-            results.at_most(0.5, encke, poll, few),
+            Claim::all(few.iter().map(|&load| results.at_most(0.5, encke, poll, load))),
         ]
     }
 }
@@ -174,14 +212,18 @@ impl Experiment for Multiplexers {
 fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> io::Result<Sample> {
     let (clients, sockets) = Clients::connected(crowd, random)?;
     match server {
-        Server::Specimen(how) => {
+        Server::Specimen(how) | Server::Thronged(how) => {
             let mut mux = Mux::new(how, &sockets)?;
             let (mut looked, mut answered) = (0, 0);
-            let mut sample = clients.rounds(count, |messages| {
+            let serve = |messages| {
                 looked += mux.serve(messages)?;
                 answered += messages;
                 Ok(())
-            })?;
+            };
+            let mut sample = match server {
+                Server::Thronged(_) => clients.rounds_of_threads(count, serve)?,
+                _ => clients.rounds(count, serve)?,
+            };
             sample.facts.push((LOOKED, Fact::Number(looked as f64 / answered as f64)));
             Ok(sample)
         }
@@ -217,37 +259,134 @@ impl Clients {
     }
 
     /// What `serve` takes for so many rounds: it is told how many messages to answer in each.
-    fn rounds(mut self, count: u64, mut serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
-        let mut sample = Sample::default();
-        for round in 0..=count {
-            let speakers = self.speakers();
-            let message = [round as u8; MESSAGE_BYTES];
-            for &speaker in &speakers {
-                self.ends[speaker].write_all(&message)?;
-            }
-            let mut served = Ok(());
-            let took = stopwatch::time(|| served = serve(self.active as u64));
-            served?;
-            if round > 0 {
-                sample.wall_ns += took.wall_ns;
-                sample.cpu_ns += took.cpu_ns;
-            }
-            let mut answer = [0; MESSAGE_BYTES];
-            for &speaker in &speakers {
-                self.ends[speaker].read_exact(&mut answer)?;
-                if answer != message {
-                    return Err(io::Error::other("an answer is not what was asked"));
-                }
-            }
-        }
-        Ok(sample)
+    fn rounds(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
+        let Self { ends, active, random } = self;
+        rounds(&mut OneThread(&ends), Speakers { all: ends.len(), active, random }, count, serve)
     }
 
-    /// Who is active in a round: evenly spread from a random one on.
-    fn speakers(&mut self) -> Vec<usize> {
-        let all = self.ends.len();
-        let first = self.random.below(all as u64) as usize;
-        (0..self.active).map(|turn| (first + turn * all / self.active) % all).collect()
+    /// The same, with threads that speak and listen. They share the server's processor, since they begin on it.
+    fn rounds_of_threads(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
+        let Self { ends, active, random } = self;
+        thread::scope(|scope| {
+            let mut threads = Threads::start(scope, &ends)?;
+            let sample = rounds(&mut threads, Speakers { all: ends.len(), active, random }, count, serve);
+            if sample.is_err() {
+                // Who waits for an answer that does not come would wait for ever, and the scope for it.
+                ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+            }
+            sample
+        })
+    }
+}
+
+fn rounds(
+    voices: &mut impl Voices,
+    mut speakers: Speakers,
+    count: u64,
+    mut serve: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<Sample> {
+    let mut sample = Sample::default();
+    for round in 0..=count {
+        let speakers_now = speakers.next();
+        let message = [round as u8; MESSAGE_BYTES];
+        voices.say(&speakers_now, message)?;
+        let mut served = Ok(());
+        let took = stopwatch::time(|| served = serve(speakers.active as u64));
+        served?;
+        if round > 0 {
+            sample.wall_ns += took.wall_ns;
+            sample.cpu_ns += took.cpu_ns;
+        }
+        voices.hear(&speakers_now, message)?;
+    }
+    Ok(sample)
+}
+
+type Message = [u8; MESSAGE_BYTES];
+
+/// Who speaks for the clients: each of these says a message, and must get it back.
+trait Voices {
+    /// All of it is said when this returns, or soon.
+    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
+
+    /// Waits for all answers.
+    fn hear(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
+}
+
+/// The thread that serves, before and after.
+struct OneThread<'a>(&'a [UnixStream]);
+
+impl Voices for OneThread<'_> {
+    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
+        speakers.iter().try_for_each(|&speaker| (&self.0[speaker]).write_all(&message))
+    }
+
+    fn hear(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
+        let mut answer = [0; MESSAGE_BYTES];
+        for &speaker in speakers {
+            (&self.0[speaker]).read_exact(&mut answer)?;
+            if answer != message {
+                return Err(io::Error::other("an answer is not what was asked"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Threads, each for some of the speakers of a round. They end with this.
+struct Threads {
+    orders: Vec<Sender<(Vec<usize>, Message)>>,
+    heard: Receiver<io::Result<()>>,
+}
+
+impl Threads {
+    fn start<'scope>(scope: &'scope Scope<'scope, '_>, ends: &'scope [UnixStream]) -> io::Result<Self> {
+        let (tell, heard) = mpsc::channel();
+        let mut orders = Vec::new();
+        for _ in 0..CLIENT_THREADS {
+            let (order, ordered) = mpsc::channel::<(Vec<usize>, Message)>();
+            let tell = tell.clone();
+            thread::Builder::new().name("clients".into()).spawn_scoped(scope, move || {
+                let mut voice = OneThread(ends);
+                for (speakers, message) in ordered {
+                    let said = voice.say(&speakers, message);
+                    // Nobody listens any more after a fault of the server's.
+                    let _gone = tell.send(said.and_then(|()| voice.hear(&speakers, message)));
+                }
+            })?;
+            orders.push(order);
+        }
+        Ok(Self { orders, heard })
+    }
+}
+
+impl Voices for Threads {
+    fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()> {
+        for (thread, order) in self.orders.iter().enumerate() {
+            let its = speakers.iter().copied().skip(thread).step_by(CLIENT_THREADS).collect();
+            order.send((its, message)).map_err(|_| io::Error::other("a client has ended"))?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, _: &[usize], _: Message) -> io::Result<()> {
+        self.heard.iter().take(CLIENT_THREADS).collect()
+    }
+}
+
+/// Who is active, round by round.
+struct Speakers {
+    all: usize,
+    active: usize,
+    random: Random,
+}
+
+impl Speakers {
+    /// Evenly spread from a random one on.
+    fn next(&mut self) -> Vec<usize> {
+        let Self { all, active, random } = self;
+        let first = random.below(*all as u64) as usize;
+        (0..*active).map(|turn| (first + turn * *all / *active) % *all).collect()
     }
 }
 
@@ -351,7 +490,7 @@ fn io_error(fault: encke_io::Fault) -> io::Error {
 mod tests {
     use super::*;
 
-    const CROWD: Crowd = Crowd { connections: 64, active: 8 };
+    const CROWD: Crowd = Crowd::new(64, 8);
 
     fn looked(how: How, crowd: Crowd) -> f64 {
         let sample =
@@ -369,7 +508,7 @@ mod tests {
             let looked = looked(how, CROWD);
             assert!((24.0..=41.0).contains(&looked), "{how:?}: {looked} of 64");
         }
-        for how in [How::PollIndex, How::LevelIndex, How::EdgeIndex] {
+        for how in [How::PollIndex, How::LevelIndex, How::EdgeIndex, How::Signals] {
             assert_eq!(looked(how, CROWD), 1.0, "{how:?}");
         }
         let all = Crowd { active: 64, ..CROWD };
@@ -379,7 +518,7 @@ mod tests {
     #[test]
     fn every_server_answers_every_message_with_itself() {
         for (server, ..) in ROWS {
-            for crowd in [CROWD, Crowd { connections: 1, active: 1 }, Crowd { active: 64, ..CROWD }] {
+            for crowd in [CROWD, Crowd::new(1, 1), Crowd::new(64, 64)] {
                 let sample = exchanged(server, crowd, 3, Random::new(2));
                 assert!(sample.is_ok(), "{server:?}, {crowd:?}: {sample:?}");
             }
@@ -387,10 +526,18 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_are_threads_end_with_a_server_that_breaks_off() {
+        let (clients, _sockets) = Clients::connected(CROWD, Random::new(3)).expect("64 pairs of sockets");
+        let broken = clients.rounds_of_threads(3, |_| Err(io::Error::other("broken off")));
+        assert_eq!(broken.expect_err("the server's fault").to_string(), "broken off");
+    }
+
+    #[test]
     fn a_crowd_is_cut_to_what_there_is_room_for_and_its_name_says_so() {
-        let cut = CROWDS[4].within(400);
-        assert_eq!(cut, Crowd { connections: 400, active: 400 });
+        let cut = CROWDS[6].within(400);
+        assert_eq!(cut, Crowd::new(400, 400));
         assert_eq!(cut.load().name, "all of 400 active");
-        assert_eq!(CROWDS[2].within(400).load().name, "10 of 400 active");
+        assert_eq!(CROWDS[0].within(400).load().name, "10 of 400 active");
+        assert_eq!(CROWDS[2].within(400).load().name, "10 of 400, 100 rounds");
     }
 }

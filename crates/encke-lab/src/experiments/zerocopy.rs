@@ -57,13 +57,14 @@ enum Path {
     Encke,
 }
 
-const ROWS: [(Path, Way, &str); 7] = [
+const ROWS: [(Path, Way, &str); 8] = [
     (Path::Specimen(How::ReadWrite4K), Way::Old, "read and write, 4 KiB"),
     (Path::Specimen(How::ReadWrite64K), Way::Old, "read and write, 64 KiB"),
     (Path::Specimen(How::MmapWrite), Way::Peer, "mmap and write"),
     (Path::Specimen(How::Sendfile), Way::Cure, "sendfile"),
     (Path::Specimen(How::Splice), Way::Cure, "splice"),
     (Path::Specimen(How::Zerocopy), Way::Peer, "MSG_ZEROCOPY"),
+    (Path::Specimen(How::Uring), Way::Peer, "io_uring: read and send, 64 KiB"),
     (Path::Encke, Way::Encke, "Encke: head and file"),
 ];
 

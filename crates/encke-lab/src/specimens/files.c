@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum how { READ_WRITE_4K, READ_WRITE_64K, MMAP_WRITE, SENDFILE, SPLICE, ZEROCOPY };
+enum how { READ_WRITE_4K, READ_WRITE_64K, MMAP_WRITE, SENDFILE, SPLICE, ZEROCOPY, URING };
 
 enum { BUFFER_BYTES = 64 * 1024 };
 
@@ -20,6 +20,7 @@ enum { BUFFER_BYTES = 64 * 1024 };
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 
 /* What the kernel tells through the error queue: `struct sock_extended_err` of <linux/errqueue.h>, which not every C
  * library brings along. */
@@ -158,6 +159,133 @@ end:
     return result;
 }
 
+/* What io_uring(7) shares with the kernel: as in <linux/io_uring.h>, which not every C library brings along either. */
+struct sqe {
+    uint8_t opcode, flags;
+    uint16_t priority;
+    int32_t fd;
+    uint64_t offset, address;
+    uint32_t length, op_flags;
+    uint64_t user_data, pad[3];
+};
+struct cqe {
+    uint64_t user_data;
+    int32_t result;
+    uint32_t flags;
+};
+struct ring_params {
+    uint32_t sq_entries, cq_entries, flags, sq_thread_cpu, sq_thread_idle, features, wq_fd, reserved[3];
+    struct {
+        uint32_t head, tail, mask, entries, flags, dropped, array, reserved;
+        uint64_t address;
+    } sq;
+    struct {
+        uint32_t head, tail, mask, entries, overflow, cqes, flags, reserved;
+        uint64_t address;
+    } cq;
+};
+
+enum { OP_READ = 22, OP_SEND = 26, LINKED = 1 << 2, GET_EVENTS = 1, SINGLE_MAP = 1 };
+enum { SETUP = 425, ENTER = 426 }; /* The same on all of Linux's systems but one. */
+static const off_t SQES_AT = 0x10000000;
+/* Pairs of operations of one system call: read a piece, send it. */
+enum { PAIRS = 4, ENTRIES = 2 * PAIRS };
+
+/* Made at its first use, and kept: a server makes one as well, and not for each file. One thread at a time uses it. */
+static struct {
+    int fd;
+    struct sqe *sqes;
+    struct cqe *cqes;
+    uint32_t *sq_tail, *sq_array, *cq_head, *cq_tail, sq_mask, cq_mask;
+    char buffers[PAIRS][BUFFER_BYTES];
+} ring = {.fd = -1};
+
+static int ring_open(void)
+{
+    struct ring_params told = {0};
+    int fd = (int)syscall(SETUP, ENTRIES, &told);
+    if (fd < 0) return -1;
+    size_t sq_bytes = told.sq.array + told.sq_entries * sizeof(uint32_t);
+    size_t cq_bytes = told.cq.cqes + told.cq_entries * sizeof(struct cqe);
+    size_t bytes = sq_bytes > cq_bytes ? sq_bytes : cq_bytes;
+    size_t sqe_bytes = told.sq_entries * sizeof(struct sqe);
+    char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (shared == MAP_FAILED) goto no_ring;
+    void *sqes = mmap(NULL, sqe_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, SQES_AT);
+    /* Before Linux 5.4 the queues were two maps. */
+    if (sqes == MAP_FAILED || !(told.features & SINGLE_MAP)) {
+        if (sqes != MAP_FAILED) munmap(sqes, sqe_bytes);
+        munmap(shared, bytes);
+        errno = ENOSYS;
+        goto no_ring;
+    }
+    ring.fd = fd;
+    ring.sqes = sqes;
+    ring.cqes = (void *)(shared + told.cq.cqes);
+    ring.sq_tail = (void *)(shared + told.sq.tail);
+    ring.sq_array = (void *)(shared + told.sq.array);
+    ring.sq_mask = *(uint32_t *)(void *)(shared + told.sq.mask);
+    ring.cq_head = (void *)(shared + told.cq.head);
+    ring.cq_tail = (void *)(shared + told.cq.tail);
+    ring.cq_mask = *(uint32_t *)(void *)(shared + told.cq.mask);
+    return 0;
+no_ring:
+    close(fd);
+    return -1;
+}
+
+static void ring_push(struct sqe entry)
+{
+    uint32_t tail = *ring.sq_tail, at = tail & ring.sq_mask;
+    ring.sqes[at] = entry;
+    ring.sq_array[at] = at;
+    __atomic_store_n(ring.sq_tail, tail + 1, __ATOMIC_RELEASE);
+}
+
+/* Hands over what was pushed, and waits until all of it is done; each tells in its user data how much it was to do. */
+static int ring_run(unsigned count)
+{
+    unsigned left = count, open = count;
+    int result = 0;
+    while (open > 0) {
+        long taken = syscall(ENTER, ring.fd, left, open, GET_EVENTS, NULL, 0);
+        if (taken < 0 && errno != EINTR) return -1;
+        if (taken > 0) left -= (unsigned)taken;
+        uint32_t head = *ring.cq_head;
+        for (; head != __atomic_load_n(ring.cq_tail, __ATOMIC_ACQUIRE); head++, open--) {
+            const struct cqe *done = &ring.cqes[head & ring.cq_mask];
+            if (done->result >= 0 && (uint64_t)done->result == done->user_data) continue;
+            errno = done->result < 0 ? -done->result : EIO;
+            result = -1;
+        }
+        __atomic_store_n(ring.cq_head, head, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+/* Some pieces of 64 KiB are read and sent by one system call: a chain, each link of which waits for the one before it. */
+static int uring_file(int sock, int file, uint64_t bytes)
+{
+    if (ring.fd < 0 && ring_open() < 0) return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        unsigned count = 0;
+        for (int pair = 0; pair < PAIRS && at < bytes; pair++) {
+            uint32_t want = bytes - at < BUFFER_BYTES ? (uint32_t)(bytes - at) : BUFFER_BYTES;
+            struct sqe read = {.opcode = OP_READ, .flags = LINKED, .fd = file, .offset = at, .length = want,
+                               .address = (uintptr_t)ring.buffers[pair], .user_data = want};
+            struct sqe send = {.opcode = OP_SEND, .fd = sock, .length = want, .op_flags = MSG_NOSIGNAL | MSG_WAITALL,
+                               .address = (uintptr_t)ring.buffers[pair], .user_data = want};
+            at += want;
+            if (pair + 1 < PAIRS && at < bytes) send.flags = LINKED;
+            ring_push(read);
+            ring_push(send);
+            count += 2;
+        }
+        if (ring_run(count) < 0) return -1;
+    }
+    return 0;
+}
+
 /* Sends the first `bytes` of the file, which has them. 0, or -1 if the system cannot, or will not. */
 int lab_send_file(int how, int sock, int file, uint64_t bytes)
 {
@@ -168,6 +296,7 @@ int lab_send_file(int how, int sock, int file, uint64_t bytes)
     case SENDFILE: return send_file(sock, file, bytes);
     case SPLICE: return splice_file(sock, file, bytes);
     case ZEROCOPY: return zerocopy(sock, file, bytes);
+    case URING: return uring_file(sock, file, bytes);
     }
     return -1;
 }

@@ -15,6 +15,7 @@ pub(crate) enum How {
     Sendfile = 3,
     Splice = 4,
     Zerocopy = 5,
+    Uring = 6,
 }
 
 // SAFETY: the signatures are those of files.c.
@@ -23,7 +24,7 @@ unsafe extern "C" {
     fn lab_discard(socket: i32, bytes: u64) -> i32;
 }
 
-/// The buffer of `files.c` is one for all.
+/// The buffer of `files.c` is one for all, and so is its ring.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Sends the first `bytes` of `file`, which has so many, over a stream that blocks.
@@ -32,7 +33,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The system cannot do it this way, or the peer has gone.
 pub(crate) fn send(how: How, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer.
+    // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer and the ring.
     told(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
 }
 

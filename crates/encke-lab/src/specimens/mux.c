@@ -1,22 +1,28 @@
 /* An echo server for many connections, by poll(2) and by epoll(7): as a report had them, where epoll's record is found
- * by searching an array from its head, and with the record's place in the event. */
+ * by searching an array from its head, and with the record's place in the event. And by signals (fcntl(2), O_ASYNC), which
+ * tell the socket's number. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <stddef.h>
 #include <stdint.h>
 
-enum how { POLL_INDEX, LEVEL_SCAN, EDGE_SCAN, LEVEL_INDEX, EDGE_INDEX };
+enum how { POLL_INDEX, LEVEL_SCAN, EDGE_SCAN, LEVEL_INDEX, EDGE_INDEX, SIGNALS };
 
 struct mux;
 
 #ifdef __linux__
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Of each message, and of its answer. */
@@ -40,10 +46,58 @@ struct mux {
     struct record *records;
     struct pollfd *polled;
     uint64_t looked; /* Records that were looked at to find one. */
+    /* By signals: the place of a socket's record, which signals they are, and which were blocked before. */
+    uint32_t *places;
+    sigset_t signals, before;
+    int blocked;
 };
+
+/* One that is queued for each event, and not only kept as a bit; SIGIO says that the queue was full. */
+static int queued_signal(void)
+{
+    return SIGRTMIN + 3;
+}
+
+/* From now on this thread is sent a signal for whatever comes. */
+static int signals_open(struct mux *mux)
+{
+    int most = 0;
+    for (uint32_t i = 0; i < mux->count; i++)
+        if (mux->records[i].sock > most) most = mux->records[i].sock;
+    mux->places = calloc((size_t)most + 1, sizeof *mux->places);
+    if (mux->places == NULL) return -1;
+    sigemptyset(&mux->signals);
+    sigaddset(&mux->signals, queued_signal());
+    sigaddset(&mux->signals, SIGIO);
+    if (pthread_sigmask(SIG_BLOCK, &mux->signals, &mux->before) != 0) return -1;
+    mux->blocked = 1;
+    struct f_owner_ex thread = {.type = F_OWNER_TID, .pid = (pid_t)syscall(SYS_gettid)};
+    for (uint32_t i = 0; i < mux->count; i++) {
+        int sock = mux->records[i].sock, flags = fcntl(sock, F_GETFL);
+        mux->places[sock] = i;
+        if (flags < 0 || fcntl(sock, F_SETOWN_EX, &thread) < 0 || fcntl(sock, F_SETSIG, queued_signal()) < 0) return -1;
+        if (fcntl(sock, F_SETFL, flags | O_ASYNC) < 0) return -1;
+    }
+    return 0;
+}
+
+/* No signal comes any more, and none is left. */
+static void signals_close(struct mux *mux)
+{
+    if (!mux->blocked) return;
+    for (uint32_t i = 0; i < mux->count; i++) {
+        int flags = fcntl(mux->records[i].sock, F_GETFL);
+        if (flags >= 0) fcntl(mux->records[i].sock, F_SETFL, flags & ~O_ASYNC);
+    }
+    const struct timespec at_once = {0};
+    while (sigtimedwait(&mux->signals, NULL, &at_once) > 0) { }
+    pthread_sigmask(SIG_SETMASK, &mux->before, NULL);
+}
 
 void lab_mux_close(struct mux *mux)
 {
+    signals_close(mux);
+    free(mux->places);
     if (mux->epoll >= 0) close(mux->epoll);
     free(mux->records);
     free(mux->polled);
@@ -57,14 +111,15 @@ struct mux *lab_mux_open(int how, const int *socks, uint32_t count)
     if (mux == NULL) return NULL;
     mux->how = (enum how)how;
     mux->count = count;
-    mux->epoll = how == POLL_INDEX ? -1 : epoll_create1(EPOLL_CLOEXEC);
+    int polls = how == POLL_INDEX || how == SIGNALS;
+    mux->epoll = polls ? -1 : epoll_create1(EPOLL_CLOEXEC);
     mux->records = calloc(count, sizeof *mux->records);
     mux->polled = calloc(count, sizeof *mux->polled);
-    if (mux->records == NULL || mux->polled == NULL || (how != POLL_INDEX && mux->epoll < 0)) goto failed;
+    if (mux->records == NULL || mux->polled == NULL || (!polls && mux->epoll < 0)) goto failed;
     for (uint32_t i = 0; i < count; i++) {
         mux->records[i].sock = socks[i];
         mux->polled[i] = (struct pollfd){.fd = socks[i], .events = POLLIN};
-        if (how == POLL_INDEX) continue;
+        if (polls) continue;
         struct epoll_event wanted = {.events = EPOLLIN};
         if (how == EDGE_SCAN || how == EDGE_INDEX) wanted.events |= EPOLLET;
         if (how == LEVEL_SCAN || how == EDGE_SCAN)
@@ -73,6 +128,7 @@ struct mux *lab_mux_open(int how, const int *socks, uint32_t count)
             wanted.data.u32 = i;
         if (epoll_ctl(mux->epoll, EPOLL_CTL_ADD, socks[i], &wanted) < 0) goto failed;
     }
+    if (how == SIGNALS && signals_open(mux) < 0) goto failed;
     return mux;
 failed:
     lab_mux_close(mux);
@@ -139,12 +195,42 @@ static int64_t turn_epoll(struct mux *mux)
     return answered;
 }
 
+/* One signal. Where their queue was full, nobody knows what else there is: then all are looked at. */
+static int64_t turn_signals(struct mux *mux)
+{
+    siginfo_t told;
+    const struct timespec patience = {.tv_sec = PATIENCE_MS / 1000};
+    int got = sigtimedwait(&mux->signals, &told, &patience);
+    if (got < 0) return errno == EINTR ? 0 : -1;
+    if (got != SIGIO) {
+        mux->looked++;
+        return echo(&mux->records[mux->places[told.si_fd]], 1);
+    }
+    int64_t answered = 0;
+    for (uint32_t i = 0; i < mux->count; i++) {
+        mux->looked++;
+        int64_t some = echo(&mux->records[i], 1);
+        if (some < 0) return -1;
+        answered += some;
+    }
+    return answered;
+}
+
+static int64_t turn(struct mux *mux)
+{
+    switch (mux->how) {
+    case POLL_INDEX: return turn_poll(mux);
+    case SIGNALS: return turn_signals(mux);
+    default: return turn_epoll(mux);
+    }
+}
+
 /* Answers so many messages. Yields how many records were looked at to find those of the events, or -1. */
 int64_t lab_mux_serve(struct mux *mux, uint64_t messages)
 {
     mux->looked = 0;
     for (uint64_t answered = 0; answered < messages;) {
-        int64_t some = mux->how == POLL_INDEX ? turn_poll(mux) : turn_epoll(mux);
+        int64_t some = turn(mux);
         if (some < 0) return -1;
         answered += (uint64_t)some;
     }

@@ -1,4 +1,4 @@
-//! Echo servers on poll and epoll (`mux.c`), which differ in how they come from an event to its record.
+//! Echo servers on poll, epoll and signals (`mux.c`), which differ in how they come from an event to its record.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,6 +14,7 @@ pub(crate) enum How {
     EdgeScan = 2,
     LevelIndex = 3,
     EdgeIndex = 4,
+    Signals = 5,
 }
 
 #[repr(C)]
@@ -30,7 +31,8 @@ unsafe extern "C" {
 
 /// A server over sockets that somebody else holds open.
 ///
-/// INVARIANT: `state` is what `lab_mux_open` has returned, and not yet closed.
+/// INVARIANT: `state` is what `lab_mux_open` has returned, and not yet closed. It stays on its thread, which is the one that is
+/// sent signals; a pointer is not `Send`.
 pub(crate) struct Mux<'a> {
     state: NonNull<CMux>,
     sockets: PhantomData<&'a [UnixStream]>,

@@ -130,11 +130,12 @@ pub(super) static WORDS: Words = Words {
                        它的 epoll 程式對每個事件都從陣列開頭尋找其紀錄；而 poll 的索引就是紀錄的索引。決定勝負的是系統呼叫，\
                        還是通往紀錄的路？",
             expectation: "以 C 寫成的回聲伺服器，分別用 poll 與 epoll（水平觸發與邊緣觸發）等待；epoll 的伺服器，一種像報告那樣\
-                          以搜尋找到紀錄，一種使用事件裡的索引。Encke 的 reactor 在每個後端上做同樣的事。每一輪有一部分連線各收到 \
-                          1,024 位元組，全部在伺服器查看之前送達；計算它接收並回應所用的 CPU 時間。連線數與報告相同，或以檔案描述子\
+                          以搜尋找到紀錄，一種使用事件裡的索引。另有一種由排入佇列的訊號（O_ASYNC）告知每個事件；Encke 的 reactor 在每個後端上做同樣的事。每一輪有一部分連線各收到 \
+                          1,024 位元組，全部在伺服器查看之前送達；計算它接收並回應所用的 CPU 時間。其中兩列由 50 個執行緒在伺服器的處理器上同時送出訊息：報告的客戶端就是執行緒。連線數與報告相同，或以檔案描述子\
                           上限所允許的為準（每條連線要兩個）；連線越少，搜尋與 poll 的代價就越小。\n\n預期 poll 不論有多少連線活躍，\
                           代價都一樣；搜尋對每個事件要花全部紀錄的一半；索引則不花什麼。所以，活躍連線很少時，任何 epoll 都勝出；\
-                          全部活躍時，搜尋的會輸給 poll，不搜尋的不會。重複多少輪，在這裡不會改變任何事。",
+                          全部活躍時，搜尋的會輸給 poll，不搜尋的不會。重複 100、500 或 1,000 輪，在這裡不會改變任何事。\
+                          每個事件一個訊號，比一次得知許多事件更貴；客戶端若是執行緒，伺服器每次只為少數訊息醒來，一切都變得模糊。",
             lesson: "從事件到它的連線必須一步到位；單憑多工機制決定不了什麼。在 Encke 裡，事件帶著連線的位置與世代。",
             claims: &[
                 "全部活躍：poll 所需時間至多是搜尋式 epoll 的 0.9。",
@@ -214,9 +215,10 @@ pub(super) static WORDS: Words = Words {
             title: "傳送一個檔案的代價",
             question: "一份報告把 sendfile 移植到缺少它的系統，伺服器傳送 2.4 MB 圖片的速度變成兩倍。每一種傳送檔案的方法各在哪裡勝出？",
             expectation: "核心快取裡的檔案，經由 loopback 傳給一個收到就丟的對象：讀進 4 KiB 或 64 KiB 的緩衝區再寫出；映射後寫出；\
-                          用 sendfile；用 splice 穿過管線；用 MSG_ZEROCOPY；以及 Encke 的做法，檔案之前還有 200 位元組的標頭。\
+                          用 sendfile；用 splice 穿過管線；用 MSG_ZEROCOPY；用 io_uring，一次系統呼叫讀取並送出 4 個 64 KiB；以及 Encke 的做法，檔案之前還有 200 位元組的標頭。\
                           計算的是傳送端的 CPU 時間，依檔案大小排列。\n\n檔案越大，預期 sendfile 勝得越多；檔案小到多一次系統呼叫\
-                          比一次複製還重時，它會輸。對 MSG_ZEROCOPY 不要期待太多：在 loopback 上，核心終究還是要複製。",
+                          比一次複製還重時，它會輸。對 MSG_ZEROCOPY 不要期待太多：在 loopback 上，核心終究還是要複製。\
+                          io_uring 省去系統呼叫，複製則與讀寫一樣多。",
             lesson: "有兩種代價：系統呼叫，對小檔案重；複製，對大檔案重。小緩衝區兩者都要付。不論背後是什麼應用程式，sendfile 都省去複製；\
                      loopback 上每個分頁都各自計帳，映射的檔案可能與它不相上下。小檔案最好從記憶體複製一次：小於 8 KiB 的檔案，\
                      Encke 從快取送出。",
@@ -244,6 +246,7 @@ pub(super) static WORDS: Words = Words {
         ("requests/s", "請求/秒"),
         ("threads a request", "執行緒/請求"),
         ("switches a request", "切換/請求"),
+        ("wake-ups a second, idle", "喚醒/秒，閒置時"),
         ("CPU µs a request", "CPU µs/請求"),
         ("its thread broke off", "它的執行緒中途結束"),
         // what the processor counts
@@ -260,6 +263,7 @@ pub(super) static WORDS: Words = Words {
         ("a burst, until the last client is connected", "一波連線，至最後一個用戶端連上為止"),
         ("clients that connect at once", "同時連線的用戶端數"),
         ("{row}; the system allows {allowed}", "{row}，系統上限 {allowed}"),
+        ("backlog 16", "backlog 16"),
         ("backlog 128", "backlog 128"),
         ("backlog 511, as many ask for", "backlog 511，常見的值"),
         ("backlog 4096, Encke's default", "backlog 4096，Encke 預設"),
@@ -306,9 +310,17 @@ pub(super) static WORDS: Words = Words {
         ("epoll edge, by search", "epoll 邊緣，用搜尋"),
         ("epoll level, by index", "epoll 水平，用索引"),
         ("epoll edge, by index", "epoll 邊緣，用索引"),
+        ("signals, by index", "訊號，用索引"),
+        ("poll, by index, clients as threads", "poll，用索引，客戶端是執行緒"),
+        ("epoll level, by search, clients as threads", "epoll 水平，用搜尋，客戶端是執行緒"),
+        ("{active} of {connections}, {rounds} rounds", "{connections} 之中 {active}，{rounds} 輪"),
         ("all of {connections} active", "{connections} 全部活躍"),
         ("{active} of {connections} active", "{connections} 之中 {active} 活躍"),
         ("records looked at", "查看的紀錄"),
+        (
+            "left out for its time; the rows beside it are repeated as often",
+            "因耗時而省略；其他各列重複同樣多輪",
+        ),
         // parser, ring
         ("a request", "一個請求"),
         ("a byte", "一個位元組"),
@@ -346,6 +358,7 @@ pub(super) static WORDS: Words = Words {
         ("size of the file", "檔案大小"),
         ("read and write, {size}", "read 加 write，{size}"),
         ("mmap and write", "mmap 加 write"),
+        ("io_uring: read and send, 64 KiB", "io_uring：讀取與送出，64 KiB"),
         ("Encke: head and file", "Encke：標頭與檔案"),
         ("no file or connection to measure with: {error}", "沒有可供測量的檔案或連線：{error}"),
         ("this system does not send so: {error}", "這個系統無法這樣傳送：{error}"),

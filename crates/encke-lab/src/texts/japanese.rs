@@ -147,13 +147,16 @@ pub(super) static WORDS: Words = Words {
                        レコードへの道筋でしょうか。",
             expectation: "C で書いたエコーサーバーが、poll と、レベルトリガーおよびエッジトリガーの epoll で待ちます。epoll の\
                           サーバーは、レコードを報告と同じく探索で見つけるものと、イベントに入れた添字で見つけるものがあります。\
+                          イベントごとにキューに入るシグナル（O_ASYNC）で知らせを受けるものが 1 つあり、\
                           Encke のリアクターも、各バックエンドの上で同じことをします。ラウンドごとに、接続の一部へ 1,024 バイトずつ、\
-                          サーバーが見る前にすべて届けておき、受信と応答にかかったサーバーの CPU 時間を取ります。接続数は報告と同じか、\
+                          サーバーが見る前にすべて届けておき、受信と応答にかかったサーバーの CPU 時間を取ります。2 つの行では、報告のクライアントがスレッド\
+                          だったように、サーバーと同じプロセッサの上の 50 本のスレッドが、その間にメッセージを送ります。接続数は報告と同じか、\
                           ディスクリプタの上限が許すだけです（1 接続に 2 つ要ります）。接続が少ないほど、探索と poll のコストは\
                           小さくなります。\n\npoll のコストはアクティブな接続がいくら少なくても同じ、探索はイベントごとに全レコードの半分、\
                           添字はコストなしのはずです。したがって、アクティブな接続が少なければどの epoll も勝ちます。すべてが\
-                          アクティブなら、探索する epoll は poll に負け、探索しない epoll は負けません。ラウンドを何回繰り返すかは、\
-                          ここでは何も変えません。",
+                          アクティブなら、探索する epoll は poll に負け、探索しない epoll は負けません。ラウンドを 100 回、500 回、\
+                          1,000 回と繰り返しても、ここでは何も変わりません。イベントごとのシグナルは、多くをまとめて知らされるより高くつきます。\
+                          クライアントがスレッドなら、サーバーは少しのメッセージごとに起こされ、すべてがぼやけます。",
             lesson: "イベントから接続までは一歩でなければなりません。多重化の仕組みだけでは何も決まりません。Encke では、イベントが接続の\
                      位置と世代を運びます。",
             claims: &[
@@ -245,10 +248,11 @@ pub(super) static WORDS: Words = Words {
             question: "ある報告が、sendfile を持たないシステムにそれを移植したところ、そのサーバーは 2.4 MB の画像を 2 倍の速さで送りました。\
                        ファイルの送り方は、それぞれどこで勝つのでしょうか。",
             expectation: "カーネルのキャッシュにあるファイルを、ループバック越しに、受け取って捨てるだけの相手へ送ります。4 KiB と 64 KiB の\
-                          バッファーに読んで書く、マップして書く、sendfile、パイプを通す splice、MSG_ZEROCOPY、そして 200 バイトのヘッドを前に\
-                          付ける Encke のやり方です。数えるのは送信側の CPU 時間で、ファイルの大きさごとに示します。\n\nsendfile は、\
+                          バッファーに読んで書く、マップして書く、sendfile、パイプを通す splice、MSG_ZEROCOPY、64 KiB を 4 つ、1 回の\
+                          システムコールで読んで送る io_uring、そして 200 バイトのヘッドを前に付ける Encke のやり方です。数えるのは送信側の CPU 時間で、ファイルの大きさごとに示します。\n\nsendfile は、\
                           ファイルが大きいほど大きく勝ち、余分なシステムコール 1 回がコピーより重いほど小さいファイルでは負けるはずです。\
-                          MSG_ZEROCOPY には多くを期待しないでください。ループバックではカーネルが結局コピーします。",
+                          MSG_ZEROCOPY には多くを期待しないでください。ループバックではカーネルが結局コピーします。\
+                          io_uring はシステムコールを省きますが、コピーは read と write と同じだけします。",
             lesson: "コストは 2 つあります。小さいファイルではシステムコール、大きいファイルではコピーです。小さなバッファーには両方がかかります。\
                      sendfile は、背後のアプリケーションが何であれ、コピーを省きます。ページごとに勘定されるループバックでは、マップした\
                      ファイルがそれに並ぶこともあります。小さいファイルは、メモリから一度コピーするのが最良です。Encke は 8 KiB 未満のファイルを\
@@ -280,6 +284,7 @@ pub(super) static WORDS: Words = Words {
         ("requests/s", "リクエスト/秒"),
         ("threads a request", "スレッド/リクエスト"),
         ("switches a request", "切り替え/リクエスト"),
+        ("wake-ups a second, idle", "起床/秒、アイドル時"),
         ("CPU µs a request", "CPU µs/リクエスト"),
         ("its thread broke off", "スレッドが途中で終了しました"),
         // what the processor counts
@@ -299,6 +304,7 @@ pub(super) static WORDS: Words = Words {
         ("a burst, until the last client is connected", "最後のクライアントが接続できるまでのバースト 1 回"),
         ("clients that connect at once", "一斉に接続するクライアント数"),
         ("{row}; the system allows {allowed}", "{row}、システムの上限は {allowed}"),
+        ("backlog 16", "バックログ 16"),
         ("backlog 128", "バックログ 128"),
         ("backlog 511, as many ask for", "バックログ 511、よくある値"),
         ("backlog 4096, Encke's default", "バックログ 4096、Encke の既定値"),
@@ -348,9 +354,17 @@ pub(super) static WORDS: Words = Words {
         ("epoll edge, by search", "epoll エッジ、探索"),
         ("epoll level, by index", "epoll レベル、添字"),
         ("epoll edge, by index", "epoll エッジ、添字"),
+        ("signals, by index", "シグナル、添字"),
+        ("poll, by index, clients as threads", "poll、添字、クライアントはスレッド"),
+        ("epoll level, by search, clients as threads", "epoll レベル、探索、クライアントはスレッド"),
+        ("{active} of {connections}, {rounds} rounds", "{connections} 中 {active}、{rounds} ラウンド"),
         ("all of {connections} active", "{connections} すべてアクティブ"),
         ("{active} of {connections} active", "{connections} 中 {active} がアクティブ"),
         ("records looked at", "調べたレコード"),
+        (
+            "left out for its time; the rows beside it are repeated as often",
+            "時間がかかるため省略。ほかの行は同じ回数を繰り返します",
+        ),
         // parser, ring
         ("a request", "リクエスト 1 件"),
         ("a byte", "1 バイト"),
@@ -388,6 +402,7 @@ pub(super) static WORDS: Words = Words {
         ("size of the file", "ファイルの大きさ"),
         ("read and write, {size}", "read と write、{size}"),
         ("mmap and write", "mmap と write"),
+        ("io_uring: read and send, 64 KiB", "io_uring: read と send、64 KiB"),
         ("Encke: head and file", "Encke: ヘッドとファイル"),
         ("no file or connection to measure with: {error}", "測定に使うファイルか接続がありません: {error}"),
         ("this system does not send so: {error}", "このシステムではこの方法で送れません: {error}"),
