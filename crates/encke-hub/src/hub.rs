@@ -499,15 +499,16 @@ impl Hub {
     }
 
     /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. One who knows all there is
-    /// stands where the hub is, from now on. `None` if it is not there, or its channels are not known yet.
+    /// stands where the hub is, from now on. `None` if it is not there, its channels are not known yet, or it has yet to be
+    /// told of a gap.
     pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
         self.offset_of(id).map(|offset| self.at(offset).into())
     }
 
     fn offset_of(&mut self, id: SubscriberId) -> Option<u64> {
         let SubscriberId(id) = id;
-        let unknown = self.subscribers.get(id)?.rest.as_ref().is_some_and(|rest| rest.since.is_some());
-        if unknown || !self.all_open(id) {
+        let rest = self.subscribers.get(id)?.rest.as_ref();
+        if rest.is_some_and(|rest| rest.since.is_some() || rest.gap.is_some()) || !self.all_open(id) {
             return None;
         }
         let behind = self.is_behind(id).0;
@@ -530,8 +531,8 @@ impl Hub {
     pub fn waits(&self, id: SubscriberId) -> bool {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get(id) else { return true };
-        let unknown = subscriber.rest.as_ref().is_some_and(|rest| rest.since.is_some());
-        !unknown && self.all_open(id) && !self.is_behind(id).0
+        // Who has yet to be told that it has begun may have missed something.
+        subscriber.state != State::Starting && self.all_open(id) && !self.is_behind(id).0
     }
 
     /// Whether what a subscriber waits for has to come from elsewhere: its channels are not known here yet, or it reads what
@@ -546,8 +547,7 @@ impl Hub {
         let position = self.position_of(id)?;
         let SubscriberId(id) = id;
         let subscriber = self.subscribers.get(id)?;
-        let owed = subscriber.rest.as_ref().is_some_and(|rest| rest.gap.is_some());
-        if subscriber.state != State::Ready || owed {
+        if subscriber.state != State::Ready {
             return None;
         }
         Some(Subscribe {

@@ -749,11 +749,12 @@ impl Sequencer {
         if channel.readers[number].mark == 0
             && let Some(next) = channel.next_for(number)
         {
+            let core = &mut self.cores[number];
             let offset = match next {
                 Next::Message(message) => message.offset,
-                Next::Lost => channel.lost_to,
+                // What was lost begins somewhere behind what the core was told of: until it hears of that, it is no farther.
+                Next::Lost => channel.lost_to.min(core.fed_to + 1),
             };
-            let core = &mut self.cores[number];
             core.marked += 1;
             channel.readers[number].mark = core.marked;
             core.marks.push(Reverse((offset, at, core.marked)));

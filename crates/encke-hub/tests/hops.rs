@@ -727,6 +727,13 @@ impl World {
         if before < dropped_to && gap_to <= dropped_to {
             return true;
         }
+        // A past that ends before what was forgotten says so up to its end: the loss is real, the rest of it is told later.
+        if channels
+            .iter()
+            .any(|channel| before < self.forgotten[*channel] && gap_to < self.forgotten[*channel])
+        {
+            return true;
+        }
         let slow = |channel: usize| self.rules.of(&self.names[channel]).policy == Overrun::Skip;
         (before + 1..=gap_to.min(self.stream.len() as u64)).any(|offset| {
             let (channel, _) = self.stream[offset as usize - 1];

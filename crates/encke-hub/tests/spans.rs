@@ -20,8 +20,11 @@
 //! | what was on its way from a channel that it left comes | `change_span` without `retain` | 68 |
 //! | a change is confirmed before its channels are known | `position_of`, only of strands that owe nothing | 284 |
 //! | a loss is told behind what follows it | `lose_all` without `gone += 1` | 577 |
+//! | a channel that opens before a loss is told claims what is behind it | `mark`, `lost_to` without `fed_to` | 4525 |
+//! | who has yet to be told of a gap waits, and stands behind it | `Hub::waits`, whatever the state | 25956 |
 //!
-//! The fifth and the last two were no plants at first: this test found them, the last one in the sequencer.
+//! The fifth and the last four were no plants at first: this test found them, two of them in the sequencer.
+//! The last two need more worlds than the usual: cases of the sequencer and the hub have them, too.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

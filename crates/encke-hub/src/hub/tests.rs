@@ -344,6 +344,23 @@ fn an_answer_carries_its_gap_and_comes_at_once_also_when_nothing_is_left() {
 }
 
 #[test]
+fn who_has_yet_to_be_told_of_a_gap_does_not_wait_and_stands_nowhere() {
+    let mut rig = Rig::new(&rules(2, Overrun::Disconnect));
+    rig.stream(&["news"], Since::Now);
+    for data in ["a", "b", "c"] {
+        rig.publish("news", data);
+    }
+    rig.told();
+    rig.sequencer.delete(&name("news"));
+    rig.carry();
+    let from = Since::After(Position { epoch: Epoch(7), offset: 0 }.into());
+    let id = rig.subscribe(&["news"], from, Once::All);
+    // A poll whose time is up now would else be told a place behind the gap, and never of the gap.
+    assert_eq!((rig.hub.waits(id), rig.hub.position_of(id)), (false, None));
+    assert_eq!(rig.said(), ["last gap 0-3 @3"]);
+}
+
+#[test]
 fn every_poll_is_answered_though_each_answer_removes_one() {
     let mut rig = Rig::new(&plain());
     for _ in 0..2_000 {

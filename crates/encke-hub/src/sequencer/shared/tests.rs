@@ -229,6 +229,19 @@ fn what_the_stream_dropped_before_it_came_is_told_as_lost() {
 }
 
 #[test]
+fn a_channel_that_opens_before_a_loss_is_told_says_nothing_of_what_is_behind_it() {
+    let mut node = node();
+    node.want(0, &name("a"));
+    node.hear(past(1, "a", 10, 0, &[9]));
+    feed(&mut node, 0);
+    node.hear(News::Lost { to: 20 });
+    node.want(0, &name("b"));
+    node.hear(past(2, "b", 20, 20, &[]));
+    // Were it up to 19, a core that is asked between the two would say that all of `a` up to there has come.
+    assert_eq!(feed(&mut node, 0), ["b [] behind 20 up to 10", "a lost 20"]);
+}
+
+#[test]
 fn what_others_write_to_the_stream_is_read_as_far_as_it_can_be_said() {
     let odd = Draft {
         content_type: Some("".into()),
