@@ -209,15 +209,6 @@ impl Stream {
 }
 
 impl Stream {
-    /// Tells the system that whoever connects this stream says something at once: the last segment of the handshake
-    /// waits for it and travels with it, one segment less on every connection. If nothing is said for 200 ms it goes
-    /// alone (TCP_DEFER_ACCEPT of tcp(7), which Linux heeds on this side too: tcp_rcv_synsent_state_process()).
-    /// Other systems know no such thing, and nothing changes.
-    pub fn speaks_first(&self) {
-        #[cfg(target_os = "linux")]
-        defer_handshake(self.descriptor.as_fd());
-    }
-
     /// A stream of the simulator.
     pub(crate) fn simulated() -> io::Result<Self> {
         Ok(Self {
@@ -298,23 +289,6 @@ fn choose_port_late(descriptor: BorrowedFd<'_>) {
             libc::IPPROTO_IP,
             libc::IP_BIND_ADDRESS_NO_PORT,
             (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-}
-
-#[cfg(target_os = "linux")]
-fn defer_handshake(stream: BorrowedFd<'_>) {
-    use std::os::fd::AsRawFd;
-    let seconds: libc::c_int = 1;
-    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
-    // WHY: rustix has no wrapper for it.
-    let _best_effort = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
@@ -491,53 +465,5 @@ fn last_errno() -> rustix::io::Errno {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use std::io::{ErrorKind, Read};
-    use std::net::TcpListener;
-
-    use rustix::event::{PollFd, PollFlags, poll};
-
-    use super::*;
-
-    /// What the listener's side sees of a connection: is it there before its first words, and are they there with it?
-    fn heard(speaks_first: bool) -> (bool, bool) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let peer = listener.local_addr().expect("bound");
-        let client = unconnected(&peer, None).expect("room for a socket");
-        if speaks_first {
-            client.speaks_first();
-        }
-        match sys::connect(&client.descriptor, &peer) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(error) => panic!("{error}"),
-        }
-        poll(&mut [PollFd::new(&client.descriptor, PollFlags::OUT)], None).expect("poll");
-        listener.set_nonblocking(true).expect("an option");
-        let early = match listener.accept() {
-            Ok(connection) => Some(connection),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-            Err(error) => panic!("{error}"),
-        };
-        rustix::io::write(&client.descriptor, b"first").expect("connected");
-        listener.set_nonblocking(false).expect("an option");
-        let was_early = early.is_some();
-        let (mut server, _) = early.unwrap_or_else(|| listener.accept().expect("somebody has connected"));
-        server.set_nonblocking(true).expect("an option");
-        let with_words = server.read(&mut [0; 5]).is_ok_and(|count| count == 5);
-        (was_early, with_words)
-    }
-
-    #[test]
-    fn a_connection_whose_opener_speaks_first_arrives_with_its_words() {
-        assert!(heard(false).0, "without it the server knows of the connection before the client has spoken");
-        // A machine that halts this test for 200 ms lets the handshake end alone: ten times in a row it does not.
-        assert!(
-            (0..10).any(|_| heard(true) == (false, true)),
-            "the handshake has not waited for the first words"
-        );
     }
 }

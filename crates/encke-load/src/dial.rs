@@ -8,9 +8,6 @@
 //! ```
 //! A connection is told from others by its two addresses and ports, so one source has as many connections to a server
 //! as the system has local ports. It is no resolver: whoever makes the plan has found the server's address.
-//!
-//! Whoever asks speaks first, so the last segment of the handshake travels with the request: of ten segments that a
-//! request on a connection of its own takes over loopback, two less ([`Stream::speaks_first`]).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -41,9 +38,7 @@ pub(crate) fn sockets(server: Address, Sources(sources): Sources, share: Share) 
             let place = turn.checked_rem(sources.len());
             turn = turn.wrapping_add(share.threads);
             let source = place.and_then(|place| sources.get(place)).map(|ip| SocketAddr::new(*ip, 0));
-            let stream = socket::unconnected(peer, source)?;
-            stream.speaks_first();
-            Ok(Dial { stream, peer: Some(*peer) })
+            Ok(Dial { stream: socket::unconnected(peer, source)?, peer: Some(*peer) })
         }
     })
 }
