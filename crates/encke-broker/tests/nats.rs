@@ -476,7 +476,7 @@ fn a_node_that_is_killed_is_gone_within_seconds() {
 #[test]
 fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent() {
     let mut nats = Nats::start("waits", &[]);
-    let mut node = Node::join(&nats);
+    let mut node = Node::listening(&nats, &["a"]);
     assert_eq!(node.publish(draft("a", "first")), Ok((1, false)));
     node.sequencer.limit_queue(Queueing { bytes: 1 << 20, age_ms: 60_000 });
     nats.stop();
