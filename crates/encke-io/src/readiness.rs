@@ -451,9 +451,21 @@ impl<P: Poller> Readiness<P> {
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
         let place = self.places.get_mut(token).expect(LIVE);
-        match sys::connect(place.descriptor(), &peer) {
-            Ok(()) => self.done.push_back(Event::Connected { token }),
-            Err(Errno::INPROGRESS | Errno::INTR) => {
+        let outcome = match sys::connect(place.descriptor(), &peer) {
+            // A peer on this machine has answered by now: asked again, the system says so (connect(2)), for one call
+            // where the poller's news of it takes three.
+            Err(Errno::INPROGRESS) => sys::connect(place.descriptor(), &peer),
+            outcome => outcome,
+        };
+        match outcome {
+            Ok(()) | Err(Errno::ISCONN) => {
+                if place.registered & TOLD == 0 {
+                    // The poller, which has yet to be told of it, will say what there is to read.
+                    place.flags &= !READABLE;
+                }
+                self.done.push_back(Event::Connected { token });
+            }
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {
                 place.flags = place.flags & !READABLE | CONNECTING;
                 self.note_change(token);
             }

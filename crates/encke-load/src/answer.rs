@@ -10,6 +10,9 @@
 //! It copies nothing and keeps nothing but where it stands (40 bytes). Half a head is the caller's to keep, who calls
 //! again with all of it. What two readers could understand in two ways is an error ([`Refusal`]), here as in the
 //! server.
+//!
+//! Most answers of a run have the same head to the last byte, until the second in its `Date` is over. [`Heads`] remembers
+//! the last one and what it means: to compare 150 bytes takes 5 ns, to parse them some 150.
 
 use encke_wire::http1::{
     BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
@@ -22,6 +25,61 @@ pub(crate) struct Reader {
     phase: Phase,
     status: u16,
     keep_alive: bool,
+}
+
+/// Where heads are parsed, for all connections of a thread.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    parsed: ResponseHead,
+    /// The last whole head; empty: there was none, or it was too long to be remembered.
+    last: Vec<u8>,
+    /// What it answered, and what it means as that answer.
+    method: Method,
+    meaning: Meaning,
+}
+
+/// What a reader needs of a head.
+#[derive(Clone, Copy, Debug)]
+struct Meaning {
+    status: u16,
+    keep_alive: bool,
+    framing: ResponseFraming,
+}
+
+/// A longer head is parsed each time.
+const REMEMBERED_BYTES_MAX: usize = 1_024;
+
+impl Heads {
+    pub(crate) const fn new() -> Self {
+        let meaning = Meaning { status: 0, keep_alive: true, framing: ResponseFraming::None };
+        Self { parsed: ResponseHead::new(), last: Vec::new(), method: Method::Get, meaning }
+    }
+
+    /// The bytes of the head that some input begins with, and what it means as an answer to `method`; `None` if it is
+    /// not whole.
+    fn read(&mut self, input: &[u8], method: Method) -> Result<Option<(usize, Meaning)>, Refusal> {
+        // The same bytes mean the same, whatever follows them.
+        if !self.last.is_empty() && self.method == method && input.starts_with(&self.last) {
+            return Ok(Some((self.last.len(), self.meaning)));
+        }
+        self.parsed.reset();
+        let bytes = match self.parsed.feed(input, &HeadLimits::default()) {
+            Progress::Partial => return Ok(None),
+            Progress::Refused(refusal) => return Err(refusal),
+            Progress::Done { head_bytes } => head_bytes,
+        };
+        self.method = method;
+        self.meaning = Meaning {
+            status: self.parsed.status(),
+            keep_alive: self.parsed.keep_alive(),
+            framing: self.parsed.framing(method),
+        };
+        self.last.clear();
+        if bytes <= REMEMBERED_BYTES_MAX {
+            self.last.extend_from_slice(&input[..bytes]);
+        }
+        Ok(Some((bytes, self.meaning)))
+    }
 }
 
 /// What some bytes came to.
@@ -48,14 +106,14 @@ impl Reader {
         Self { phase: Phase::Head, status: 0, keep_alive: true }
     }
 
-    /// Looks at what has come, up to the end of one answer to a request with `method`. `head` is room to work in, and
-    /// `body` gets the pieces of the body.
+    /// Looks at what has come, up to the end of one answer to a request with `method`. `body` gets the pieces of the
+    /// body.
     ///
     /// # Errors
     /// No answer has such bytes there; nothing more can be read from the connection.
     pub(crate) fn feed(
         &mut self,
-        head: &mut ResponseHead,
+        heads: &mut Heads,
         method: Method,
         input: &[u8],
         mut body: impl FnMut(&[u8]),
@@ -65,13 +123,9 @@ impl Reader {
             let rest = &input[step.consumed..];
             match &mut self.phase {
                 Phase::Head => {
-                    head.reset();
-                    match head.feed(rest, &HeadLimits::default()) {
-                        Progress::Partial => return Ok(step),
-                        Progress::Refused(refusal) => return Err(refusal),
-                        Progress::Done { head_bytes } => step.consumed += head_bytes,
-                    }
-                    if self.understand(head, method) {
+                    let Some((head_bytes, meaning)) = heads.read(rest, method)? else { return Ok(step) };
+                    step.consumed += head_bytes;
+                    if self.understand(meaning) {
                         step.done = true;
                         return Ok(step);
                     }
@@ -133,14 +187,13 @@ impl Reader {
     }
 
     /// Takes a whole head; true if the answer ends with it.
-    fn understand(&mut self, head: &ResponseHead, method: Method) -> bool {
-        let status = head.status();
+    fn understand(&mut self, Meaning { status, keep_alive, framing }: Meaning) -> bool {
         if (100..200).contains(&status) && status != SWITCHING_PROTOCOLS {
             return false;
         }
         self.status = status;
-        self.keep_alive = head.keep_alive() && status != SWITCHING_PROTOCOLS;
-        match head.framing(method) {
+        self.keep_alive = keep_alive && status != SWITCHING_PROTOCOLS;
+        match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => return true,
             ResponseFraming::Length(bytes) => self.phase = Phase::Length(bytes),
             ResponseFraming::Chunked => self.phase = Phase::Chunked(ChunkedDecoder::new()),
@@ -166,14 +219,23 @@ mod tests {
 
     /// Reads answers from pieces as a connection does.
     fn read(method: Method, pieces: &[&[u8]], end: bool) -> Result<Vec<Read>, Refusal> {
-        let (mut reader, mut head) = (Reader::new(), ResponseHead::new());
+        read_with(&mut Heads::new(), method, pieces, end)
+    }
+
+    fn read_with(
+        heads: &mut Heads,
+        method: Method,
+        pieces: &[&[u8]],
+        end: bool,
+    ) -> Result<Vec<Read>, Refusal> {
+        let mut reader = Reader::new();
         let (mut kept, mut body, mut answers) = (Vec::new(), String::new(), Vec::new());
         for piece in pieces {
             kept.extend_from_slice(piece);
             loop {
                 let before = body.len();
                 let take = |piece: &[u8]| body.push_str(std::str::from_utf8(piece).expect("text"));
-                let step = reader.feed(&mut head, method, &kept, take)?;
+                let step = reader.feed(heads, method, &kept, take)?;
                 kept.drain(..step.consumed);
                 assert_eq!(step.body, body.len() - before);
                 if !step.done {
@@ -279,6 +341,38 @@ mod tests {
             "SSH-2.0-OpenSSH\r\n",
         ] {
             assert!(every_way(Method::Get, bytes.as_bytes(), true).is_err(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_remembered_means_what_it_means_to_one_who_remembers_nothing() {
+        let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 1\r\n\r\nx", "y".repeat(2_000));
+        let answers = [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Length: 55\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\n\r\nuntil the end",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            &long,
+        ];
+        for first in answers {
+            for second in answers {
+                for (before, now) in [Method::Get, Method::Head, Method::Connect]
+                    .iter()
+                    .flat_map(|before| [Method::Get, Method::Head].map(|now| (*before, now)))
+                {
+                    let mut heads = Heads::new();
+                    let _whatever = read_with(&mut heads, before, &[first.as_bytes()], true);
+                    let fresh = read(now, &[second.as_bytes()], true);
+                    let told = read_with(&mut heads, now, &[second.as_bytes()], true);
+                    assert_eq!(told, fresh, "{before:?} {first} before {now:?} {second}");
+                }
+            }
         }
     }
 

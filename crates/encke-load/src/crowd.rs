@@ -9,6 +9,8 @@
 //! [`crate::requests`] is a crowd that sends requests, [`crate::push`] has one that listens. A crowd has no socket, and
 //! no clock but one that it is given, so that the simulator runs the same code.
 
+use std::collections::VecDeque;
+
 use encke_io::{Event, Fault, Op, Token};
 
 /// Users, each with a connection of its own or without one.
@@ -59,8 +61,8 @@ pub(crate) struct Moment {
 pub(crate) struct Outbox {
     /// Operations, in order.
     pub(crate) ops: Vec<(Token, Op)>,
-    /// Users who want a connection.
-    pub(crate) dials: Vec<u32>,
+    /// Users who want a connection, in order.
+    pub(crate) dials: VecDeque<u32>,
 }
 
 impl Outbox {

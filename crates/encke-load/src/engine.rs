@@ -3,10 +3,11 @@
 //! ```text
 //!   turn:  wait until something happens or the crowd's next moment
 //!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
-//!             and what has become due meanwhile is begun
+//!             and what has become due meanwhile is begun; between two of them one connection is dialed
 //!          ─► what is due
 //! ```
-//! The clock is read once a wait and once a send: 28 ns each, of the 7,000 that a request costs.
+//! The clock is read once a wait, once a send, and before each dial: 28 ns each, of the 7,000 that a request costs. Dials
+//! stand in a line, so that none is timed with those before it: over loopback each takes 40 µs of this thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,19 +68,19 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
 
     /// Begins to open connections; turns follow until [`Crowd::is_open`].
     pub(crate) fn prepare(&mut self) {
-        let at = self.moment();
+        let mut at = self.moment();
         self.crowd.open(at, &mut self.out);
-        self.submit(at);
+        self.submit(&mut at);
     }
 
     /// Begins the run; turns follow until [`Crowd::is_over`].
     pub(crate) fn begin(&mut self) {
-        let at = self.moment();
+        let mut at = self.moment();
         self.crowd.begin(at, &mut self.out);
         if self.halted {
             self.crowd.stop(at);
         }
-        self.submit(at);
+        self.submit(&mut at);
     }
 
     /// Waits, and serves what has happened.
@@ -87,21 +88,27 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     /// # Errors
     /// The system refuses to wait: the thread cannot go on.
     pub(crate) fn turn(&mut self) -> Result<(), Fault> {
-        let until_ns = self.crowd.next_ns().map(|next_ns| match next_ns.saturating_sub(self.seen_ns) {
-            0..=ROUNDED_NS => next_ns,
-            _ => next_ns - END_NS,
-        });
+        let until_ns = if self.out.dials.is_empty() {
+            self.crowd.next_ns().map(|next_ns| match next_ns.saturating_sub(self.seen_ns) {
+                0..=ROUNDED_NS => next_ns,
+                _ => next_ns - END_NS,
+            })
+        } else {
+            Some(0)
+        };
         let woken_ns = self.reactor.wait(until_ns)?.mono_ns;
         let mut at = Moment { woken_ns, now_ns: woken_ns };
         for _ in 0..EVENTS_PER_TURN {
-            let Some(event) = self.reactor.next() else { break };
-            self.crowd.on_event(event, at, &mut self.out);
-            if !self.out.is_empty() {
-                self.submit(at);
-                at.now_ns = self.reactor.now().mono_ns;
+            match self.reactor.next() {
+                Some(event) => self.crowd.on_event(event, at, &mut self.out),
+                None if self.out.dials.is_empty() => break,
+                None => {}
             }
-            if self.crowd.next_ns().is_some_and(|due_ns| due_ns <= at.now_ns) {
-                self.pass_time(&mut at);
+            if !self.out.is_empty() {
+                self.submit(&mut at);
+                if self.crowd.next_ns().is_some_and(|due_ns| due_ns <= at.now_ns) {
+                    self.pass_time(&mut at);
+                }
             }
         }
         self.pass_time(&mut at);
@@ -122,8 +129,8 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     #[cfg(test)]
     pub(crate) fn close(&mut self) -> usize {
         self.crowd.close(&mut self.out);
-        let at = self.moment();
-        self.submit(at);
+        let mut at = self.moment();
+        self.submit(&mut at);
         self.reactor.occupancy().sources
     }
 
@@ -140,30 +147,35 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     fn pass_time(&mut self, at: &mut Moment) {
         self.crowd.on_time(*at, &mut self.out);
         if !self.out.is_empty() {
-            self.submit(*at);
-            at.now_ns = self.reactor.now().mono_ns;
+            self.submit(at);
         }
     }
 
-    fn submit(&mut self, at: Moment) {
-        while !self.out.is_empty() {
-            for (token, op) in self.out.ops.drain(..) {
-                self.reactor.submit(token, op);
-            }
-            if let Some(user) = self.out.dials.pop() {
-                self.dial(user, at);
-            }
+    /// Does what the crowd wants done, but of its dials only one.
+    fn submit(&mut self, at: &mut Moment) {
+        self.operate();
+        if let Some(user) = self.out.dials.pop_front() {
+            self.dial(user, at);
+            self.operate();
+        }
+        at.now_ns = self.reactor.now().mono_ns;
+    }
+
+    fn operate(&mut self) {
+        for (token, op) in self.out.ops.drain(..) {
+            self.reactor.submit(token, op);
         }
     }
 
-    fn dial(&mut self, user: u32, at: Moment) {
+    fn dial(&mut self, user: u32, at: &mut Moment) {
+        at.now_ns = self.reactor.now().mono_ns;
         let dial = (self.sockets)(user);
         let peer = dial.as_ref().map_or(None, |dial| dial.peer);
         let token = dial.and_then(|dial| self.reactor.adopt(Source::Stream(dial.stream)));
-        self.crowd.dialed(user, token, at, &mut self.out);
+        self.crowd.dialed(user, token, *at, &mut self.out);
         match (token, peer) {
             (Ok(token), Some(peer)) => self.reactor.submit(token, Op::Connect(peer)),
-            (Ok(token), None) => self.crowd.on_event(Event::Connected { token }, at, &mut self.out),
+            (Ok(token), None) => self.crowd.on_event(Event::Connected { token }, *at, &mut self.out),
             (Err(_), _) => {}
         }
     }

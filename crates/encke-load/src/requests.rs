@@ -28,9 +28,8 @@ use std::time::Duration;
 
 use encke_io::wheel::Wheel;
 use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
-use encke_wire::http1::ResponseHead;
 
-use crate::answer::Reader;
+use crate::answer::{Heads, Reader};
 use crate::check::Comparison;
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::message::Mix;
@@ -82,7 +81,7 @@ pub(crate) struct Requests {
     /// After it nothing is waited for.
     drain_ns: u64,
     times: Times,
-    head: ResponseHead,
+    heads: Heads,
     /// Room for what a session has opened.
     plain: Vec<u8>,
     load: Load,
@@ -228,7 +227,7 @@ impl Requests {
             due: Vec::new(),
             drain_ns: u64::MAX,
             times: Times::default(),
-            head: ResponseHead::new(),
+            heads: Heads::new(),
             plain: Vec::new(),
         }
     }
@@ -348,7 +347,7 @@ impl Requests {
         (user.state, user.since_ns) = (State::Dialing, at.now_ns);
         self.dialing += 1;
         self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
-        out.dials.push(index);
+        out.dials.push_back(index);
     }
 
     /// Sends what a user's flights wait for.
@@ -503,7 +502,7 @@ impl Requests {
                     compared.take(expected, piece);
                 }
             };
-            let step = match user.reader.feed(&mut self.head, method, rest, body) {
+            let step = match user.reader.feed(&mut self.heads, method, rest, body) {
                 Ok(step) => step,
                 Err(refusal) => {
                     self.broken(index, Phase::Body, &Cause::Malformed(refusal), rest, at, out);
@@ -712,7 +711,9 @@ impl Requests {
     fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         self.tally.connected.increment();
-        self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
+        // Within a machine that may be in the turn that has dialed.
+        let connected_ns = if at.woken_ns > user.since_ns { at.woken_ns } else { at.now_ns };
+        self.tally.connect.record(connected_ns.saturating_sub(user.since_ns));
         out.put(user.token, Op::Recv);
         match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
             None if self.carriers.is_empty() => self.opened(index, at, out),
@@ -851,7 +852,9 @@ impl Crowd for Requests {
                     self.owners.resize(place + 1, NOBODY);
                 }
                 self.owners[place] = user;
-                self.users[user as usize].token = token;
+                let user = &mut self.users[user as usize];
+                // Many may be asked for at a time: each is timed from its own attempt.
+                (user.token, user.since_ns) = (token, at.now_ns);
             }
             Err(fault) => self.unconnected(user, Phase::Connect, &fault.into(), at, out),
         }

@@ -70,7 +70,7 @@ impl Several {
         let before = out.dials.len();
         act(&mut self.crowds[place], out);
         let first = self.first[place];
-        out.dials[before..].iter_mut().for_each(|user| *user += first);
+        out.dials.iter_mut().skip(before).for_each(|user| *user += first);
     }
 
     fn with_each(&mut self, out: &mut Outbox, mut act: impl FnMut(&mut Requests, &mut Outbox)) {

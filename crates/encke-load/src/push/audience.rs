@@ -371,7 +371,7 @@ impl Audience {
         (listener.state, listener.since_ns) = (State::Dialing, at.now_ns);
         self.asking += 1;
         self.arm(index, at.now_ns.saturating_add(self.timeout_ns));
-        out.dials.push(index);
+        out.dials.push_back(index);
     }
 
     fn connected(&mut self, index: u32, out: &mut Outbox) {

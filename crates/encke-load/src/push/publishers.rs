@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke_io::{Fault, Op, OpKind, Segment, Send, Token};
-use encke_wire::http1::ResponseHead;
 use encke_wire::method::Method;
 
 use super::Clockwork;
@@ -21,7 +20,7 @@ use super::dialect::Requests;
 use super::mark::Mark;
 use super::plan::Plan;
 use super::tally::{Shared, Tally};
-use crate::answer::Reader;
+use crate::answer::{Heads, Reader};
 use crate::crowd::{Moment, Outbox};
 use crate::pace::Pace;
 use crate::plan::{Share, WarmUp};
@@ -45,7 +44,7 @@ pub(crate) struct Publishers {
     alone_since_ns: Option<u64>,
     timeout_ns: u64,
     errors: Errors,
-    head: ResponseHead,
+    heads: Heads,
 }
 
 struct Publisher {
@@ -105,7 +104,7 @@ impl Publishers {
             published: 0,
             alone_since_ns: None,
             errors: Errors::default(),
-            head: ResponseHead::new(),
+            heads: Heads::new(),
         }
     }
 
@@ -114,7 +113,7 @@ impl Publishers {
         for (index, one) in self.publishers.iter_mut().enumerate() {
             if one.state == State::Away {
                 (one.state, one.since_ns) = (State::Dialing, at.now_ns);
-                out.dials.push(user + index as u32);
+                out.dials.push_back(user + index as u32);
             }
         }
     }
@@ -185,7 +184,7 @@ impl Publishers {
             match one.state {
                 State::Resting if one.since_ns <= at.now_ns => {
                     (one.state, one.since_ns) = (State::Dialing, at.now_ns);
-                    out.dials.push(user + u32::from(index));
+                    out.dials.push_back(user + u32::from(index));
                 }
                 State::Dialing | State::Busy if late => self.lose(index, Cause::Timeout, at, out),
                 _ => {}
@@ -253,7 +252,7 @@ impl Publishers {
         let mut used = 0;
         while used < kept.len() {
             let one = &mut self.publishers[usize::from(index)];
-            let step = match one.reader.feed(&mut self.head, Method::Post, &kept[used..], |_| {}) {
+            let step = match one.reader.feed(&mut self.heads, Method::Post, &kept[used..], |_| {}) {
                 Ok(step) => step,
                 Err(refusal) => return self.lose(index, Cause::Malformed(refusal), at, out),
             };
