@@ -18,7 +18,7 @@ help:
 	@echo 'make test    every test but the long ones'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
 	@echo 'make bench   measure against the floor and the peers; writes bench/RESULTS.md (an hour)'
-	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (five minutes)'
+	@echo 'make bench-load  the load generator against wrk, ab and h2load; writes bench/RESULTS-load.md (eleven minutes)'
 	@echo 'make fuzz    each fuzz target for $(FUZZ_SECONDS) s'
 	@echo 'make soak    what takes an hour and more, $(SOAK_MINUTES) minutes of it on each back end; tests/SOAK.md is its last result'
 	@echo 'make dist    a static binary with its papers, in dist/out'

@@ -1,7 +1,7 @@
 """Load generators against one server: what a request costs the generator, and what a connection that it holds.
 
     for each round:  generators in a new random order
-        for each generator:  load nginx for a second ─► its own CPU time, by wait4(2), and the answers it counted
+        for each generator:  load nginx for three seconds ─► its own CPU time, by wait4(2), and the answers it counted
 
 The server is nginx with one process and `return 200`, on its own core: the figures are the generators' own.
 """
@@ -33,6 +33,7 @@ HELD = 10_000
 FEW = 16
 BASE = "wrk"
 SETUP_SECONDS = 0.2
+RUN_SECONDS = 3  # at least: the beginning and the end of a run take some 13 ms of CPU, which are to be less than 1 %
 AB_REQUESTS_MAX = 1_000_000
 # 4: "the generator was the limit". It is what is measured here, and may be.
 ENDS = (0, 4)
@@ -132,7 +133,11 @@ GENERATORS = (
 
 
 def seconds_of(kind: Kind, bench: Bench) -> float:
-    return len(_taking_part(kind)) * bench.rounds * (bench.seconds + SETUP_SECONDS)
+    return len(_taking_part(kind)) * bench.rounds * (_run_seconds(bench) + SETUP_SECONDS)
+
+
+def _run_seconds(bench: Bench) -> int:
+    return max(bench.seconds, RUN_SECONDS)
 
 
 def _taking_part(kind: Kind) -> list[Generator]:
@@ -184,9 +189,9 @@ def _server(bench: Bench):
 
 def _round(bench: Bench, kind: Kind, run: Running, generator: Generator, spent: Spent) -> None:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    argv = generator.argv[kind.name](bench, run, bench.seconds)
+    argv = generator.argv[kind.name](bench, run, _run_seconds(bench))
     process = bench.generator(Path(argv[0]).name, argv, stdout=subprocess.PIPE)
-    text = process.output(bench.seconds + GRACE_SECONDS, ENDS)
+    text = process.output(_run_seconds(bench) + GRACE_SECONDS, ENDS)
     after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
     requests = generator.read(text)
     if requests == 0:
