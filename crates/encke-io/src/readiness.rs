@@ -364,17 +364,17 @@ impl<P: Poller> Readiness<P> {
 
     fn finish_connect(&mut self, token: Token) -> Served {
         let place = self.places.get_mut(token).expect(LIVE);
-        let outcome = match sockopt::socket_error(place.descriptor()) {
-            Ok(Ok(())) => match sys::getpeername(place.descriptor()) {
-                Ok(_) => Ok(()),
-                // Woken without an outcome (a hang-up before connect(2), see epoll(7)): wait on.
-                Err(Errno::NOTCONN) => {
+        let outcome = match sys::getpeername(place.descriptor()) {
+            Ok(_) => Ok(()),
+            Err(nameless) => match sockopt::socket_error(place.descriptor()) {
+                // Not yet; or woken without an outcome (a hang-up before connect(2), see epoll(7)).
+                Ok(Ok(())) if nameless == Errno::NOTCONN => {
                     place.flags &= !(READABLE | HANGUP | BROKEN);
                     return Served::Nothing;
                 }
-                Err(errno) => Err(errno),
+                Ok(Ok(())) => Err(nameless),
+                Ok(Err(errno)) | Err(errno) => Err(errno),
             },
-            Ok(Err(errno)) | Err(errno) => Err(errno),
         };
         // What else was seen stays: an edge that brought the outcome may have brought the first bytes, too.
         place.flags &= !CONNECTING;
@@ -451,21 +451,9 @@ impl<P: Poller> Readiness<P> {
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
         let place = self.places.get_mut(token).expect(LIVE);
-        let outcome = match sys::connect(place.descriptor(), &peer) {
-            // A peer on this machine has answered by now: asked again, the system says so (connect(2)), for one call
-            // where the poller's news of it takes three.
-            Err(Errno::INPROGRESS) => sys::connect(place.descriptor(), &peer),
-            outcome => outcome,
-        };
-        match outcome {
-            Ok(()) | Err(Errno::ISCONN) => {
-                if place.registered & TOLD == 0 {
-                    // The poller, which has yet to be told of it, will say what there is to read.
-                    place.flags &= !READABLE;
-                }
-                self.done.push_back(Event::Connected { token });
-            }
-            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {
+        match sys::connect(place.descriptor(), &peer) {
+            Ok(()) => self.done.push_back(Event::Connected { token }),
+            Err(Errno::INPROGRESS | Errno::INTR) => {
                 place.flags = place.flags & !READABLE | CONNECTING;
                 self.note_change(token);
             }

@@ -3,7 +3,8 @@
 //! ```text
 //!   turn:  wait until something happens or the crowd's next moment
 //!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
-//!             and what has become due meanwhile is begun; between two of them one connection is dialed
+//!             and what has become due meanwhile is begun; after each event one connection is dialed, and
+//!             one if there is no event
 //!          ─► what is due
 //! ```
 //! The clock is read once a wait, once a send, and before each dial: 28 ns each, of the 7,000 that a request costs. Dials
@@ -102,7 +103,11 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
             match self.reactor.next() {
                 Some(event) => self.crowd.on_event(event, at, &mut self.out),
                 None if self.out.dials.is_empty() => break,
-                None => {}
+                // What it comes to is heard of before the next is dialed.
+                None => {
+                    self.submit(&mut at);
+                    break;
+                }
             }
             if !self.out.is_empty() {
                 self.submit(&mut at);

@@ -711,9 +711,7 @@ impl Requests {
     fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         self.tally.connected.increment();
-        // Within a machine that may be in the turn that has dialed.
-        let connected_ns = if at.woken_ns > user.since_ns { at.woken_ns } else { at.now_ns };
-        self.tally.connect.record(connected_ns.saturating_sub(user.since_ns));
+        self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
         out.put(user.token, Op::Recv);
         match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
             None if self.carriers.is_empty() => self.opened(index, at, out),

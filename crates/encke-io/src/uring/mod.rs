@@ -93,6 +93,8 @@ pub struct UringReactor {
     places: Places<Place>,
     sends: Slab<Outgoing>,
     connects: Slab<Box<SocketAddrAny>>,
+    /// Sources to be connected, for the end of the turn.
+    dialed: Vec<Token>,
     /// Message headers of former sends, to be used again.
     spare_messages: Vec<Message>,
     /// What arrived for sources that did not want it, by place.
@@ -315,6 +317,7 @@ impl UringReactor {
             places,
             sends: Slab::new(),
             connects: Slab::new(),
+            dialed: Vec::new(),
             spare_messages: Vec::new(),
             parked: HashMap::new(),
             parked_bytes: 0,
@@ -850,13 +853,25 @@ impl UringReactor {
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
         let place = self.places.get_mut(token).expect(THERE);
         assert!(place.kind == Kind::Stream && place.link == NONE, "connected once, before anything is sent");
-        let address = Box::new(SocketAddrAny::from(peer));
-        let fd = Fd(place.descriptor().as_raw_fd());
-        let entry = opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build();
-        place.link = self.connects.insert(address);
+        place.link = self.connects.insert(Box::new(SocketAddrAny::from(peer)));
         place.flags |= CONNECTING;
-        // SAFETY: the address is on the heap, and in `connects` until this operation's completion.
-        unsafe { self.begin(token.index, Purpose::Connect, entry) };
+        self.dialed.push(token);
+    }
+
+    /// Begins the connects of a turn, behind its sends: those reach a server one behind the other. With a handshake
+    /// between them it sleeps before each, and is woken for each.
+    fn dial(&mut self) {
+        let mut dialed = std::mem::take(&mut self.dialed);
+        for token in dialed.drain(..) {
+            // One that has been closed since is nobody's any more.
+            let Some(place) = self.places.get_mut(token) else { continue };
+            let address = self.connects.get(place.link).expect("a place's link names its connect");
+            let fd = Fd(place.descriptor().as_raw_fd());
+            let entry = opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build();
+            // SAFETY: the address is on the heap, and in `connects` until this operation's completion.
+            unsafe { self.begin(token.index, Purpose::Connect, entry) };
+        }
+        self.dialed = dialed;
     }
 
     fn connected(&mut self, index: u32, result: i32) -> Served {
@@ -1071,6 +1086,7 @@ impl Reactor for UringReactor {
     }
 
     fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault> {
+        self.dial();
         self.reconcile();
         let busy = !(self.done.is_empty()
             && self.returned.is_empty()

@@ -571,6 +571,24 @@ pub fn connecting_succeeds_or_is_refused<S: Scene>(stage: &mut Stage<S>) {
     stage.silent_about(client);
 }
 
+pub fn a_connect_may_be_closed_within_its_turn<S: Scene>(stage: &mut Stage<S>) {
+    let (_listener, address) = stage.listen();
+    let target = Stage::<S>::inet(&address);
+    let first = stage.unconnected(&target);
+    stage.submit(first, Op::Connect(target));
+    stage.close(first, Op::Close);
+    stage.silent_about(first);
+    // Its place has another owner, who is connected as anybody is.
+    let second = stage.unconnected(&target);
+    assert_eq!((second.index, second == first), (first.index, false));
+    stage.submit(second, Op::Connect(target));
+    stage.expect("the connection", |note| {
+        matches!(note, Note::Connected(token) if *token == second).then_some(())
+    });
+    stage.silent_about(second);
+    stage.close(second, Op::Close);
+}
+
 pub fn what_the_server_says_first_is_received_after_connecting<S: Scene>(stage: &mut Stage<S>) {
     let (listener, address) = stage.listen();
     stage.submit(listener, Op::Accept);

@@ -65,6 +65,7 @@ macro_rules! on {
                 a_stale_token_is_ignored,
                 a_place_is_used_again_only_after_its_end_was_told,
                 connecting_succeeds_or_is_refused,
+                a_connect_may_be_closed_within_its_turn,
                 what_the_server_says_first_is_received_after_connecting,
                 random_mixes_deliver_every_byte,
             }
