@@ -24,6 +24,10 @@ pub(crate) trait Crowd {
     /// The run begins.
     fn begin(&mut self, at: Moment, out: &mut Outbox);
 
+    /// Whether a user who stands in the line of dials still wants the connection: it may have been given up there, and
+    /// may stand there twice if it then asked again.
+    fn is_in_line(&self, user: u32) -> bool;
+
     /// A connection that was asked for has its name, or cannot even be tried.
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox);
 

@@ -159,11 +159,20 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
     /// Does what the crowd wants done, but of its dials only one.
     fn submit(&mut self, at: &mut Moment) {
         self.operate();
-        if let Some(user) = self.out.dials.pop_front() {
+        if let Some(user) = self.next_in_line() {
             self.dial(user, at);
             self.operate();
         }
         at.now_ns = self.reactor.now().mono_ns;
+    }
+
+    fn next_in_line(&mut self) -> Option<u32> {
+        while let Some(user) = self.out.dials.pop_front() {
+            if self.crowd.is_in_line(user) {
+                return Some(user);
+            }
+        }
+        None
     }
 
     fn operate(&mut self) {

@@ -756,6 +756,8 @@ impl Requests {
         }
         let deadline_ns = match user.state {
             State::Resting => user.since_ns,
+            // What has not been tried takes no time yet.
+            State::Dialing if user.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
             State::Dialing | State::Shaking | State::Greeting => {
                 user.since_ns.saturating_add(self.timeout_ns)
             }
@@ -840,6 +842,10 @@ impl Crowd for Requests {
         self.drain_ns =
             self.tickets.until_ns().map_or(u64::MAX, |until_ns| until_ns.saturating_add(drain_ns));
         self.begin_some(at, out);
+    }
+
+    fn is_in_line(&self, user: u32) -> bool {
+        self.users.get(user as usize).is_some_and(User::is_in_line)
     }
 
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
@@ -1001,6 +1007,11 @@ impl User {
             reader: Reader::new(),
             partial: Vec::new(),
         }
+    }
+
+    /// It waits for its dial.
+    fn is_in_line(&self) -> bool {
+        self.state == State::Dialing && self.token == Token::NONE
     }
 
     /// What its connection is at, or its oldest flight.

@@ -269,6 +269,10 @@ impl<C: Sealable> Crowd for Sealed<C> {
         self.with(out, |crowd, out| crowd.begin(at, out));
     }
 
+    fn is_in_line(&self, user: u32) -> bool {
+        self.crowd.is_in_line(user)
+    }
+
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.dialed(user, token, at, out));
     }

@@ -93,6 +93,11 @@ impl Crowd for Several {
         self.with_each(out, |crowd, out| crowd.begin(at, out));
     }
 
+    fn is_in_line(&self, user: u32) -> bool {
+        let place = home(&self.first, user);
+        self.crowds[place].is_in_line(user - self.first[place])
+    }
+
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
         let place = home(&self.first, user);
         if let (Ok(token), [_, _, ..]) = (token, &self.crowds[..]) {

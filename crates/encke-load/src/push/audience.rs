@@ -487,6 +487,8 @@ impl Audience {
         listener.timed = false;
         let deadline_ns = match listener.state {
             State::Resting => listener.since_ns,
+            // What has not been tried takes no time yet.
+            State::Dialing if listener.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
             State::Dialing | State::Asking => listener.since_ns.saturating_add(self.timeout_ns),
             State::Away | State::Held | State::Rested => return,
         };
@@ -962,6 +964,7 @@ impl Audience {
         self.publishers.open(self.user_of_publishers(), at, out);
         if paced.begins_alone() {
             self.cut_all(out);
+            self.away.clear();
         } else {
             self.gather();
             for index in 0..self.listeners.len() as u32 {
@@ -1100,6 +1103,13 @@ impl Crowd for Audience {
             self.publishers.begin(at);
         }
         self.on_time(at, out);
+    }
+
+    fn is_in_line(&self, user: u32) -> bool {
+        match self.publisher(user) {
+            Some(publisher) => self.publishers.is_in_line(publisher),
+            None => self.listeners[user as usize].is_in_line(),
+        }
     }
 
     fn dialed(&mut self, user: u32, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
@@ -1243,7 +1253,7 @@ impl Crowd for Audience {
             if listener.token != Token::NONE {
                 out.put(listener.token, Op::Close);
             }
-            listener.token = Token::NONE;
+            (listener.token, listener.state) = (Token::NONE, State::Away);
         }
         self.owners.fill(NOBODY);
         self.stage = Stage::Over;
@@ -1296,6 +1306,11 @@ impl Listener {
             since_ns: 0,
             stream: Stream::default(),
         }
+    }
+
+    /// It waits for its dial.
+    fn is_in_line(&self) -> bool {
+        self.state == State::Dialing && self.token == Token::NONE
     }
 }
 

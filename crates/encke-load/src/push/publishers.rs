@@ -69,6 +69,13 @@ enum State {
     Busy,
 }
 
+impl Publisher {
+    /// It waits for its dial.
+    fn is_in_line(&self) -> bool {
+        self.state == State::Dialing && self.token == Token::NONE
+    }
+}
+
 /// Messages of a run. Each thread keeps 32 bytes of each, so these are 134 MB.
 pub const MESSAGES_MAX: usize = 1 << 22;
 /// Who could not connect tries again after this.
@@ -170,6 +177,7 @@ impl Publishers {
         let due_ns = self.tickets.as_ref().filter(|_| !self.idle.is_empty()).and_then(Tickets::next_ns);
         let waits = self.publishers.iter().filter_map(|one| match one.state {
             State::Resting => Some(one.since_ns),
+            State::Dialing if one.is_in_line() => None,
             State::Dialing | State::Busy => Some(one.since_ns.saturating_add(self.timeout_ns)),
             State::Away | State::Idle => None,
         });
@@ -186,7 +194,9 @@ impl Publishers {
                     (one.state, one.since_ns) = (State::Dialing, at.now_ns);
                     out.dials.push_back(user + u32::from(index));
                 }
-                State::Dialing | State::Busy if late => self.lose(index, Cause::Timeout, at, out),
+                State::Dialing | State::Busy if late && !one.is_in_line() => {
+                    self.lose(index, Cause::Timeout, at, out);
+                }
                 _ => {}
             }
         }
@@ -230,9 +240,16 @@ impl Publishers {
         true
     }
 
+    pub(crate) fn is_in_line(&self, index: u16) -> bool {
+        self.publishers.get(usize::from(index)).is_some_and(Publisher::is_in_line)
+    }
+
     pub(crate) fn dialed(&mut self, index: u16, token: Result<Token, Fault>, at: Moment, out: &mut Outbox) {
         match token {
-            Ok(token) => self.publishers[usize::from(index)].token = token,
+            Ok(token) => {
+                let one = &mut self.publishers[usize::from(index)];
+                (one.token, one.since_ns) = (token, at.now_ns);
+            }
             Err(fault) => self.lose(index, fault.into(), at, out),
         }
     }

@@ -16,10 +16,11 @@ use encke_wire::websocket::{self, Opcode};
 
 use super::audience::{Audience, Part};
 use super::dialect::{Dialect, Requests, Resume, Transport};
+use super::paced::{self, Paced, Step};
 use super::plan::Plan;
 use super::run::{Outcome, outcome_of};
 use super::tally::{Shared, Tally, Totals};
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Moment, Outbox};
 use crate::dial::Dial;
 use crate::engine::Engine;
 use crate::pace::Pace;
@@ -78,6 +79,7 @@ struct Manners {
 /// What it did, by its own account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
+    accepted: u64,
     published: u64,
     refused: u64,
     deliveries: u64,
@@ -133,6 +135,7 @@ impl Server {
         while let Some(event) = self.reactor.next() {
             match event {
                 Event::Accepted { token, .. } => {
+                    self.counts.accepted += 1;
                     let conn = Conn {
                         input: Vec::new(),
                         output: Vec::new(),
@@ -356,9 +359,20 @@ struct Ended {
     outcome: Outcome,
     server: Counts,
     trace: u64,
+    /// What was told of rounds that are begun from outside.
+    steps: Vec<Step>,
 }
 
 fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
+    run_paced(seed, conditions, manners, plan, 0)
+}
+
+/// The same, of rounds that are begun from outside: so many steps, or none.
+fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, paces: usize) -> Ended {
+    let (pacer, pacing) = paced::pair();
+    (0..paces).for_each(|_| pacing.allow());
+    let mut pacer = (paces > 0).then_some(pacer);
+    let mut told = Vec::new();
     let world = World::with(seed, conditions);
     let mut server = Server::new(&world, manners);
     let threads = usize::from(plan.threads);
@@ -371,7 +385,8 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
             let share = Share { number, threads };
             let (times, factory) = (world.clone(), world.clone());
             let clock = Box::new(move || times.now().mono_ns);
-            let crowd = Audience::new(&plan, &requests, share, &shared, &tallies[number], None, clock);
+            let crowd =
+                Audience::new(&plan, &requests, share, &shared, &tallies[number], pacer.take(), clock);
             let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
             let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
             Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
@@ -379,7 +394,8 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
         .collect();
     engines.iter_mut().for_each(Engine::prepare);
     let (mut begun, mut steps) = (false, 0);
-    while !engines.iter().all(|engine| engine.crowd().is_over()) {
+    while !engines.iter().all(|engine| engine.crowd().is_over()) && (paces == 0 || told.len() < paces) {
+        told.extend(pacing.wait(Duration::ZERO));
         if !begun && engines.iter().all(|engine| engine.crowd().is_open()) {
             begun = true;
             engines.iter_mut().for_each(Engine::begin);
@@ -395,7 +411,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let parts: Vec<Part> = engines.into_iter().map(|engine| engine.into_crowd().into_part()).collect();
     let totals = Totals::of(tallies.iter().map(|tally| &**tally));
     let outcome = outcome_of(&plan, &shared, totals, parts);
-    Ended { outcome, server: server.counts, trace: world.trace() }
+    Ended { outcome, server: server.counts, trace: world.trace(), steps: told }
 }
 
 #[track_caller]
@@ -599,6 +615,80 @@ fn a_cycle_is_everybody_one_message_and_everybody_again() {
         assert_eq!((outcome.totals.published, server.deliveries), (3, 90), "{case}");
         assert_eq!((outcome.reach.expected, outcome.reach.lost), (90, 0), "{case}");
     }
+}
+
+#[test]
+fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need() {
+    for transport in TRANSPORTS {
+        for (round, opened) in
+            [(Paced::Connect, 3 * 30), (Paced::Cycle, 3 * 30), (Paced::Fan, 30), (Paced::Storm, 4 * 30)]
+        {
+            let plan = Plan { paced: Some(round), ..plan(transport, 30, 0) };
+            let Ended { server, steps, .. } = run_paced(12, calm(), Manners::default(), plan, 6);
+            let case = format!("{}, {}", round.name(), transport.name());
+            let held = steps.iter().map(|step| match step {
+                Step::Ready => None,
+                Step::Done(figures) => Some((figures.held, figures.lost)),
+            });
+            assert_eq!(held.collect::<Vec<_>>(), [None, Some((30, 0))].repeat(3), "{case}");
+            // And the publisher's.
+            assert_eq!(server.accepted, opened + 1, "{case}");
+        }
+    }
+}
+
+#[test]
+fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
+    let plan =
+        Plan { paced: Some(Paced::Connect), timeout: Duration::from_secs(1), ..plan(Transport::Sse, 30, 0) };
+    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let (shared, tally) = (Arc::new(Shared::new(plan.lanes())), Arc::new(Tally::default()));
+    let (pacer, pacing) = paced::pair();
+    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
+    let mut crowd = Audience::new(&plan, &requests, alone, &shared, &tally, Some(pacer), Box::new(|| 0));
+    let mut out = Outbox::default();
+    let at = |ms: u64| Moment { woken_ns: ms * MS, now_ns: ms * MS };
+    let wanted = |crowd: &Audience, out: &Outbox| -> Vec<u32> {
+        out.dials.iter().copied().filter(|user| crowd.is_in_line(*user)).collect()
+    };
+    crowd.open(at(0), &mut out);
+    crowd.begin(at(0), &mut out);
+    pacing.allow();
+    crowd.on_time(at(1), &mut out);
+    assert_eq!(out.dials, [30], "the publisher");
+    // Nobody dials it: its time has not begun, the round's has.
+    crowd.on_time(at(3_000), &mut out);
+    assert_eq!(wanted(&crowd, &out), [30]);
+    assert_eq!(pacing.wait(Duration::ZERO), Ok(Step::Ready));
+    pacing.allow();
+    crowd.on_time(at(3_000), &mut out);
+    assert_eq!(wanted(&crowd, &out), [30].into_iter().chain(0..30).collect::<Vec<_>>());
+    crowd.on_time(at(6_000), &mut out);
+    assert_eq!(wanted(&crowd, &out).len(), 31);
+    assert!(matches!(pacing.wait(Duration::ZERO), Ok(Step::Done(figures)) if figures.held == 0));
+    // The next round gives them up, and has them stand behind again.
+    pacing.allow();
+    crowd.on_time(at(6_000), &mut out);
+    assert_eq!(wanted(&crowd, &out), [30]);
+    crowd.on_time(at(9_000), &mut out);
+    pacing.allow();
+    crowd.on_time(at(9_000), &mut out);
+    assert_eq!(out.dials.len(), 61);
+    let mut dialed = Vec::new();
+    while let Some(user) = out.dials.pop_front() {
+        if crowd.is_in_line(user) {
+            let token = Token { index: user, ..Token::from_word(0) };
+            crowd.dialed(user, Ok(token), at(9_000), &mut out);
+            dialed.push(user);
+        }
+    }
+    assert_eq!(dialed, [30].into_iter().chain(0..30).collect::<Vec<_>>());
+    // Who was dialed has so long to connect.
+    crowd.on_time(at(10_500), &mut out);
+    assert_eq!(tally.unconnected.value(), 31);
+    assert!(wanted(&crowd, &out).is_empty());
+    crowd.close(&mut out);
+    assert!((0..31).all(|user| !crowd.is_in_line(user)), "the run is over");
 }
 
 #[test]
