@@ -5,6 +5,7 @@
 //! The worlds of the last test break, delay and cut what they can; then every request must still have ended in
 //! exactly one way, and what was counted here must be what the server counts.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -341,6 +342,15 @@ impl Server {
 
 // ---- a run ----
 
+thread_local! {
+    /// What the last run of this thread has paused, each by itself.
+    static PAUSES: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note_pause(pause: Duration) {
+    PAUSES.with_borrow_mut(|pauses| pauses.push(pause));
+}
+
 struct Ended {
     totals: Totals,
     errors: Errors,
@@ -359,7 +369,8 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let factory = world.clone();
     let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
-    let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
+    PAUSES.take();
+    let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)), note_pause);
     engine.prepare();
     let (mut begun, mut steps) = (false, 0);
     while !engine.crowd().is_over() {
@@ -456,6 +467,25 @@ fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
     assert_near(totals.response.quantile_ns(0.5), 5_100.0, 0.03);
     assert_near(Some(totals.response.max_ns()), 10_100.0, 0.03);
     assert_near(Some(totals.lag.max_ns()), 10_000.0, 0.03);
+}
+
+#[test]
+fn pipelined_answers_gather_for_a_64th_of_a_train_and_no_others_do() {
+    let run = |pipeline: u16, latency_ns: u64| {
+        let conditions = Conditions { latency_ns: latency_ns..=latency_ns, ..calm() };
+        let plan = Plan { pipeline, connections: 4, ..plan(Stop::Count(10_000), Pace::Closed) };
+        let totals = self::run(1, conditions, Manners::default(), plan).totals;
+        check_sum(&totals, 1);
+        (totals.service.quantile_ns(0.5).expect("there are some"), PAUSES.take())
+    };
+    for latency_ns in [MS, 10 * MS, 1_000 * MS] {
+        let (p50_ns, pauses) = run(16, latency_ns);
+        assert!(!pauses.is_empty(), "trains of {latency_ns} ns a way are worth it");
+        let longest_ns = Duration::from_nanos((p50_ns / 60).min(MS));
+        assert!(pauses.iter().all(|pause| *pause <= longest_ns), "{pauses:?} of {p50_ns}");
+    }
+    assert_eq!(run(16, MS / 10).1, [], "short trains are read as they come");
+    assert_eq!(run(1, 10 * MS).1, [], "and so is an answer that is waited for by itself");
 }
 
 // ---- counts ----
