@@ -19,7 +19,7 @@ from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
 
 # Subscribers, messages, and how many of them a second: far enough apart that all have one before the next is sent.
-CROWDS = ((100, 40, 20), (1_000, 40, 20), (10_000, 10, 2))
+CROWDS = ((100, 100, 50), (1_000, 40, 20), (10_000, 20, 3))
 PATHS = {"encke": ("/push/{}", "/push/{}"), "nchan": ("/sub/{}", "/pub/{}")}
 CHANNEL = "agreement"
 ANSWER_SECONDS_MAX = 60

@@ -126,10 +126,11 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+// By nearest rank, as histograms have it: the least value that as many percent of all are at most.
 static void print(const char *name, uint64_t *values, size_t count, const char *end) {
     qsort(values, count, sizeof *values, ascending);
-    printf("\"%s\":{\"p50_ns\":%lu,\"p99_ns\":%lu,\"max_ns\":%lu}%s", name, (unsigned long)values[(count - 1) / 2],
-           (unsigned long)values[(count - 1) * 99 / 100], (unsigned long)values[count - 1], end);
+    printf("\"%s\":{\"p50_ns\":%lu,\"p99_ns\":%lu,\"max_ns\":%lu}%s", name, (unsigned long)values[(count + 1) / 2 - 1],
+           (unsigned long)values[(count * 99 + 99) / 100 - 1], (unsigned long)values[count - 1], end);
 }
 
 int main(int count, char **words) {
