@@ -38,22 +38,14 @@ pub(crate) struct Engine<R, C> {
     /// About now: the last moment that was read.
     seen_ns: u64,
     out: Outbox,
-    /// How it lets time pass, whatever happens.
-    pause: fn(Duration),
     /// The last turn left events to the next one.
     behind: bool,
 }
 
 impl<R: Reactor, C: Crowd> Engine<R, C> {
-    pub(crate) fn new(
-        reactor: R,
-        crowd: C,
-        sockets: Sockets,
-        halt: Arc<AtomicBool>,
-        pause: fn(Duration),
-    ) -> Self {
+    pub(crate) fn new(reactor: R, crowd: C, sockets: Sockets, halt: Arc<AtomicBool>) -> Self {
         let out = Outbox::default();
-        Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out, pause, behind: false }
+        Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out, behind: false }
     }
 
     /// Opens the connections that are open before the run begins.
@@ -112,7 +104,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         };
         let gather_ns = self.crowd.gather_ns();
         if gather_ns > 0 && !self.behind && self.out.dials.is_empty() {
-            (self.pause)(Duration::from_nanos(gather_ns));
+            self.reactor.gather(Duration::from_nanos(gather_ns));
         }
         let woken_ns = self.reactor.wait(until_ns)?.mono_ns;
         let mut at = Moment { woken_ns, now_ns: woken_ns };

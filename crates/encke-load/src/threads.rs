@@ -242,7 +242,7 @@ impl<S: Script> Seat<S> {
         host::wake_on_time();
         let crowd = self.script.crowd(self.share);
         let sockets = self.script.sockets(self.share);
-        let mut engine = Engine::new(reactor, crowd, sockets, Arc::clone(&self.halt.told), thread::sleep);
+        let mut engine = Engine::new(reactor, crowd, sockets, Arc::clone(&self.halt.told));
         let opened = engine.open();
         if self.barrier.wait().is_leader() {
             self.script.prepared();

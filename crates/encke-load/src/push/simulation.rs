@@ -389,7 +389,7 @@ fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, pa
                 Audience::new(&plan, &requests, share, &shared, &tallies[number], pacer.take(), clock);
             let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
             let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
-            Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)), |_| {})
+            Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
         })
         .collect();
     engines.iter_mut().for_each(Engine::prepare);
