@@ -30,13 +30,11 @@
 //! - A process that is killed under `uring` leaves its ports taken for some 50 ms more: the kernel ends its ring
 //!   after it. One that closes its listeners, or drops its reactor, leaves nothing.
 //! - `poll` costs O(sources) a turn: that is its nature (report 002 of the lab), and it is plain POSIX.
-//! - `sim` does not wait in `wait`: [`crate::sim::World::step`] brings the time. What passes in `gather` passes for all.
+//! - `sim` does not wait in `wait`: [`crate::sim::World::step`] brings the time.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::thread;
-use std::time::Duration;
 
 use crate::clock::Now;
 use crate::fault::Fault;
@@ -70,12 +68,6 @@ pub trait Reactor {
     /// # Errors
     /// The system refuses to wait: a fault of this program or of the machine; the worker cannot go on.
     fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault>;
-
-    /// Lets so much time pass before the next `wait`, whatever happens and whoever wakes it: so who would rather be told
-    /// of much at once has it gather. Nothing is lost by it, and nothing is told meanwhile.
-    fn gather(&mut self, time: Duration) {
-        thread::sleep(time);
-    }
 
     /// The next thing that happened since the last `wait`. It ends the lease of the one before.
     fn next(&mut self) -> Option<Event<'_>>;

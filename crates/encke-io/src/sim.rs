@@ -27,7 +27,6 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::Now;
 use crate::fault::Fault;
@@ -447,12 +446,6 @@ impl Reactor for SimReactor {
         station.awake = false;
         station.alarm_ns = until;
         Ok(state.now())
-    }
-
-    fn gather(&mut self, time: Duration) {
-        let mut state = self.state();
-        state.now_ns += time.as_nanos() as u64;
-        state.happen();
     }
 
     fn next(&mut self) -> Option<Event<'_>> {

@@ -37,11 +37,6 @@ pub(crate) trait Crowd {
     /// The moment of [`Crowd::next_ns`] has come, or a turn ends.
     fn on_time(&mut self, at: Moment, out: &mut Outbox);
 
-    /// How long answers may wait before they are read, ns: who asks for many at a time may read many at a time.
-    fn gather_ns(&self) -> u64 {
-        0
-    }
-
     /// When it must hear of the time, if nothing happens before.
     fn next_ns(&self) -> Option<u64>;
 

@@ -1,8 +1,7 @@
 //! The loop of a thread: a reactor, a crowd, and nothing between them but time.
 //!
 //! ```text
-//!   turn:  let answers gather, if the crowd wants many at a time
-//!          ─► wait until something happens or the crowd's next moment
+//!   turn:  wait until something happens or the crowd's next moment
 //!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
 //!             and what has become due meanwhile is begun; after each event one connection is dialed, and
 //!             one if there is no event
@@ -13,7 +12,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use encke_io::{Event, Fault, Op, Reactor, Source};
 
@@ -38,14 +36,11 @@ pub(crate) struct Engine<R, C> {
     /// About now: the last moment that was read.
     seen_ns: u64,
     out: Outbox,
-    /// The last turn left events to the next one.
-    behind: bool,
 }
 
 impl<R: Reactor, C: Crowd> Engine<R, C> {
     pub(crate) fn new(reactor: R, crowd: C, sockets: Sockets, halt: Arc<AtomicBool>) -> Self {
-        let out = Outbox::default();
-        Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out, behind: false }
+        Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out: Outbox::default() }
     }
 
     /// Opens the connections that are open before the run begins.
@@ -102,22 +97,15 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         } else {
             Some(0)
         };
-        let gather_ns = self.crowd.gather_ns();
-        if gather_ns > 0 && !self.behind && self.out.dials.is_empty() {
-            self.reactor.gather(Duration::from_nanos(gather_ns));
-        }
         let woken_ns = self.reactor.wait(until_ns)?.mono_ns;
         let mut at = Moment { woken_ns, now_ns: woken_ns };
-        self.behind = true;
         for _ in 0..EVENTS_PER_TURN {
             match self.reactor.next() {
                 Some(event) => self.crowd.on_event(event, at, &mut self.out),
+                None if self.out.dials.is_empty() => break,
+                // What it comes to is heard of before the next is dialed.
                 None => {
-                    self.behind = false;
-                    // What it comes to is heard of before the next is dialed.
-                    if !self.out.dials.is_empty() {
-                        self.submit(&mut at);
-                    }
+                    self.submit(&mut at);
                     break;
                 }
             }

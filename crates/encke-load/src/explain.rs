@@ -159,8 +159,7 @@ impl Findings {
         }
         if run.plan.pipeline > 1 && run.plan.protocol != Protocol::Http2.name() {
             let text = format!(
-                "{} requests at a time on a connection: an answer waits for those before it, and its time with it; it \
-                 may be read a 64th of that time late, with others.",
+                "{} requests at a time on a connection: an answer waits for those before it, and its time with it.",
                 run.plan.pipeline
             );
             self.say("latency", Trust::Doubt, text);

@@ -46,7 +46,6 @@ mod template;
 mod threads;
 mod tickets;
 pub mod tls;
-mod trains;
 pub mod url;
 pub mod verdict;
 pub mod watch;

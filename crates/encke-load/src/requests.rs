@@ -16,8 +16,6 @@
 //! ```text
 //!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
 //! ```
-//! Pipelined requests go in trains, and their answers may be read late, many at a time (`trains.rs`).
-//!
 //! What stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`] on the
 //! way out: there a session of TLS, if there is one, opens and seals. By HTTP/2 a connection is Greeting before it is
 //! Open, and what is sent leaves the ring for a stream (`streams.rs`): those end in any order.
@@ -42,7 +40,6 @@ use crate::random::Random;
 use crate::tally::{Cause, Errors, Phase, Tally};
 use crate::tickets::{Ticket, Tickets};
 use crate::tls::Session;
-use crate::trains::Trains;
 
 use streams::Carrier;
 
@@ -85,8 +82,6 @@ pub(crate) struct Requests {
     drain_ns: u64,
     times: Times,
     heads: Heads,
-    /// Of pipelined requests.
-    trains: Trains,
     /// Room for what a session has opened.
     plain: Vec<u8>,
     load: Load,
@@ -233,7 +228,6 @@ impl Requests {
             drain_ns: u64::MAX,
             times: Times::default(),
             heads: Heads::new(),
-            trains: Trains::default(),
             plain: Vec::new(),
         }
     }
@@ -277,10 +271,8 @@ impl Requests {
         if !self.carriers.is_empty() {
             return self.refill_streams(index, at, out);
         }
-        // Requests go in trains: one by one, each answer would cost a send. Where trains are short, half a pipeline is
-        // kept full meanwhile, or the server would wait for the next one.
-        let behind = if self.trains.gather_ns() > 0 { 0 } else { self.plan.pipeline / 2 };
-        if user.count == user.sent && user.count > behind {
+        if user.count == user.sent && user.count > self.plan.pipeline / 2 {
+            // Requests go in trains of half a pipeline: one by one, each answer would cost a send.
             return;
         }
         let mut room = u64::from(self.plan.pipeline - user.count);
@@ -546,9 +538,6 @@ impl Requests {
         let flight = self.land(index);
         let user = &mut self.users[index as usize];
         user.answering = false;
-        if self.plan.pipeline > 1 && user.sent == 0 {
-            self.trains.note(at.woken_ns.saturating_sub(flight.begun_ns));
-        }
         let status = user.reader.status();
         let same = self.is_same(index);
         self.finish(flight, status, same, at);
@@ -953,10 +942,6 @@ impl Crowd for Requests {
         if at.now_ns >= self.drain_ns {
             self.close(out);
         }
-    }
-
-    fn gather_ns(&self) -> u64 {
-        self.trains.gather_ns()
     }
 
     fn next_ns(&self) -> Option<u64> {

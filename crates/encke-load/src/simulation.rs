@@ -347,8 +347,6 @@ struct Ended {
     server: Server,
     trace: u64,
     left: usize,
-    /// How long answers were to gather before a turn, and how long that turn took, ns.
-    gathered: Vec<(u64, u64)>,
 }
 
 fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
@@ -363,7 +361,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let reactor = world.reactor();
     let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
-    let (mut begun, mut steps, mut gathered) = (false, 0, Vec::new());
+    let (mut begun, mut steps) = (false, 0);
     while !engine.crowd().is_over() {
         if !begun && engine.crowd().is_open() {
             begun = true;
@@ -371,13 +369,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
         }
         match world.step() {
             Some(0) => server.turn(),
-            Some(_) => {
-                let (gather_ns, begun_ns) = (engine.crowd().gather_ns(), world.now().mono_ns);
-                engine.turn().expect("worlds wait");
-                if gather_ns > 0 {
-                    gathered.push((gather_ns, world.now().mono_ns - begun_ns));
-                }
-            }
+            Some(_) => engine.turn().expect("worlds wait"),
             None => panic!("seed {seed}: nothing will ever happen again"),
         }
         steps += 1;
@@ -385,7 +377,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     }
     let left = engine.close();
     let errors = engine.into_crowd().into_errors();
-    Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left, gathered }
+    Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left }
 }
 
 fn check_sum(totals: &Totals, seed: u64) {
@@ -464,27 +456,6 @@ fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
     assert_near(totals.response.quantile_ns(0.5), 5_100.0, 0.03);
     assert_near(Some(totals.response.max_ns()), 10_100.0, 0.03);
     assert_near(Some(totals.lag.max_ns()), 10_000.0, 0.03);
-}
-
-#[test]
-fn pipelined_answers_gather_for_a_64th_of_a_train_and_no_others_do() {
-    let run = |pipeline: u16, latency_ns: u64| {
-        let conditions = Conditions { latency_ns: latency_ns..=latency_ns, ..calm() };
-        let plan = Plan { pipeline, connections: 4, ..plan(Stop::Count(10_000), Pace::Closed) };
-        let Ended { totals, gathered, .. } = self::run(1, conditions, Manners::default(), plan);
-        check_sum(&totals, 1);
-        (totals.service.quantile_ns(0.5).expect("there are some"), gathered)
-    };
-    for latency_ns in [MS, 10 * MS, 1_000 * MS] {
-        let (p50_ns, gathered) = run(16, latency_ns);
-        assert!(!gathered.is_empty(), "trains of {latency_ns} ns a way are worth it");
-        for (gather_ns, took_ns) in gathered {
-            assert!(gather_ns <= (p50_ns / 60).min(MS), "{gather_ns} of {p50_ns} ns");
-            assert!(took_ns >= gather_ns, "{took_ns} in place of {gather_ns} ns");
-        }
-    }
-    assert_eq!(run(16, MS / 10).1, [], "short trains are read as they come");
-    assert_eq!(run(1, 10 * MS).1, [], "and so is an answer that is waited for by itself");
 }
 
 // ---- counts ----

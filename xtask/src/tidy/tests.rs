@@ -40,7 +40,6 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("clock", "crates/encke-server/src/lib.rs", "fn c() { Instant::now(); }\n"),
     ("clock", "crates/encke-server/src/lib.rs", "fn c() { d.elapsed(); }\n"),
     ("sleep", "crates/encke-server/tests/a.rs", "//! A.\nfn c() { std::thread::sleep(d); }\n"),
-    ("sleep", "crates/encke-io/src/lib.rs", "fn c() { thread::sleep(d); }\n"),
     ("dependency", "crates/encke/Cargo.toml", "libc = \"0.2\"\n"),
     ("reason", "crates/encke-io/Cargo.toml", "rustix = \"1\"\n"),
     ("reason", "fuzz/Cargo.toml", "[dependencies]\nlibfuzzer-sys = \"0.4\"\n"),

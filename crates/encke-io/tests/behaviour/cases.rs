@@ -1,7 +1,6 @@
 //! What every back end and the simulator do alike, one sentence a case.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use encke_io::{Fault, LEASE_BYTES_MAX, Op, OpKind, Peer as Origin, Reactor, Segment, Send, Token};
 
@@ -88,20 +87,6 @@ pub fn what_arrived_before_receiving_was_asked_for_is_not_lost<S: Scene>(stage: 
     stage.silent_about(token);
     stage.submit(token, Op::Recv);
     assert_eq!(stage.received(token, 5), b"early");
-}
-
-pub fn what_comes_while_it_gathers_is_told_by_the_next_wait<S: Scene>(stage: &mut Stage<S>) {
-    let (token, mut peer) = stage.connection();
-    stage.submit(token, Op::Recv);
-    for millis in [0, 1, 30] {
-        stage.peer_sends(&mut peer, b"early");
-        stage.reactor().waker().wake();
-        let until = stage.reactor().now().plus(Duration::from_millis(millis));
-        stage.reactor().gather(Duration::from_millis(millis));
-        assert!(stage.reactor().now().mono_ns >= until, "neither bytes nor a wake end it");
-        assert_eq!(stage.received(token, 5), b"early");
-        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
-    }
 }
 
 pub fn more_than_a_lease_arrives_in_pieces<S: Scene>(stage: &mut Stage<S>) {

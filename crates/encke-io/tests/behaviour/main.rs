@@ -38,7 +38,6 @@ macro_rules! on {
                 a_paused_listener_accepts_after_it_is_resumed,
                 bytes_arrive_in_order_however_they_are_cut,
                 what_arrived_before_receiving_was_asked_for_is_not_lost,
-                what_comes_while_it_gathers_is_told_by_the_next_wait,
                 more_than_a_lease_arrives_in_pieces,
                 the_end_comes_after_the_data_and_once,
                 after_the_peers_end_sending_still_works,
