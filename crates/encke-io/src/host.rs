@@ -207,7 +207,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 pub struct TcpCounters {
     /// Connections that listeners lost because their queue was full.
     pub listen_drops: u64,
-    /// Segments sent again.
+    /// Segments sent again, without those that the other side said it had got before (DSACK, RFC 2883).
     pub retransmits: u64,
 }
 
@@ -215,9 +215,15 @@ pub struct TcpCounters {
 pub fn tcp_counters() -> Option<TcpCounters> {
     let read = |path| std::fs::read_to_string(path).ok();
     let (netstat, snmp) = (read("/proc/net/netstat")?, read("/proc/net/snmp")?);
+    tcp_counters_of(&netstat, &snmp)
+}
+
+fn tcp_counters_of(netstat: &str, snmp: &str) -> Option<TcpCounters> {
+    let again = named(snmp, "Tcp:", "RetransSegs")?;
+    let in_vain = named(netstat, "TcpExt:", "TCPDSACKRecv").unwrap_or(0);
     Some(TcpCounters {
-        listen_drops: named(&netstat, "TcpExt:", "ListenDrops")?,
-        retransmits: named(&snmp, "Tcp:", "RetransSegs")?,
+        listen_drops: named(netstat, "TcpExt:", "ListenDrops")?,
+        retransmits: again.saturating_sub(in_vain),
     })
 }
 
@@ -508,6 +514,18 @@ mod tests {
         assert_eq!(named(table, "IpExt:", "A"), Some(9));
         assert_eq!(named(table, "IpExt:", "B"), None);
         assert_eq!(named("TcpExt: A\n", "TcpExt:", "A"), None);
+    }
+
+    #[test]
+    fn what_was_sent_again_in_vain_is_no_loss() {
+        let netstat = |vain| format!("TcpExt: ListenDrops TCPDSACKRecv\nTcpExt: 3 {vain}\n");
+        let snmp = "Tcp: OutSegs RetransSegs\nTcp: 100 7\n";
+        for (vain, retransmits) in [(0, 7), (5, 2), (9, 0)] {
+            let counted = TcpCounters { listen_drops: 3, retransmits };
+            assert_eq!(tcp_counters_of(&netstat(vain), snmp), Some(counted));
+        }
+        let old = tcp_counters_of("TcpExt: ListenDrops\nTcpExt: 3\n", snmp);
+        assert_eq!(old, Some(TcpCounters { listen_drops: 3, retransmits: 7 }));
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Backend {
     }
 
     /// Chooses for `auto` where a program is the client of many busy connections: io_uring, which saves it most of its
-    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why.
+    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why. Where [`Op::DelayAck`] is of use
+    /// that saves more, and only epoll has it.
     ///
     /// # Errors
     /// This system has no back end yet.

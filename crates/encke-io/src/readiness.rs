@@ -16,6 +16,7 @@
 //! within a turn is never registered, and pausing and resuming within a turn costs no system call.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::fault::Fault;
 use crate::ktls;
 use crate::offload::{Pool, Returns};
 use crate::op::{Done, Event, Op, OpKind, Send, Token};
+use crate::peeks::{Peeks, Read};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
@@ -48,6 +50,7 @@ pub struct Readiness<P> {
     /// Sources whose registration with the poller may have to change.
     changed: Vec<Token>,
     scratch: Box<[u8]>,
+    peeks: Peeks,
     bell: wake::Listener,
     pool: Pool,
     returns: Arc<Returns>,
@@ -105,6 +108,8 @@ const BROKEN: u16 = 1 << 9;
 const FINISHING: u16 = 1 << 10;
 /// The send in flight had the last turn; what is to be read has the next.
 const SENT_LAST: u16 = 1 << 11;
+/// What is received may be peeked at, and taken later ([`Op::DelayAck`]).
+const PEEKING: u16 = 1 << 12;
 
 /// Whether reading may find something that somebody wants, or an end is to be announced.
 const fn reading_due(flags: u16) -> bool {
@@ -151,6 +156,7 @@ impl<P: Poller> Readiness<P> {
             done: VecDeque::new(),
             changed: Vec::new(),
             scratch: vec![0; LEASE_BYTES_MAX].into_boxed_slice(),
+            peeks: Peeks::default(),
             returns: Returns::new(bell.waker()),
             bell,
             pool,
@@ -331,20 +337,27 @@ impl<P: Poller> Readiness<P> {
                 Event::PeerClosed { token, behind_data: true }
             });
         }
-        match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
+        let peeking = place.flags & PEEKING != 0;
+        let Read { flags, bytes_max } = if peeking {
+            self.peeks.next(token.index, LEASE_BYTES_MAX)
+        } else {
+            Read { flags: RecvFlags::empty(), bytes_max: LEASE_BYTES_MAX }
+        };
+        match sys::recv(place.descriptor(), &mut self.scratch[..bytes_max], flags) {
             Ok((0, _)) => {
                 place.flags = place.flags & !ARMED | ENDED;
                 self.note_change(token);
                 Served::Event(Event::PeerClosed { token, behind_data: false })
             }
             Ok((len, _)) => {
-                if len < LEASE_BYTES_MAX && place.flags & (HANGUP | BROKEN) == 0 {
+                let told = if peeking { self.peeks.found(token.index, len) } else { 0 };
+                if len < bytes_max && place.flags & (HANGUP | BROKEN) == 0 {
                     // A short read has emptied the socket: no second call only to see EAGAIN (epoll(7), Q9).
                     place.flags &= !READABLE;
                 } else {
                     self.enqueue(token);
                 }
-                Served::Received(token, len)
+                if told < len { Served::Received(token, told..len) } else { Served::Nothing }
             }
             Err(Errno::AGAIN) => {
                 place.flags &= !READABLE;
@@ -399,6 +412,9 @@ impl<P: Poller> Readiness<P> {
             && let Ok(sent) = sys::send(place.descriptor(), bytes, QUIET)
         {
             taken = sent as u64;
+            if place.flags & PEEKING != 0 {
+                self.peeks.sent(token.index);
+            }
             if sent == bytes.len() {
                 self.done.push_back(Event::Sent { token, bytes: taken, segments: send.segments });
                 return;
@@ -486,6 +502,9 @@ impl<P: Poller> Readiness<P> {
     fn close(&mut self, token: Token, abort: bool) {
         self.places.outdate(token.index);
         let place = self.places.remove(token.index);
+        if place.flags & PEEKING != 0 {
+            self.peeks.take(token.index, place.descriptor());
+        }
         let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
         if place.registered & TOLD != 0 {
             // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
@@ -560,6 +579,13 @@ impl<P: Poller> Reactor for Readiness<P> {
                 }
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
+            Op::DelayAck => {
+                // A poller that tells of all that lies unread would never be silent.
+                if P::EDGE && place.flags & PEEKING == 0 && self.peeks.begin(token.index, place.descriptor())
+                {
+                    place.flags |= PEEKING;
+                }
+            }
             Op::Layer => {
                 if let Err(errno) = ktls::layer(place.descriptor()) {
                     self.done.push_back(failed(token, OpKind::Layer, errno.into()));
@@ -622,8 +648,8 @@ impl<P: Poller> Reactor for Readiness<P> {
             match self.serve(token) {
                 Served::Nothing => {}
                 Served::Event(event) => return Some(event),
-                Served::Received(token, len) => {
-                    return Some(Event::Received { token, lease: &mut self.scratch[..len] });
+                Served::Received(token, found) => {
+                    return Some(Event::Received { token, lease: &mut self.scratch[found] });
                 }
             }
         }
@@ -677,8 +703,8 @@ impl<P: Poller> Reactor for Readiness<P> {
 enum Served {
     Nothing,
     Event(Event<'static>),
-    /// So many bytes lie in the scratch.
-    Received(Token, usize),
+    /// Bytes, by their place in the scratch.
+    Received(Token, Range<usize>),
 }
 
 #[cfg(test)]

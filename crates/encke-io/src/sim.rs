@@ -413,8 +413,8 @@ impl Reactor for SimReactor {
                     door.retired |= door.station == number && door.token == token;
                 }
             }
-            // Links of the simulator have bounds of their own.
-            Op::Tune(_) => {}
+            // Links of the simulator have bounds of their own, and no acknowledgements.
+            Op::Tune(_) | Op::DelayAck => {}
             Op::Layer => {
                 // As a kernel without TLS.
                 state.stations[number].done.push_back(failed(token, OpKind::Layer, Fault::Refused));

@@ -18,26 +18,29 @@ use encke_io::{
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage, pattern};
+use crate::stage::{End, Note, PATIENCE, Peer, Random, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
 /// Makes a reactor. A back end that this system lacks fails its cases: it never skips them.
 pub trait BackEnd {
     type Reactor: Reactor;
     const BURST: usize;
+    /// Whether [`Op::DelayAck`] does something, with a kernel that has what it needs.
+    const DELAYS: bool;
 
     fn open(pool: Pool) -> Self::Reactor;
 }
 
-/// Defines back ends: a name, the reactor, how to make it, and its [`Scene::BURST`].
+/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether it can acknowledge late.
 macro_rules! back_ends {
-    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr;)*) => {
+    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, delays $delays:expr;)*) => {
         $(
             pub struct $name;
 
             impl BackEnd for $name {
                 type Reactor = $reactor;
                 const BURST: usize = $burst;
+                const DELAYS: bool = $delays;
 
                 fn open(pool: Pool) -> Self::Reactor {
                     ($make)(pool).unwrap_or_else(|error| panic!("{error}"))
@@ -48,15 +51,15 @@ macro_rules! back_ends {
 }
 
 back_ends! {
-    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1;
-    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1;
-    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1;
+    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1, delays false;
+    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1, delays false;
+    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, delays true;
     // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
-    Uring: UringReactor = UringReactor::new, burst 33;
+    Uring: UringReactor = UringReactor::new, burst 33, delays false;
     // As on a kernel that has no multishot receive.
-    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2;
+    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, delays false;
     // So few buffers that they are always gone.
-    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33;
+    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, delays false;
 }
 
 const SINGLE: UringSettings =
@@ -314,6 +317,104 @@ pub fn what_the_peer_has_not_got_is_unacknowledged<B: BackEnd>(stage: &mut Stage
     assert!(before > 0 && before <= message.len() as u64, "{before} bytes for one who reads nothing");
     assert!(stage.peer_receives(&mut peer, message.len()) == message);
     stage.until("the last acknowledgement", |stage| stage.reactor().unacknowledged(token) == 0);
+}
+
+/// Two of a reactor's own connections, in one conversation: the first asks, the second answers.
+fn own_pair<B: BackEnd>(stage: &mut Stage<Loopback<B>>) -> (Token, Token) {
+    let (listener, address) = stage.listen();
+    stage.submit(listener, Op::Accept);
+    let address = Stage::<Loopback<B>>::inet(&address);
+    let near = stage.unconnected(&address);
+    stage.submit(near, Op::Connect(address));
+    let far = stage.accepted(listener).0;
+    stage.submit(far, Op::Recv);
+    (near, far)
+}
+
+/// Whether the kernel remembers how far a TCP stream was peeked at (Linux 6.9).
+fn kernel_remembers_peeks() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_str().expect("a version");
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().expect("a number"));
+    let version: (u32, u32) = (numbers.next().expect("a major"), numbers.next().expect("a minor"));
+    version >= (6, 9)
+}
+
+/// Of 100 answers in two segments of `len` bytes, how many the asker had in full and had not acknowledged.
+fn answers_left_unacknowledged<B: BackEnd>(
+    stage: &mut Stage<Loopback<B>>,
+    near: Token,
+    far: Token,
+    len: usize,
+) -> u32 {
+    let half = pattern(len);
+    let mut left = 0;
+    for _ in 0..100 {
+        stage.send(near, vec![encke_io::Segment::Bytes(b"?".to_vec())]);
+        stage.received(far, 1);
+        for _ in 0..2 {
+            stage.send(far, vec![encke_io::Segment::Bytes(half.clone())]);
+            assert_eq!(stage.received(near, len), half);
+        }
+        left += u32::from(stage.reactor().unacknowledged(far) > 0);
+    }
+    left
+}
+
+pub fn acknowledgements_can_be_left_to_what_is_sent<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (near, far) = own_pair(stage);
+    stage.submit(near, Op::DelayAck);
+    stage.submit(near, Op::Recv);
+    let can_be_late = B::DELAYS && kernel_remembers_peeks();
+    // Of very small ones the sender may soon have too many on the way; long ones gain nothing. Neither lasts.
+    for (len, is_late) in
+        [(150, can_be_late), (10, false), (150, can_be_late), (5_000, false), (200, can_be_late)]
+    {
+        let left = answers_left_unacknowledged(stage, near, far, len);
+        // Some are acknowledged at a connection's beginning, and after 40 ms.
+        assert_eq!(left > 50, is_late, "of 100 answers of {len} bytes {left} were left to the next question");
+    }
+}
+
+pub fn no_more_is_acknowledged_late_than_a_sender_may_have_on_the_way<B: BackEnd>(
+    stage: &mut Stage<Loopback<B>>,
+) {
+    let (near, far) = own_pair(stage);
+    stage.submit(near, Op::DelayAck);
+    stage.submit(near, Op::Recv);
+    // After long segments the kernel leaves more unacknowledged by itself.
+    let long = pattern(100_000);
+    stage.send(far, vec![encke_io::Segment::Bytes(long.clone())]);
+    assert!(stage.received(near, long.len()) == long);
+    stage.sent(far);
+    let mut random = Random::new(1);
+    for _ in 0..1_000 {
+        let message = pattern(128 + random.below(400));
+        stage.send(far, vec![encke_io::Segment::Bytes(message.clone())]);
+        assert_eq!(stage.received(near, message.len()), message);
+        let left = stage.reactor().unacknowledged(far);
+        assert!(left <= 4 * 256, "{left} bytes were told and not acknowledged");
+        let held = stage.reactor().buffered(near).expect("SO_MEMINFO");
+        assert!(held <= 64 * 1024, "the kernel holds {held} bytes for what was told");
+    }
+}
+
+pub fn what_was_told_and_acknowledged_late_resets_nobody<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    for len in [1, 200, 5_000] {
+        let (token, mut peer) = stage.connection();
+        stage.submit(token, Op::DelayAck);
+        stage.submit(token, Op::Recv);
+        let message = pattern(len);
+        stage.peer_sends(&mut peer, &message);
+        assert!(stage.received(token, len) == message);
+        stage.send(token, vec![encke_io::Segment::Bytes(b"heard".to_vec())]);
+        stage.sent(token);
+        let last = pattern(200);
+        stage.peer_sends(&mut peer, &last);
+        assert_eq!(stage.received(token, last.len()), last);
+        stage.close(token, Op::Close);
+        assert_eq!(stage.peer_ends(&mut peer), (b"heard".to_vec(), End::Finished));
+    }
 }
 
 fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {

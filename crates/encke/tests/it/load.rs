@@ -116,6 +116,26 @@ fn counts_and_bytes_are_those_of_ab_of_h2load_and_of_the_servers_log() {
 }
 
 #[test]
+fn the_back_end_is_the_one_that_costs_least_unless_it_is_named() {
+    let folder = Folder::new("load-back-end");
+    folder.write("public/index.html", "hello");
+    let server = Running::start(&[&folder.path("public")]);
+    let url = format!("http://{}/", server.site);
+    for (flags, used) in [
+        (&[][..], "uring"),
+        (&["--backend", "auto"], "uring"),
+        (&["--pipeline", "8"], "epoll-edge"),
+        (&["--pipeline", "8", "--backend", "uring"], "uring"),
+        (&["--backend", "poll"], "poll"),
+    ] {
+        let output = load(&[flags, &["-n", "40", "-c", "2", "--json", &url]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{flags:?}: {error}: {}", text(&output.stderr)));
+        assert_eq!((&json["plan"]["backend"], &json["requests"]["finished"]), (&used.into(), &40.into()));
+    }
+}
+
+#[test]
 fn by_http2_counts_and_bytes_are_those_of_h2load_and_of_the_servers_log() {
     let folder = Folder::new("load-http2");
     folder.write("public/index.html", "hello");

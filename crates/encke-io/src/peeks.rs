@@ -1,0 +1,155 @@
+//! Receiving that is acknowledged late: bytes are told as they come, and taken from the kernel a few reads later.
+//!
+//! ```text
+//!   in the socket   told before, still here │ new      a peek finds what is new (MSG_PEEK behind SO_PEEK_OFF), four times
+//!                                                      a plain read then takes all of it, and the new is told
+//! ```
+//! Linux acknowledges when a reader empties the socket of a second small segment (`tcp_cleanup_rbuf` in net/ipv4/tcp.c).
+//! Who is answered in many small segments so answers every second one with a segment of its own, where the next request
+//! would have told the same. What is only peeked at does not count as read, and is acknowledged later (delayed ACK, RFC
+//! 9293 §3.8.6.3).
+//!
+//! How late that may be is the sender's affair. With its ten first segments unacknowledged (RFC 6928) it falls silent, and
+//! a delayed ACK comes after 40 ms only: so all that is left unacknowledged is four reads of at most 256 bytes each, which
+//! is eight segments if none is smaller than 128 bytes, and where one is, reads go on plainly. A sender that pauses for
+//! more than some 10 ms with two segments or more unacknowledged sends the last one again (RFC 8985 §7): that remains.
+
+use rustix::fd::BorrowedFd;
+use rustix::net::{RecvFlags, sockopt};
+
+/// How the streams that are acknowledged late are received from, by place.
+#[derive(Default)]
+pub(crate) struct Peeks(Vec<Row>);
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    /// Bytes that were told and are not taken.
+    untaken: u16,
+    /// Peeks since anything was acknowledged.
+    peeks: u8,
+    /// What was found the last time is not of the kind for which peeking pays.
+    plainly: bool,
+}
+
+/// The next read takes all.
+const PEEKS_MAX: u8 = 4;
+/// Bytes of a read that is likely one small segment, or two.
+const SMALL: std::ops::RangeInclusive<usize> = 128..=256;
+/// A peek that finds more than those finds no more at once: a plain read follows.
+const PEEK_BYTES_MAX: usize = *SMALL.end() + 1;
+/// The next read takes all, also where each peek was acknowledged by something sent.
+const UNTAKEN_BYTES_MAX: u16 = 2048;
+/// A socket must have room for far more, or a peer may wait for the window while its bytes wait for more.
+const ROOM_BYTES_MIN: usize = 16 * 1024;
+
+/// How a read is to be made.
+pub(crate) struct Read {
+    pub(crate) flags: RecvFlags,
+    pub(crate) bytes_max: usize,
+}
+
+impl Peeks {
+    /// Has the kernel remember how far a TCP stream was peeked at; false where it cannot (before Linux 6.9), or where
+    /// there is too little room to leave anything in it.
+    pub(crate) fn begin(&mut self, index: u32, stream: BorrowedFd<'_>) -> bool {
+        let room = sockopt::socket_recv_buffer_size(stream).unwrap_or(0);
+        if room < ROOM_BYTES_MIN || !remember_peeks(stream) {
+            return false;
+        }
+        let index = index as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, Row::default());
+        }
+        self.0[index] = Row::default();
+        true
+    }
+
+    /// How the next read is to be made, with room for `bytes_max`.
+    pub(crate) fn next(&self, index: u32, bytes_max: usize) -> Read {
+        if self.0[index as usize].is_peek() {
+            Read { flags: RecvFlags::PEEK, bytes_max: PEEK_BYTES_MAX }
+        } else {
+            Read { flags: RecvFlags::empty(), bytes_max }
+        }
+    }
+
+    /// What that read has found; how many bytes of its beginning were told before.
+    pub(crate) fn found(&mut self, index: u32, bytes: usize) -> usize {
+        let row = &mut self.0[index as usize];
+        let mut told = 0;
+        if row.is_peek() {
+            row.untaken += bytes as u16;
+            row.peeks += 1;
+        } else {
+            told = bytes.min(row.untaken.into());
+            row.untaken -= told as u16;
+            row.peeks = 0;
+        }
+        row.plainly = !SMALL.contains(&(bytes - told));
+        told
+    }
+
+    /// Something was sent, and has acknowledged all.
+    pub(crate) fn sent(&mut self, index: u32) {
+        self.0[index as usize].peeks = 0;
+    }
+
+    /// Takes what was told, before the stream is closed: what lies unread in it would reset the connection.
+    pub(crate) fn take(&mut self, index: u32, stream: BorrowedFd<'_>) {
+        let row = &mut self.0[index as usize];
+        if row.untaken > 0 {
+            discard(stream, row.untaken.into());
+            row.untaken = 0;
+        }
+    }
+}
+
+impl Row {
+    fn is_peek(self) -> bool {
+        !self.plainly && self.peeks < PEEKS_MAX && self.untaken < UNTAKEN_BYTES_MAX
+    }
+}
+
+/// SO_PEEK_OFF (socket(7)): the next peek begins behind this one. Not for a Unix socket, which has it, too: nothing is
+/// acknowledged there.
+#[cfg(target_os = "linux")]
+fn remember_peeks(stream: BorrowedFd<'_>) -> bool {
+    use rustix::net::AddressFamily;
+    use std::os::fd::AsRawFd;
+    let domain = sockopt::socket_domain(stream);
+    if !domain.is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6)) {
+        return false;
+    }
+    let from: libc::c_int = 0;
+    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
+    // WHY: rustix has no wrapper for SO_PEEK_OFF.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            (&raw const from).cast(),
+            size_of_val(&from) as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
+/// Takes so many bytes off a TCP stream and throws them away (MSG_TRUNC, tcp(7)).
+#[cfg(target_os = "linux")]
+fn discard(stream: BorrowedFd<'_>, bytes: usize) {
+    use std::os::fd::AsRawFd;
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with this flag nothing is written to the buffer, so there need not be one (tcp(7)).
+    // WHY: rustix wants one.
+    let _best_effort = unsafe { libc::recv(stream.as_raw_fd(), std::ptr::null_mut(), bytes, flags) };
+}
+
+/// Other systems do not remember, and so have nothing to take.
+#[cfg(not(target_os = "linux"))]
+fn remember_peeks(_: BorrowedFd<'_>) -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+fn discard(_: BorrowedFd<'_>, _: usize) {}
