@@ -73,11 +73,14 @@ class Spent:
 USER_BAR = Bar(1.2, "user µs a request")
 
 KINDS = (
-    Kind("load-keepalive", f"kept connections, c = {CONNECTIONS}", f"13 bytes, one thread, {RUN_SECONDS} s a run",
+    Kind("load-keepalive", f"kept connections, c = {CONNECTIONS}",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless told otherwise",
          (Bar(1.0, "CPU ÷ wrk", BASE), USER_BAR)),
     Kind("load-connect", f"a new connection each, c = {CONNECTIONS}",
-         f"13 bytes, one thread, {RUN_SECONDS} s a run; wrk with Connection: close, ab with HTTP/1.0", (Bar(0.8, "CPU ÷ wrk", BASE),)),
-    Kind("load-pipelined", f"{DEPTH} pipelined, c = {CONNECTIONS}", f"13 bytes, one thread, {RUN_SECONDS} s a run",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; wrk with Connection: close, ab with HTTP/1.0; encke uses uring "
+         "unless told otherwise", (Bar(0.8, "CPU ÷ wrk", BASE),)),
+    Kind("load-pipelined", f"{DEPTH} pipelined, c = {CONNECTIONS}",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses epoll-edge unless told otherwise",
          (Bar(0.85, "CPU ÷ wrk", BASE),)),
 )
 
