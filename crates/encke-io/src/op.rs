@@ -67,9 +67,9 @@ pub enum Op {
     /// Stream: how much may wait in the kernel, and how long for an acknowledgement. No event; where the system
     /// cannot do it nothing happens.
     Tune(Tuning),
-    /// Stream, before its first `Recv`: have the kernel acknowledge what arrives as late as it may (delayed ACK, RFC 9293
-    /// §3.8.6.3), best with what is sent next. What arrives is told as soon as ever. It pays who is answered in many
-    /// small segments. No event; where the system or the back end cannot do it nothing happens.
+    /// Stream, before its first `Recv`: have the kernel acknowledge fewer of the small segments that arrive by
+    /// themselves (delayed ACK, RFC 9293 §3.8.6.3), best with what is sent next. What arrives is told as soon as ever.
+    /// No event; where the system or the back end cannot do it nothing happens.
     DelayAck,
     /// Stream: have the kernel ready to encrypt what is sent, see [`crate::ktls`]. Until then everything goes on as
     /// before. No event, unless it cannot ([`OpKind::Layer`]): then nothing has changed.

@@ -9,10 +9,12 @@
 //! would have told the same. What is only peeked at does not count as read, and is acknowledged later (delayed ACK, RFC
 //! 9293 §3.8.6.3).
 //!
-//! How late that may be is the sender's affair. With its ten first segments unacknowledged (RFC 6928) it falls silent, and
-//! a delayed ACK comes after 40 ms only: so all that is left unacknowledged is four reads of at most 256 bytes each, which
-//! is eight segments if none is smaller than 128 bytes, and where one is, reads go on plainly. A sender that pauses for
-//! more than some 10 ms with two segments or more unacknowledged sends the last one again (RFC 8985 §7): that remains.
+//! How late that may be is the sender's affair. With its ten first segments unacknowledged (RFC 6928) it falls silent,
+//! and a delayed ACK comes after 40 ms only. So all that is left unacknowledged is four reads of at most 256 bytes
+//! each: eight segments, if none is smaller than 128 bytes. A read that finds less than that is followed by plain ones.
+//! What cannot be seen is that a longer read was of several tiny segments: ten of those, read in four, would stand
+//! still until the delayed ACK. A sender that pauses for more than some 10 ms with two segments or more unacknowledged
+//! sends the last one again (RFC 8985 §7), as it does without this.
 
 use rustix::fd::BorrowedFd;
 use rustix::net::{RecvFlags, sockopt};
