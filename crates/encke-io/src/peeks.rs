@@ -19,6 +19,9 @@
 use rustix::fd::BorrowedFd;
 use rustix::net::{RecvFlags, sockopt};
 
+#[cfg(target_os = "linux")]
+use crate::socket::set_int;
+
 /// How the streams that are acknowledged late are received from, by place.
 #[derive(Default)]
 pub(crate) struct Peeks(Vec<Row>);
@@ -117,24 +120,9 @@ impl Row {
 #[cfg(target_os = "linux")]
 fn remember_peeks(stream: BorrowedFd<'_>) -> bool {
     use rustix::net::AddressFamily;
-    use std::os::fd::AsRawFd;
     let domain = sockopt::socket_domain(stream);
-    if !domain.is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6)) {
-        return false;
-    }
-    let from: libc::c_int = 0;
-    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
-    // WHY: rustix has no wrapper for SO_PEEK_OFF.
-    let result = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEEK_OFF,
-            (&raw const from).cast(),
-            size_of_val(&from) as libc::socklen_t,
-        )
-    };
-    result == 0
+    domain.is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6))
+        && set_int(stream, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0).is_ok()
 }
 
 /// Takes so many bytes off a TCP stream and throws them away (MSG_TRUNC, tcp(7)).

@@ -110,6 +110,8 @@ const FINISHING: u16 = 1 << 10;
 const SENT_LAST: u16 = 1 << 11;
 /// What is received may be peeked at, and taken later ([`Op::DelayAck`]).
 const PEEKING: u16 = 1 << 12;
+/// The connect in flight has succeeded.
+const CONNECTED: u16 = 1 << 13;
 
 /// Whether reading may find something that somebody wants, or an end is to be announced.
 const fn reading_due(flags: u16) -> bool {
@@ -240,6 +242,13 @@ impl<P: Poller> Readiness<P> {
         }
         if ready.error {
             place.flags |= BROKEN;
+        }
+        // Linux tells of a socket that has no peer only with a hang-up (`tcp_poll` in net/ipv4/tcp.c).
+        if cfg!(target_os = "linux")
+            && ready.write
+            && place.flags & (CONNECTING | HANGUP | BROKEN) == CONNECTING
+        {
+            place.flags |= CONNECTED;
         }
         let mut work = reading_due(place.flags);
         if place.flags & (BLOCKED | CONNECTING) != 0 && (ready.write || ready.hangup || ready.error) {
@@ -377,20 +386,24 @@ impl<P: Poller> Readiness<P> {
 
     fn finish_connect(&mut self, token: Token) -> Served {
         let place = self.places.get_mut(token).expect(LIVE);
-        let outcome = match sys::getpeername(place.descriptor()) {
-            Ok(_) => Ok(()),
-            Err(nameless) => match sockopt::socket_error(place.descriptor()) {
-                // Not yet; or woken without an outcome (a hang-up before connect(2), see epoll(7)).
-                Ok(Ok(())) if nameless == Errno::NOTCONN => {
-                    place.flags &= !(READABLE | HANGUP | BROKEN);
-                    return Served::Nothing;
-                }
-                Ok(Ok(())) => Err(nameless),
-                Ok(Err(errno)) | Err(errno) => Err(errno),
-            },
+        let outcome = if place.flags & CONNECTED != 0 {
+            Ok(())
+        } else {
+            match sys::getpeername(place.descriptor()) {
+                Ok(_) => Ok(()),
+                Err(nameless) => match sockopt::socket_error(place.descriptor()) {
+                    // Not yet; or woken without an outcome (a hang-up before connect(2), see epoll(7)).
+                    Ok(Ok(())) if nameless == Errno::NOTCONN => {
+                        place.flags &= !(READABLE | HANGUP | BROKEN);
+                        return Served::Nothing;
+                    }
+                    Ok(Ok(())) => Err(nameless),
+                    Ok(Err(errno)) | Err(errno) => Err(errno),
+                },
+            }
         };
         // What else was seen stays: an edge that brought the outcome may have brought the first bytes, too.
-        place.flags &= !CONNECTING;
+        place.flags &= !(CONNECTING | CONNECTED);
         if outcome.is_err() {
             place.flags |= ENDED;
         }
@@ -480,7 +493,7 @@ impl<P: Poller> Readiness<P> {
     fn cancel(&mut self, token: Token) {
         let place = self.places.get_mut(token).expect(LIVE);
         if place.flags & CONNECTING != 0 {
-            place.flags = place.flags & !CONNECTING | ENDED;
+            place.flags = place.flags & !(CONNECTING | CONNECTED) | ENDED;
             self.note_change(token);
             self.done.push_back(failed(token, OpKind::Connect, Fault::Canceled));
         } else if place.link != NONE {

@@ -279,19 +279,29 @@ pub fn connected_local(_: &std::path::Path) -> io::Result<Stream> {
 /// whomever it connects to (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2). Without it there are fewer connections.
 #[cfg(target_os = "linux")]
 fn choose_port_late(descriptor: BorrowedFd<'_>) {
+    let _best_effort = set_int(descriptor, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+}
+
+/// Sets an option that is an int (setsockopt(2)) and for which rustix has no wrapper.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_int(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> rustix::io::Result<()> {
     use std::os::fd::AsRawFd;
-    let on: libc::c_int = 1;
-    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
-    // WHY: rustix has no wrapper for it.
-    let _best_effort = unsafe {
+    // SAFETY: pointer and length are those of `value`; the descriptor is open while borrowed.
+    let result = unsafe {
         libc::setsockopt(
-            descriptor.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
 #[cfg(unix)]
@@ -384,19 +394,8 @@ pub(crate) fn refuse_new(listener: BorrowedFd<'_>) -> rustix::io::Result<()> {
 /// this machine.
 #[cfg(target_os = "linux")]
 pub(crate) fn tune(stream: BorrowedFd<'_>, tuning: crate::op::Tuning) {
-    use std::os::fd::AsRawFd;
     let unsent = tuning.unsent_bytes as libc::c_int;
-    // SAFETY: the option is an int, of which pointer and length are given; the descriptor is open while borrowed.
-    // WHY: rustix has no wrapper for TCP_NOTSENT_LOWAT.
-    let _best_effort = unsafe {
-        libc::setsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            (&raw const unsent).cast(),
-            size_of_val(&unsent) as libc::socklen_t,
-        )
-    };
+    let _best_effort = set_int(stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, unsent);
     let _best_effort = sockopt::set_tcp_user_timeout(stream, tuning.dead_after_ms);
 }
 

@@ -15,6 +15,11 @@ use encke_io::{Event, Fault, Op, Token};
 
 /// Users, each with a connection of its own or without one.
 pub(crate) trait Crowd {
+    /// Connections that are dialed, one after the other, before what they come to is heard of. With one the time of each
+    /// has least of the others' in it; with more a server on another processor has enough to do not to fall asleep, and
+    /// whoever sends has not to wake it each time.
+    const DIALS_AT_ONCE: usize;
+
     /// Opens the connections that are open before the run begins.
     fn open(&mut self, at: Moment, out: &mut Outbox);
 

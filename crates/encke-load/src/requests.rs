@@ -823,6 +823,8 @@ impl Requests {
 }
 
 impl Crowd for Requests {
+    const DIALS_AT_ONCE: usize = 1;
+
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);
         self.times.opening_ns = at.now_ns;

@@ -257,6 +257,8 @@ impl Link {
 }
 
 impl<C: Sealable> Crowd for Sealed<C> {
+    const DIALS_AT_ONCE: usize = C::DIALS_AT_ONCE;
+
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.open(at, out));
     }

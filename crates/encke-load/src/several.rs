@@ -81,6 +81,8 @@ impl Several {
 }
 
 impl Crowd for Several {
+    const DIALS_AT_ONCE: usize = Requests::DIALS_AT_ONCE;
+
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.with_each(out, |crowd, out| crowd.open(at, out));
     }

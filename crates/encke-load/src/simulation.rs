@@ -564,6 +564,20 @@ fn what_is_under_way_at_the_end_is_waited_for_and_then_given_up() {
 }
 
 #[test]
+fn requests_have_their_connections_dialed_one_at_a_time() {
+    let world = World::with(1, calm());
+    let plan = Plan { connections: 30, ..plan(Stop::Count(100), Pace::Closed) };
+    let crowd = Requests::new(Arc::new(plan), Share { number: 0, threads: 1 }, Arc::new(Tally::new()));
+    let factory = world.clone();
+    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+    let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
+    engine.prepare();
+    assert_eq!(engine.connections(), 1);
+    engine.turn().expect("worlds wait");
+    assert_eq!(engine.connections(), 3, "one more since nothing has happened, and one as the turn ends");
+}
+
+#[test]
 fn a_request_that_takes_too_long_fails_and_its_user_goes_on() {
     let manners = Manners { silent_every: 10, ..Manners::default() };
     let plan = Plan {

@@ -1049,6 +1049,9 @@ impl Audience {
 }
 
 impl Crowd for Audience {
+    /// Up to [`DIALS_MAX`] connect at a time all the same; the connect of each holds the dials behind it.
+    const DIALS_AT_ONCE: usize = 16;
+
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);
         (self.times.opening_ns, self.times.open_ns) = (at.now_ns, at.now_ns);
@@ -1124,10 +1127,9 @@ impl Crowd for Audience {
             Some(publisher) => self.publishers.dialed(publisher, token, at, out),
             None => match token {
                 Ok(token) => {
-                    // Of many who dial at once each dials now.
-                    let now_ns = (self.clock)();
+                    // Of many who dial at once each is timed from its own attempt.
                     let listener = &mut self.listeners[user as usize];
-                    (listener.token, listener.since_ns) = (token, now_ns);
+                    (listener.token, listener.since_ns) = (token, at.now_ns);
                 }
                 Err(fault) => self.unconnected(user, fault.into(), at, out),
             },

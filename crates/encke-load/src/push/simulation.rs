@@ -638,6 +638,23 @@ fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need(
 }
 
 #[test]
+fn subscribers_dial_sixteen_at_a_time() {
+    let world = World::with(1, calm());
+    let plan = plan(Transport::Sse, 30, 0);
+    let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
+    let (shared, tally) = (Arc::new(Shared::new(plan.lanes())), Arc::new(Tally::default()));
+    let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
+    let crowd = Audience::new(&plan, &requests, alone, &shared, &tally, None, Box::new(|| 0));
+    let factory = world.clone();
+    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+    let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
+    engine.prepare();
+    assert_eq!(engine.connections(), 16);
+    engine.turn().expect("worlds wait");
+    assert_eq!(engine.connections(), 31, "thirty subscribers and the publisher");
+}
+
+#[test]
 fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     let plan =
         Plan { paced: Some(Paced::Connect), timeout: Duration::from_secs(1), ..plan(Transport::Sse, 30, 0) };
