@@ -1,10 +1,14 @@
 //! The program under test: started with ports that the system chooses, watched by its lines, ended with the test.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use encke_io::host::{Signal, send_signal};
 
@@ -75,6 +79,25 @@ impl Drop for Folder {
     }
 }
 
+/// So long a server may say nothing of what is waited for: then it is told to end, which fails the test with all that it
+/// said. Nothing that comes takes a minute.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits for `outcome` of the process `id`, with [`PATIENCE`].
+fn patiently<T>(id: u32, outcome: impl FnOnce() -> T) -> T {
+    let (over, wait) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("process {id} is told to end: what is waited for has not come in {PATIENCE:?}");
+                let _or_ended = send_signal(id, Signal::Terminate);
+            }
+        });
+        let _until_it_is_here = over;
+        outcome()
+    })
+}
+
 /// A server that runs.
 pub(crate) struct Running {
     pub(crate) child: Child,
@@ -83,6 +106,8 @@ pub(crate) struct Running {
     /// The URL that was printed, with its token.
     pub(crate) admin: String,
     pub(crate) greeting: String,
+    /// Lines that came before the greeting, of threads that were faster than it.
+    early: VecDeque<String>,
     errors: Option<BufReader<ChildStderr>>,
     output: Option<BufReader<ChildStdout>>,
 }
@@ -100,12 +125,19 @@ impl Running {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
         let output = child.stdout.take().map(BufReader::new);
-        let mut greeting = String::new();
+        let mut said = String::new();
         // The last line of the greeting comes when everything listens.
-        while !greeting.contains("\n  room ") {
-            let read = errors.read_line(&mut greeting).expect("text");
-            assert!(read > 0, "it ended: {greeting}");
-        }
+        patiently(child.id(), || {
+            while !said.contains("\n  room ") {
+                let read = errors.read_line(&mut said).expect("text");
+                assert!(read > 0, "it ended: {said}");
+            }
+        });
+        let mut starts = said.match_indices("encke ").map(|(at, _)| at);
+        let start = starts.find(|&at| at == 0 || said[..at].ends_with('\n'));
+        let (early, greeting) = said.split_at(start.expect("it begins with its name"));
+        let (early, greeting) =
+            (early.split_inclusive('\n').map(String::from).collect(), greeting.to_owned());
         let told = |name: &str| {
             let start = format!("  {name} ");
             let line = greeting.lines().find_map(|line| line.strip_prefix(&start));
@@ -115,7 +147,7 @@ impl Running {
         let (_, site) = site.split_once("://").unwrap_or_default();
         let site = site.trim_end_matches('/').to_owned();
         let admin = told("admin");
-        Self { child, site, admin, greeting, errors: Some(errors), output }
+        Self { child, site, admin, greeting, early, errors: Some(errors), output }
     }
 
     /// The answer to a GET, head and body.
@@ -129,17 +161,19 @@ impl Running {
 
     /// The next line on standard error that has `part` in it.
     pub(crate) fn error_with(&mut self, part: &str) -> String {
+        let Self { early, errors, .. } = self;
+        let errors = errors.as_mut().expect("not taken");
         let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            let errors = self.errors.as_mut().expect("not taken");
-            let read = errors.read_line(&mut line).expect("text");
-            assert!(read > 0, "it ended without `{part}`: {all}");
-            if line.contains(part) {
-                return line;
+        patiently(self.child.id(), || {
+            loop {
+                let line = early.pop_front().map_or_else(|| next_line(errors), Ok).expect("text");
+                assert!(!line.is_empty(), "it ended without `{part}`: {all}");
+                if line.contains(part) {
+                    return line;
+                }
+                all += &line;
             }
-            all += &line;
-        }
+        })
     }
 
     /// Our end of its standard error.
@@ -149,19 +183,24 @@ impl Running {
 
     /// The next line on standard output.
     pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.as_mut().expect("piped").read_line(&mut line).expect("text");
-        line
+        let output = self.output.as_mut().expect("piped");
+        patiently(self.child.id(), || next_line(output)).expect("text")
     }
 
     /// Waits for its end: exit status, and what else it said on standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         if let Some(errors) = &mut self.errors {
-            errors.read_to_string(&mut rest).expect("text");
+            patiently(self.child.id(), || errors.read_to_string(&mut rest)).expect("text");
         }
         (self.child.wait().expect("a child").code(), rest)
     }
+}
+
+/// Empty at the end.
+fn next_line(lines: &mut impl io::BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    lines.read_line(&mut line).map(|_| line)
 }
 
 impl Drop for Running {
