@@ -143,3 +143,43 @@ fn remember_peeks(_: BorrowedFd<'_>) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 fn discard(_: BorrowedFd<'_>, _: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many reads in a row are peeks, up to the one that takes all, when each finds one small segment.
+    fn peeks_in_a_row(answered: bool) -> usize {
+        const SEGMENT_BYTES: usize = 200;
+        let mut peeks = Peeks(vec![Row::default()]);
+        let is_peek = |peeks: &Peeks| peeks.next(0, 4096).flags.contains(RecvFlags::PEEK);
+        let mut count = 0;
+        while is_peek(&peeks) {
+            assert_eq!(peeks.found(0, SEGMENT_BYTES), 0, "what a peek finds is new");
+            if answered {
+                peeks.sent(0);
+            }
+            count += 1;
+        }
+        let untaken = count * SEGMENT_BYTES;
+        assert_eq!(peeks.found(0, untaken + SEGMENT_BYTES), untaken, "what was told is told once");
+        assert!(is_peek(&peeks), "it begins anew");
+        count
+    }
+
+    #[test]
+    fn each_fifth_read_takes_all_unless_what_is_sent_acknowledges_between() {
+        assert_eq!(peeks_in_a_row(false), usize::from(PEEKS_MAX));
+        assert_eq!(peeks_in_a_row(true), 11, "up to 2,048 bytes, of which each finds 200");
+    }
+
+    #[test]
+    fn what_is_not_one_small_segment_is_read_plainly_the_next_time() {
+        for bytes in [1, 127, 257] {
+            let mut peeks = Peeks(vec![Row::default()]);
+            peeks.found(0, bytes);
+            let read = peeks.next(0, 4096);
+            assert_eq!((read.flags.contains(RecvFlags::PEEK), read.bytes_max), (false, 4096), "{bytes}");
+        }
+    }
+}
