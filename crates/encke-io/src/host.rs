@@ -1,6 +1,8 @@
 //! Facts about this machine and process, and the few switches a server sets on them.
 
+use std::collections::HashMap;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Processors this process may use: affinity, capped by the cgroup's CPU quota rounded up. At least 1.
 pub fn processors() -> usize {
@@ -240,6 +242,48 @@ pub fn local_ports() -> Option<u32> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u32>);
     let (first, last) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     Some(last.saturating_sub(first) + 1)
+}
+
+/// How many connections of this network namespace have a server at their other end, by their own address: those that
+/// are open, and those that have ended and keep their port for a minute (TIME-WAIT, RFC 9293 §3.3.2). `None` if the
+/// system does not tell, or has fewer TCP sockets than `from` in all: the table of them takes 2 ms for each thousand
+/// (/proc/net/sockstat and tcp).
+pub fn connections_to(server: SocketAddrV4, from: u64) -> Option<HashMap<Ipv4Addr, u64>> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    if sockets_of(&read("/proc/net/sockstat")?)? < from {
+        return None;
+    }
+    Some(connections_of(&read("/proc/net/tcp")?, server))
+}
+
+/// TCP sockets in use and in TIME-WAIT.
+fn sockets_of(sockstat: &str) -> Option<u64> {
+    let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP:"))?;
+    let count = |name| {
+        let mut words = line.split_ascii_whitespace().skip_while(|word| *word != name);
+        words.nth(1)?.parse::<u64>().ok()
+    };
+    Some(count("inuse")? + count("tw")?)
+}
+
+fn connections_of(table: &str, server: SocketAddrV4) -> HashMap<Ipv4Addr, u64> {
+    // "0100007F:1F90": the address as it lies in memory, the port as a number.
+    let address = |text: &str| {
+        let (ip, port) = text.split_once(':')?;
+        let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
+        Some(SocketAddrV4::new(ip.into(), u16::from_str_radix(port, 16).ok()?))
+    };
+    let mut counts = HashMap::new();
+    for line in table.lines() {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let Some((own, other)) = fields.next().and_then(address).zip(fields.next().and_then(address)) else {
+            continue;
+        };
+        if other == server {
+            *counts.entry(*own.ip()).or_default() += 1;
+        }
+    }
+    counts
 }
 
 #[cfg(unix)]
@@ -526,6 +570,53 @@ mod tests {
         }
         let old = tcp_counters_of("TcpExt: ListenDrops\nTcpExt: 3\n", snmp);
         assert_eq!(old, Some(TcpCounters { listen_drops: 3, retransmits: 7 }));
+    }
+
+    #[test]
+    fn connections_to_a_server_are_counted_by_where_they_come_from() {
+        let one = |own: &str, other: &str, state: &str| {
+            let [own, other] = [own, other].map(|address| {
+                let address: SocketAddrV4 = address.parse().expect("an address");
+                format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+            });
+            format!(
+                "   1: {own} {other} {state} 00000000:00000000 00:00000000 00000000     0        0 7 1 0 20\n"
+            )
+        };
+        let table = [
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n".into(),
+            one("127.0.0.1:8080", "0.0.0.0:0", "0A"),
+            one("127.0.0.1:40000", "127.0.0.1:8080", "06"),
+            one("127.0.0.1:40002", "127.0.0.1:8080", "01"),
+            one("127.0.0.2:40002", "127.0.0.1:8080", "01"),
+            one("127.0.0.1:8080", "127.0.0.1:40002", "01"),
+            one("127.0.0.1:40004", "127.0.0.1:8081", "01"),
+            "   7: 0100007F:9C46".into(),
+        ];
+        let counts = connections_of(&table.concat(), "127.0.0.1:8080".parse().expect("an address"));
+        assert_eq!(counts, HashMap::from([(Ipv4Addr::LOCALHOST, 2), (Ipv4Addr::new(127, 0, 0, 2), 1)]));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_system_tells_of_connections() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let std::net::SocketAddr::V4(server) = listener.local_addr().expect("it has one") else {
+            unreachable!("bound to an address of IPv4")
+        };
+        assert_eq!(connections_to(server, 0), Some(HashMap::new()));
+        let held: Vec<_> =
+            (0..3).map(|_| std::net::TcpStream::connect(server).expect("it listens")).collect();
+        assert_eq!(connections_to(server, 0), Some(HashMap::from([(Ipv4Addr::LOCALHOST, 3)])));
+        assert_eq!(connections_to(server, u64::MAX), None);
+        drop(held);
+    }
+
+    #[test]
+    fn sockets_in_use_and_those_that_have_ended_take_ports() {
+        let sockstat = "sockets: used 9\nTCP: inuse 3 orphan 0 tw 40 alloc 5 mem 1\nUDP: inuse 7 mem 0\n";
+        assert_eq!(sockets_of(sockstat), Some(43));
+        assert_eq!(sockets_of("TCP: inuse 3 orphan 0\n"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use encke_io::Backend;
 use encke_io::socket::Address;
 
 use crate::check::Expected;
-use crate::dial::Sources;
+use crate::dial::{self, Sources};
 use crate::message::Mix;
 use crate::pace::{Arrivals, Pace};
 use crate::tls::Sessions;
@@ -24,8 +24,7 @@ use crate::words;
 pub struct Plan {
     /// The server.
     pub server: Address,
-    /// Addresses of this machine that connections come from, each in its turn; none: the system's choice, and of a
-    /// loopback server's many connections as many addresses of 127.0.0.0/8 as they take.
+    /// Addresses of this machine that connections come from, each in its turn; none: as [`Plan::placed`] has it.
     pub sources: Vec<IpAddr>,
     /// What speaks TLS with it; none: nothing is sealed.
     pub tls: Option<Arc<dyn Sessions>>,
@@ -167,10 +166,21 @@ impl Plan {
         }
     }
 
-    /// A plan for each server. Each has a connection for each thread at least, of which there must be enough.
+    /// With the addresses that connections come from, where nobody has named some: for a server on 127.0.0.0/8 as many
+    /// as it takes that each has ports enough left, else the system's choice. Of several servers each has its own, when
+    /// the run begins.
+    #[must_use]
+    pub fn placed(self) -> Self {
+        if !self.targets.is_empty() {
+            return self;
+        }
+        Self { sources: Sources::of(&self.server, &self.sources, self.connections.into()), ..self }
+    }
+
+    /// A plan for each server, placed. Each has a connection for each thread at least, of which there must be enough.
     pub(crate) fn parts(&self) -> Vec<Self> {
         if self.targets.is_empty() {
-            return vec![self.clone()];
+            return vec![self.clone().placed()];
         }
         let weights: Vec<u64> = self.targets.iter().map(|target| target.weight).collect();
         let whole = weights.iter().sum::<u64>().max(1);
@@ -202,7 +212,7 @@ impl Plan {
             seed: self.seed.wrapping_add(place as u64),
             ..self.clone()
         };
-        self.targets.iter().enumerate().map(part).collect()
+        self.targets.iter().enumerate().map(part).map(Self::placed).collect()
     }
 
     /// Whether each request has a connection of its own.
@@ -237,10 +247,7 @@ impl fmt::Display for Plan {
             (Protocol::Http2, 1) => ", one stream of HTTP/2 at a time on each".to_owned(),
             (Protocol::Http2, depth) => format!(", {depth} streams of HTTP/2 at a time on each"),
         };
-        let from = match Sources::of(&self.server, &self.sources, self.connections.into()) {
-            Sources(none) if none.is_empty() => String::new(),
-            sources => format!(", from {sources}"),
-        };
+        let from = dial::from(&self.sources);
         write!(f, "{pace}; {connections}{from}, {kept}{pipeline}; {threads} ({})", self.backend)
     }
 }

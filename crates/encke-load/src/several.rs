@@ -12,7 +12,7 @@ use std::sync::Arc;
 use encke_io::{Event, Fault, Token};
 
 use crate::crowd::{Crowd, Moment, Outbox};
-use crate::dial::{self, Sockets, Sources};
+use crate::dial::{self, Sockets};
 use crate::plan::{Plan, Share};
 use crate::requests::Requests;
 
@@ -27,13 +27,8 @@ pub(crate) struct Several {
 
 /// Sockets of a thread, whose users are those of the plans one after the other.
 pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
-    let mut each: Vec<Sockets> = plans
-        .iter()
-        .map(|plan| {
-            let sources = Sources::of(&plan.server, &plan.sources, plan.connections.into());
-            dial::sockets(plan.server.clone(), sources, share)
-        })
-        .collect();
+    let mut each: Vec<Sockets> =
+        plans.iter().map(|plan| dial::sockets(plan.server.clone(), plan.sources.clone(), share)).collect();
     let first = first_users(plans.iter().map(|plan| users(plan, share)));
     Box::new(move |user| (each[home(&first, user)])(user))
 }

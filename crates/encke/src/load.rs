@@ -470,10 +470,10 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
         };
         return Err(usage(text));
     }
-    Ok(plan)
+    Ok(plan.placed())
 }
 
-/// The addresses that connections come from, each of which the system must have.
+/// The addresses that connections were told to come from, each of which the system must have.
 fn sources(server: &Address, given: &[Sources]) -> Result<Vec<IpAddr>, Failure> {
     let sources: Vec<IpAddr> = given.iter().flat_map(|Sources(sources)| sources.iter().copied()).collect();
     let Address::Inet(server) = server else { return Ok(sources) };

@@ -10,6 +10,7 @@ use encke_io::{Address, Backend};
 use super::dialect::{Dialect, Transport};
 use super::mark;
 use super::paced::Paced;
+use crate::dial::{self, Sources};
 use crate::pace::Pace;
 use crate::plan::Stop;
 use crate::tls::Sessions;
@@ -20,7 +21,7 @@ use crate::words;
 pub struct Plan {
     /// The server.
     pub server: Address,
-    /// Addresses that connections come from, each in its turn; none: as [`crate::dial::Sources`] has it.
+    /// Addresses that connections come from, each in its turn; none: as [`Plan::placed`] has it.
     pub sources: Vec<IpAddr>,
     /// What speaks TLS with it; none: nothing is sealed.
     pub tls: Option<Arc<dyn Sessions>>,
@@ -115,6 +116,17 @@ impl Plan {
         }
     }
 
+    /// With the addresses that connections come from, where nobody has named some; see [`crate::Plan::placed`].
+    #[must_use]
+    pub fn placed(self) -> Self {
+        Self { sources: Sources::of(&self.server, &self.sources, self.connections()), ..self }
+    }
+
+    /// Connections in all.
+    pub(crate) fn connections(&self) -> u64 {
+        u64::from(self.subscribers) + u64::from(self.publishers)
+    }
+
     /// Sequences of messages. Each belongs to one channel and one publisher, which sends its messages one after the
     /// other: so they have an order that a receiver can check.
     pub(crate) fn lanes(&self) -> usize {
@@ -136,6 +148,10 @@ impl fmt::Display for Plan {
         let bytes = words::count(self.payload_bytes as u64);
         let threads = words::plural(self.threads.into(), "thread");
         let (transport, backend) = (self.transport.name(), self.backend);
-        write!(f, "{subscribers} of {channels} by {transport}; {pace}, {bytes} B; {threads} ({backend})")
+        let from = dial::from(&self.sources);
+        write!(
+            f,
+            "{subscribers} of {channels} by {transport}{from}; {pace}, {bytes} B; {threads} ({backend})"
+        )
     }
 }

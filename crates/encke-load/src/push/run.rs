@@ -19,7 +19,7 @@ use super::paced::{self, Pacer, Pacing, Step};
 use super::plan::Plan;
 use super::receipts::{Account, Ledger};
 use super::tally::{Shared, Tally, Totals};
-use crate::dial::{self, Sockets, Sources};
+use crate::dial::{self, Sockets};
 use crate::message::MessageError;
 use crate::plan::Share;
 use crate::run::{Halt, ThreadShare, Trouble};
@@ -139,7 +139,8 @@ impl Run {
     /// What the plan needs is not to be had.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
         let (pacer, pacing) = paced::pair();
-        let script = Listening::new(plan, pacer).map_err(|error| Trouble::System(error.to_string()))?;
+        let script =
+            Listening::new(plan.placed(), pacer).map_err(|error| Trouble::System(error.to_string()))?;
         let script = Arc::new(script);
         let threads = Threads::start(&script)?;
         Ok(Self { script, threads, pacing })
@@ -260,9 +261,7 @@ impl Script for Listening {
     type Part = Part;
 
     fn sockets(&self, share: Share) -> Sockets {
-        let Plan { server, sources, .. } = &*self.plan;
-        let sources = Sources::of(server, sources, self.connections());
-        dial::sockets(server.clone(), sources, share)
+        dial::sockets(self.plan.server.clone(), self.plan.sources.clone(), share)
     }
 
     fn backend(&self) -> Backend {
@@ -274,7 +273,7 @@ impl Script for Listening {
     }
 
     fn connections(&self) -> u64 {
-        u64::from(self.plan.subscribers) + u64::from(self.plan.publishers)
+        self.plan.connections()
     }
 
     fn crowd(&self, share: Share) -> Sealed<Audience> {

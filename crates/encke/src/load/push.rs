@@ -420,7 +420,7 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
         .or_else(|| arguments.duration.map(|period| Stop::After(period.duration())))
         .or(ending.map(Stop::After))
         .unwrap_or(base.stop);
-    Ok(Plan {
+    let plan = Plan {
         sources,
         tls: load::tls(url, &arguments.secrecy, Protocol::Http1)?,
         channels,
@@ -442,7 +442,8 @@ fn plan(arguments: &Push, url: &Url, preset: Preset) -> Result<Plan, Failure> {
         seed: arguments.seed,
         watch: arguments.watch,
         ..base
-    })
+    };
+    Ok(plan.placed())
 }
 
 /// How the server is spoken to.
