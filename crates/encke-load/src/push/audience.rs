@@ -815,10 +815,9 @@ impl Audience {
         }
         match step {
             Step::Placing(until_ns) if at.now_ns >= until_ns => {
-                let now_ns = (self.clock)();
-                if self.publishers.publish(now_ns, out) {
+                if let Some(sent_ns) = self.publishers.publish(&mut self.clock, out) {
                     self.owed = u64::from(self.held);
-                    self.stage = Stage::Cycle(Step::Telling(now_ns.saturating_add(self.timeout_ns)));
+                    self.stage = Stage::Cycle(Step::Telling(sent_ns.saturating_add(self.timeout_ns)));
                 }
             }
             Step::Telling(until_ns) if self.owed == 0 || at.now_ns >= until_ns => {
@@ -899,8 +898,7 @@ impl Audience {
                     return;
                 }
                 if ready {
-                    let now_ns = (self.clock)();
-                    self.say_one(now_ns, out)
+                    self.say_one(out)
                 } else {
                     self.say(super::Step::Ready);
                     Turn::Waiting { ready: true }
@@ -986,10 +984,7 @@ impl Audience {
                 self.gather();
                 Turn::Connecting(at.now_ns.saturating_add(self.timeout_ns))
             }
-            Paced::Fan => {
-                let now_ns = (self.clock)();
-                self.say_one(now_ns, out)
-            }
+            Paced::Fan => self.say_one(out),
             Paced::Sustained => {
                 self.figures.in_time = self.received;
                 self.publishers.begin(at);
@@ -1004,11 +999,11 @@ impl Audience {
         self.away = (0..self.listeners.len() as u32).filter(away).collect();
     }
 
-    fn say_one(&mut self, now_ns: u64, out: &mut Outbox) -> Turn {
+    fn say_one(&mut self, out: &mut Outbox) -> Turn {
         // Of a message that nobody could send all receipts are missing.
-        self.publishers.publish(now_ns, out);
+        let sent_ns = self.publishers.publish(&mut self.clock, out).unwrap_or_else(|| (self.clock)());
         self.owed = u64::from(self.held);
-        Turn::Telling(now_ns.saturating_add(self.timeout_ns))
+        Turn::Telling(sent_ns.saturating_add(self.timeout_ns))
     }
 
     /// Publishing has ended, though answers may be missing.

@@ -255,8 +255,15 @@ impl Requests {
         out
     }
 
-    /// The publish of a message with a payload of so many bytes.
-    pub(crate) fn publish(&self, channel: usize, run: u32, mark: Mark, payload_bytes: usize) -> Vec<u8> {
+    /// The publish of a message with a payload of so many bytes, all but the moment at which it is sent.
+    pub(crate) fn draft(
+        &self,
+        channel: usize,
+        run: u32,
+        lane: u16,
+        number: u32,
+        payload_bytes: usize,
+    ) -> Draft {
         let Channel { publish, around: (before, after), .. } = &self.channels[channel];
         let length = before.len() + payload_bytes + after.len();
         let mut out = Vec::with_capacity(publish.len() + LENGTH_LINES + length);
@@ -264,9 +271,25 @@ impl Requests {
         put_field_number(&mut out, "Content-Length", length as u64);
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(before);
-        mark.put(run, payload_bytes, &mut out);
+        let place = out.len();
+        Mark { lane, number, sent_ns: 0 }.put(run, payload_bytes, &mut out);
         out.extend_from_slice(after);
-        out
+        Draft { request: out, place }
+    }
+}
+
+/// A publish that has yet to be dated.
+pub(crate) struct Draft {
+    request: Vec<u8>,
+    /// Of its mark.
+    place: usize,
+}
+
+impl Draft {
+    /// The request, of a message that is sent at that moment.
+    pub(crate) fn dated(mut self, sent_ns: u64) -> Vec<u8> {
+        Mark::put_time(sent_ns, self.place, &mut self.request);
+        self.request
     }
 }
 
@@ -330,7 +353,7 @@ mod tests {
     #[test]
     fn a_publish_has_the_payload_and_its_length() {
         let mark = Mark { lane: 1, number: 2, sent_ns: 3 };
-        let plain = text(requests(Preset::Nchan, Transport::Sse, true).publish(1, 9, mark, 64));
+        let plain = text(requests(Preset::Nchan, Transport::Sse, true).draft(1, 9, 1, 2, 64).dated(3));
         let (head, body) = plain.split_once("\r\n\r\n").expect("a head");
         assert!(
             head.starts_with("POST /pub/b HTTP/1.1\r\nHost: h:1\r\nContent-Type: text/plain\r\n"),
@@ -339,7 +362,7 @@ mod tests {
         assert!(head.ends_with("Content-Length: 64") && body.len() == 64, "{plain}");
         assert_eq!(Mark::find(9, body.as_bytes()).map(|(mark, _)| mark), Some(mark));
 
-        let form = text(requests(Preset::Mercure, Transport::Sse, true).publish(0, 9, mark, 64));
+        let form = text(requests(Preset::Mercure, Transport::Sse, true).draft(0, 9, 1, 2, 64).dated(3));
         let (head, body) = form.split_once("\r\n\r\n").expect("a head");
         assert!(head.ends_with(&format!("Content-Length: {}", body.len())), "{head}");
         assert!(body.starts_with("topic=a&data=#00000009"), "{body}");

@@ -40,6 +40,13 @@ impl Mark {
         out.resize(end, FILLING);
     }
 
+    /// Overwrites the time of a mark that [`Mark::put`] wrote at `place`: all else can be written before the clock is
+    /// read.
+    pub(crate) fn put_time(sent_ns: u64, place: usize, out: &mut [u8]) {
+        let time = &mut out[place + BYTES - TIME..][..TIME];
+        time.iter_mut().zip(digits_of(sent_ns, TIME)).for_each(|(byte, digit)| *byte = digit);
+    }
+
     /// The first mark of a run in a text, and what follows it.
     pub(crate) fn find(run: u32, text: &[u8]) -> Option<(Self, &[u8])> {
         let mut rest = text;
@@ -67,7 +74,11 @@ impl Mark {
 }
 
 fn put_digits(out: &mut Vec<u8>, value: u64, count: usize) {
-    out.extend((0..count).rev().map(|place| b"0123456789abcdef"[(value >> (4 * place)) as usize & 0xF]));
+    out.extend(digits_of(value, count));
+}
+
+fn digits_of(value: u64, count: usize) -> impl Iterator<Item = u8> {
+    (0..count).rev().map(move |place| b"0123456789abcdef"[(value >> (4 * place)) as usize & 0xF])
 }
 
 fn digits(text: &[u8]) -> Option<u64> {
@@ -113,6 +124,14 @@ mod tests {
             assert!(rest.starts_with(b"."), "{text}");
             assert_eq!(Mark::find(7, rest), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_mark_may_have_its_time_last() {
+        let mut text = b"data=".to_vec();
+        Mark { sent_ns: 7, ..MARK }.put(7, 64, &mut text);
+        Mark::put_time(MARK.sent_ns, 5, &mut text);
+        assert_eq!(text, [b"data=".to_vec(), payload(64)].concat());
     }
 
     #[test]

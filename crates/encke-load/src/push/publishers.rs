@@ -204,40 +204,43 @@ impl Publishers {
             && !self.idle.is_empty()
             && let Some(ticket) = tickets.take(at.now_ns)
         {
-            let now_ns = clock();
+            let next = self.idle.front().map(|index| self.publishers[usize::from(*index)].since_ns);
+            let Some(sent_ns) = self.publish(clock, out) else { return };
             if matches!(self.plan.pace, Pace::Open(..)) {
-                self.tally.lag.record(now_ns.saturating_sub(ticket.intended_ns));
-                let next = self.idle.front().map(|index| self.publishers[usize::from(*index)].since_ns);
+                self.tally.lag.record(sent_ns.saturating_sub(ticket.intended_ns));
                 if next.is_some_and(|idle_ns| idle_ns > ticket.intended_ns) {
                     self.tally.queued.increment();
                 }
             }
-            self.publish(now_ns, out);
         }
     }
 
-    /// Has somebody who is idle publish; whether anybody is.
-    pub(crate) fn publish(&mut self, now_ns: u64, out: &mut Outbox) -> bool {
-        let Some(index) = self.idle.pop_front() else { return false };
+    /// Has somebody who is idle publish, if anybody is; when. The clock is read last: after a rest what comes before takes
+    /// some microseconds, which are not the server's.
+    pub(crate) fn publish(&mut self, clock: &mut Clockwork, out: &mut Outbox) -> Option<u64> {
+        let index = self.idle.pop_front()?;
         let one = &mut self.publishers[usize::from(index)];
         // Its lanes are index, index + publishers and so on.
         let (lanes, step) = (self.plan.lanes(), usize::from(self.plan.publishers));
         let lane = usize::from(index) + one.turn * step;
         one.turn = if lane + step < lanes { one.turn + 1 } else { 0 };
         let number = self.shared.begin(lane);
-        // There are at most 65,536 lanes, so the cast holds.
-        let mark = Mark { lane: lane as u16, number, sent_ns: now_ns };
         let channel = lane % self.plan.channels.len();
-        let request = self.requests.publish(channel, self.plan.run, mark, self.plan.payload_bytes);
-        (one.state, one.since_ns, one.mark) = (State::Busy, now_ns, Some(mark));
-        out.put(one.token, Op::Send(Send { segments: vec![Segment::Bytes(request)], more: false }));
+        // There are at most 65,536 lanes, so the cast holds.
+        let lane = lane as u16;
+        let draft = self.requests.draft(channel, self.plan.run, lane, number, self.plan.payload_bytes);
         self.under_way += 1;
         self.published += 1;
         self.tally.published.increment();
+        let mut segments = Vec::with_capacity(1);
+        let sent_ns = clock();
+        segments.push(Segment::Bytes(draft.dated(sent_ns)));
+        (one.state, one.since_ns, one.mark) = (State::Busy, sent_ns, Some(Mark { lane, number, sent_ns }));
+        out.put(one.token, Op::Send(Send { segments, more: false }));
         if self.published == MESSAGES_MAX {
             self.stop();
         }
-        true
+        Some(sent_ns)
     }
 
     pub(crate) fn is_in_line(&self, index: u16) -> bool {
