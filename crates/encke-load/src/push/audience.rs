@@ -1045,7 +1045,7 @@ impl Audience {
 
 impl Crowd for Audience {
     /// Up to [`DIALS_MAX`] connect at a time all the same; the connect of each holds the dials behind it.
-    const DIALS_AT_ONCE: usize = 16;
+    const DIALS_AT_ONCE: usize = 64;
 
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.wheel = Wheel::new(at.now_ns);

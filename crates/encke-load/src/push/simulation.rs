@@ -638,9 +638,9 @@ fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need(
 }
 
 #[test]
-fn subscribers_dial_sixteen_at_a_time() {
+fn subscribers_dial_so_many_in_a_row() {
     let world = World::with(1, calm());
-    let plan = plan(Transport::Sse, 30, 0);
+    let plan = plan(Transport::Sse, 100, 0);
     let requests = Requests::new(&plan.dialect, plan.transport, "sim", &plan.channels).expect("fields");
     let (shared, tally) = (Arc::new(Shared::new(plan.lanes())), Arc::new(Tally::default()));
     let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
@@ -649,9 +649,9 @@ fn subscribers_dial_sixteen_at_a_time() {
     let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
     let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
-    assert_eq!(engine.connections(), 16);
+    assert_eq!(engine.connections(), 64);
     engine.turn().expect("worlds wait");
-    assert_eq!(engine.connections(), 31, "thirty subscribers and the publisher");
+    assert_eq!(engine.connections(), 101, "a hundred subscribers and the publisher");
 }
 
 #[test]
