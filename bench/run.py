@@ -197,7 +197,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--realtime", action="store_true", help="servers and generators run before all others (root "
                         "may): for times of waking on a machine that others use")
     parser.add_argument("--write", action="store_true", help="write what was measured into bench/RESULTS.md, results.svg, RESULTS-push.md, "
-                             "RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
+                             "RESULTS-agreement.md, RESULTS-tls.md, RESULTS-load.md and RESULTS-cluster.md")
     parser.add_argument("--list", action="store_true", help="say what can be measured, and stop")
     options = parser.parse_args()
     if options.quick and options.write:
@@ -301,12 +301,13 @@ def _keep_samples(sections: list[Section]) -> None:
 
 
 def _write(account: report.Account, sections: list[Section]) -> None:
-    """Requests, channels, TLS and generators have a page each, so that one can be measured without the others."""
-    push = [section for section in sections if section.name.startswith("push-")]
+    """Requests, channels, agreement, TLS and generators have a page each, so that one can be measured without the others."""
+    agreement_sections = [section for section in sections if section.name == "push-agreement"]
+    push = [section for section in sections if section.name.startswith("push-") and section not in agreement_sections]
     tls_sections = [section for section in sections if section.name in TLS]
     load_sections = [section for section in sections if section.name in LOAD]
     cluster_sections = [section for section in sections if section.name in CLUSTER]
-    others = push + tls_sections + load_sections + cluster_sections
+    others = push + agreement_sections + tls_sections + load_sections + cluster_sections
     requests = [section for section in sections if section not in others]
     written = []
     if requests:
@@ -317,6 +318,9 @@ def _write(account: report.Account, sections: list[Section]) -> None:
     if push:
         report.write_results(BENCH / "RESULTS-push.md", account, push)
         written.append("RESULTS-push.md")
+    if agreement_sections:
+        report.write_results(BENCH / "RESULTS-agreement.md", account, agreement_sections)
+        written.append("RESULTS-agreement.md")
     if tls_sections:
         report.write_results(BENCH / "RESULTS-tls.md", account, tls_sections)
         written.append("RESULTS-tls.md")

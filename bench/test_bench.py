@@ -294,16 +294,19 @@ class Agreements(unittest.TestCase):
         with self.assertRaisesRegex(Trouble, "no first, p50 at times.first.p50_ns"):
             agreement.read(load, [where for _, _, where in agreement.FIGURES])
 
-    def test_what_is_within_the_interval_is_not_apart(self):
-        for ratio, apart in ((Ratio(1.1, 0.9, 1.2), 0.0), (Ratio(1.1, 1.06, 1.2), 0.06), (Ratio(0.8, 0.7, 0.9), 0.1)):
-            self.assertAlmostEqual(agreement.Apart(ratio).value(), apart)
+    def test_a_ratio_is_apart_at_least_likely_and_at_most(self):
+        for ratio, ways in ((Ratio(1.1, 0.8, 1.15), (0.0, 0.1, 0.2)), (Ratio(1.1, 1.06, 1.2), (0.06, 0.1, 0.2)),
+                            (Ratio(0.8, 0.7, 0.9), (0.1, 0.2, 0.3)), (Ratio(0.97, 0.96, 1.01), (0.0, 0.03, 0.04))):
+            apart = agreement.Apart(ratio)
+            for value, expected in zip((apart.value(), apart.likely(), apart.at_most()), ways, strict=True):
+                self.assertAlmostEqual(value, expected)
 
     def test_the_witness_hears_a_server_that_says_what_it_should_and_no_other(self):
         with tempfile.TemporaryDirectory() as scratch:
             witness = servers.build_floor(Path(scratch) / "witness", "pthread")
             for twice, status in ((False, 0), (True, 1)):
                 with Choir(twice) as port:
-                    told = subprocess.run([witness, str(port), "/", "/", "-", "3", "4", "200"], capture_output=True,
+                    told = subprocess.run([witness, str(port), "/", "/", "-", "3", "4", "200", "127.0.0.3"], capture_output=True,
                                           text=True, check=False, timeout=60)
                 self.assertEqual(told.returncode, status, told.stderr)
                 if twice:

@@ -1,10 +1,10 @@
 // witness: subscribers of a push server and one who publishes to them, by a program that shares nothing with Encke.
 //
-//   witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE        (TOKEN "-": none)
+//   witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE        (TOKEN "-": none)
 //
-// All connect as event streams, 256 at a time; then MESSAGES of 64 bytes are published on one kept connection, RATE a
-// second. Of each message it takes the time just before send(2), and of each receipt the time just after recv(2), of the
-// same clock. It prints one JSON object, all times in nanoseconds and all percentiles exact: nothing is put into bins.
+// All connect as event streams from the address SOURCE, 256 at a time; then MESSAGES of 64 bytes are published on one kept
+// connection, RATE a second. Of each message it takes the time just before send(2), and of each receipt the time just after
+// recv(2), of the same clock. It prints one JSON object, all times in nanoseconds and all percentiles exact: nothing is put into bins.
 // Status 1: something was lost, repeated, refused or not understood, and standard error says what.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,7 +37,7 @@ static uint32_t *received;
 static size_t held, receipts;
 static uint32_t messages, published;
 static int epoll;
-static struct sockaddr_in server = { .sin_family = AF_INET };
+static struct sockaddr_in server = { .sin_family = AF_INET }, source = { .sin_family = AF_INET };
 
 static uint64_t now(void) {
     struct timespec time;
@@ -60,6 +60,9 @@ static int dialed(int flags) {
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | flags, 0);
     if (fd < 0) fail("socket");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    // The port is chosen by connect(2), which knows the peer (ip(7)).
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)&source, sizeof source)) fail("bind");
     if (connect(fd, (struct sockaddr *)&server, sizeof server) && errno != EINPROGRESS) fail("connect");
     errno = 0;
     return fd;
@@ -134,8 +137,8 @@ static void print(const char *name, uint64_t *values, size_t count, const char *
 }
 
 int main(int count, char **words) {
-    if (count != 8) {
-        fprintf(stderr, "witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE\n");
+    if (count != 9) {
+        fprintf(stderr, "witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE\n");
         return 2;
     }
     const char *subscribe = words[2], *publish = words[3], *token = words[4];
@@ -145,6 +148,7 @@ int main(int count, char **words) {
     if (!all || !messages || rate <= 0) fail("SUBSCRIBERS, MESSAGES and RATE are numbers above 0");
     server.sin_port = htons((uint16_t)atoi(words[1]));
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (inet_pton(AF_INET, words[8], &source.sin_addr) != 1) fail("SOURCE is an address");
     subscribers = zeroed(all, sizeof *subscribers);
     latencies = zeroed(all * messages, sizeof *latencies);
     sent = zeroed(messages, sizeof *sent);
