@@ -22,8 +22,8 @@ from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
 
 # Subscribers, messages, and how many of them a second: far enough apart that all have one before the next is sent. The
-# first 16 on a connection take half as long again, because Linux acknowledges them at once (quick acknowledgement,
-# net/ipv4/tcp_input.c); where there can be so many messages, there are enough that p99 is of the others.
+# first 16 on a connection were seen to take half as long again, as many as Linux acknowledges at once (TCP_MAX_QUICKACKS,
+# include/net/tcp.h); where there can be so many messages, there are enough that p99 is of the others.
 CROWDS = ((100, 2_000, 400), (1_000, 100, 25), (10_000, 20, 3))
 PATHS = {"encke": ("/push/{}", "/push/{}"), "nchan": ("/sub/{}", "/pub/{}")}
 CHANNEL = "agreement"

@@ -215,8 +215,8 @@ impl Publishers {
         }
     }
 
-    /// Has somebody who is idle publish, if anybody is; when. The clock is read last: after a rest what comes before takes
-    /// some microseconds, which are not the server's.
+    /// Has somebody who is idle publish, if anybody is; when. The clock is read last: what it takes to make a
+    /// message is not the server's time.
     pub(crate) fn publish(&mut self, clock: &mut Clockwork, out: &mut Outbox) -> Option<u64> {
         let index = self.idle.pop_front()?;
         let one = &mut self.publishers[usize::from(index)];
