@@ -35,6 +35,7 @@
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::clock::Now;
 use crate::fault::Fault;
@@ -68,6 +69,16 @@ pub trait Reactor {
     /// # Errors
     /// The system refuses to wait: a fault of this program or of the machine; the worker cannot go on.
     fn wait(&mut self, until: Option<u64>) -> Result<Now, Fault>;
+
+    /// From now on a `wait` that has nothing to tell when it begins lasts at least so long, in whole microseconds, and
+    /// what comes meanwhile gathers, if the back end can have the kernel do that (io_uring's, since Linux 6.12). Whether
+    /// it can, and there is a time; else waits are as before. Only `until` and hundreds of events end such a wait sooner:
+    /// a waker does not.
+    ///
+    /// Who is told of much at once is woken less often, and on one machine it is the sender who pays for the waking.
+    fn gather(&mut self, _time: Duration) -> bool {
+        false
+    }
 
     /// The next thing that happened since the last `wait`. It ends the lease of the one before.
     fn next(&mut self) -> Option<Event<'_>>;
@@ -177,14 +188,15 @@ impl Backend {
     }
 
     /// Chooses for `auto` where a program is the client of many busy connections: io_uring, which saves it most of its
-    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why. Where [`Op::DelayAck`] is of use
-    /// that saves more, and only epoll has it.
+    /// system calls, if this system allows it, else as [`Backend::auto`]. Says why. One that has answers
+    /// gather takes io_uring only if that can ([`Reactor::gather`]): [`Op::DelayAck`] is the next best, and only epoll
+    /// has it.
     ///
     /// # Errors
     /// This system has no back end yet.
-    pub fn auto_client() -> Result<(Self, &'static str), Unavailable> {
+    pub fn auto_client(gathers: bool) -> Result<(Self, &'static str), Unavailable> {
         #[cfg(target_os = "linux")]
-        if crate::uring::probe().is_ok() {
+        if crate::uring::probe().is_ok_and(|can_gather| can_gather || !gathers) {
             return Ok((
                 Self::Uring,
                 "least CPU per request of those measured here; see bench/RESULTS-load.md",

@@ -42,6 +42,11 @@ pub(crate) trait Crowd {
     /// The moment of [`Crowd::next_ns`] has come, or a turn ends.
     fn on_time(&mut self, at: Moment, out: &mut Outbox);
 
+    /// How long what comes may gather before it is told of ([`encke_io::Reactor::gather`]), ns.
+    fn gather_ns(&self) -> u64 {
+        0
+    }
+
     /// When it must hear of the time, if nothing happens before.
     fn next_ns(&self) -> Option<u64>;
 
@@ -63,6 +68,8 @@ pub(crate) struct Moment {
     pub(crate) woken_ns: u64,
     /// Now, read again after each send: requests are timed by it.
     pub(crate) now_ns: u64,
+    /// What the wait brought may have happened by [`Crowd::gather_ns`] before its end.
+    pub(crate) gathered: bool,
 }
 
 /// What a crowd wants done.

@@ -1,7 +1,7 @@
 //! The loop of a thread: a reactor, a crowd, and nothing between them but time.
 //!
 //! ```text
-//!   turn:  wait until something happens or the crowd's next moment
+//!   turn:  wait until something happens or the crowd's next moment, and while answers may gather
 //!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
 //!             and what has become due meanwhile is begun; after each event some connections are dialed, and
 //!             some if there is no event
@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use encke_io::{Event, Fault, Op, Reactor, Source};
 
@@ -98,8 +99,9 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         } else {
             Some(0)
         };
+        let gathered = self.reactor.gather(Duration::from_nanos(self.crowd.gather_ns()));
         let woken_ns = self.reactor.wait(until_ns)?.mono_ns;
-        let mut at = Moment { woken_ns, now_ns: woken_ns };
+        let mut at = Moment { woken_ns, now_ns: woken_ns, gathered };
         for _ in 0..EVENTS_PER_TURN {
             match self.reactor.next() {
                 Some(event) => self.crowd.on_event(event, at, &mut self.out),
@@ -204,6 +206,6 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
 
     fn moment(&mut self) -> Moment {
         let now_ns = self.reactor.now().mono_ns;
-        Moment { woken_ns: now_ns, now_ns }
+        Moment { woken_ns: now_ns, now_ns, gathered: false }
     }
 }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
+use crate::gathering::PART;
 use crate::plan::Protocol;
 use crate::report::PERCENTILES;
 use crate::report::saved::{Held, Saved, SavedVerdict, Thread};
@@ -163,6 +164,14 @@ impl Findings {
                 run.plan.pipeline
             );
             self.say("latency", Trust::Doubt, text);
+        }
+        if run.requests.gathered > 0 {
+            let text = format!(
+                "{} answers were read many at a time, so that neither side spends itself on waking: each may have come up \
+                 to 1/{PART} of the median sooner.",
+                words::count(run.requests.gathered)
+            );
+            self.say("latency", Trust::Fine, text);
         }
     }
 

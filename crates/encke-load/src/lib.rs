@@ -25,6 +25,7 @@ mod environment;
 pub mod estimate;
 pub mod explain;
 pub mod find;
+mod gathering;
 pub mod list;
 pub mod message;
 mod multiplex;

@@ -32,6 +32,7 @@ use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
 use crate::answer::{Heads, Reader};
 use crate::check::Comparison;
 use crate::crowd::{Crowd, Moment, Outbox};
+use crate::gathering::Gathering;
 use crate::message::Mix;
 use crate::multiplex::Letter;
 use crate::pace::Pace;
@@ -82,6 +83,8 @@ pub(crate) struct Requests {
     drain_ns: u64,
     times: Times,
     heads: Heads,
+    /// Of pipelined requests.
+    gathering: Gathering,
     /// Room for what a session has opened.
     plain: Vec<u8>,
     load: Load,
@@ -228,6 +231,7 @@ impl Requests {
             drain_ns: u64::MAX,
             times: Times::default(),
             heads: Heads::new(),
+            gathering: Gathering::default(),
             plain: Vec::new(),
         }
     }
@@ -540,6 +544,9 @@ impl Requests {
         user.answering = false;
         let status = user.reader.status();
         let same = self.is_same(index);
+        if self.plan.pipeline > 1 {
+            self.gathering.note(at.woken_ns.saturating_sub(flight.begun_ns));
+        }
         self.finish(flight, status, same, at);
     }
 
@@ -561,6 +568,9 @@ impl Requests {
         }
         // Under io_uring an answer may come within the turn of its request.
         let whole_ns = at.woken_ns.max(flight.begun_ns);
+        if at.gathered {
+            self.tally.gathered.increment();
+        }
         self.tally.service.record(whole_ns - flight.begun_ns);
         if matches!(self.plan.pace, Pace::Open(..)) {
             self.tally.response.record(whole_ns.saturating_sub(flight.intended_ns));
@@ -948,6 +958,10 @@ impl Crowd for Requests {
         if at.now_ns >= self.drain_ns {
             self.close(out);
         }
+    }
+
+    fn gather_ns(&self) -> u64 {
+        self.gathering.time_ns()
     }
 
     fn next_ns(&self) -> Option<u64> {

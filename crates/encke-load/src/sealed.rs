@@ -297,6 +297,10 @@ impl<C: Sealable> Crowd for Sealed<C> {
         self.with(out, |crowd, out| crowd.on_time(at, out));
     }
 
+    fn gather_ns(&self) -> u64 {
+        self.crowd.gather_ns()
+    }
+
     fn next_ns(&self) -> Option<u64> {
         self.crowd.next_ns()
     }

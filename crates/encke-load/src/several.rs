@@ -126,6 +126,11 @@ impl Crowd for Several {
         self.with_each(out, |crowd, out| crowd.on_time(at, out));
     }
 
+    fn gather_ns(&self) -> u64 {
+        let under_way = self.crowds.iter().filter(|crowd| !crowd.is_over());
+        under_way.map(Crowd::gather_ns).min().unwrap_or(0)
+    }
+
     fn next_ns(&self) -> Option<u64> {
         self.crowds.iter().filter(|crowd| !crowd.is_over()).filter_map(Crowd::next_ns).min()
     }

@@ -347,6 +347,8 @@ struct Ended {
     server: Server,
     trace: u64,
     left: usize,
+    /// The longest that answers were to gather.
+    gather_ns: u64,
 }
 
 fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended {
@@ -361,7 +363,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let reactor = world.reactor();
     let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
-    let (mut begun, mut steps) = (false, 0);
+    let (mut begun, mut steps, mut gather_ns) = (false, 0, 0);
     while !engine.crowd().is_over() {
         if !begun && engine.crowd().is_open() {
             begun = true;
@@ -372,12 +374,13 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
             Some(_) => engine.turn().expect("worlds wait"),
             None => panic!("seed {seed}: nothing will ever happen again"),
         }
+        gather_ns = engine.crowd().gather_ns().max(gather_ns);
         steps += 1;
         assert!(steps < STEPS_MAX, "seed {seed}: it does not end");
     }
     let left = engine.close();
     let errors = engine.into_crowd().into_errors();
-    Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left }
+    Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left, gather_ns }
 }
 
 fn check_sum(totals: &Totals, seed: u64) {
@@ -456,6 +459,24 @@ fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
     assert_near(totals.response.quantile_ns(0.5), 5_100.0, 0.03);
     assert_near(Some(totals.response.max_ns()), 10_100.0, 0.03);
     assert_near(Some(totals.lag.max_ns()), 10_000.0, 0.03);
+}
+
+#[test]
+fn pipelined_answers_gather_for_a_128th_of_their_median_and_no_others_do() {
+    let run = |pipeline: u16, latency_ns: u64| {
+        let conditions = Conditions { latency_ns: latency_ns..=latency_ns, ..calm() };
+        let plan = Plan { pipeline, connections: 4, ..plan(Stop::Count(10_000), Pace::Closed) };
+        let Ended { totals, gather_ns, .. } = run(1, conditions, Manners::default(), plan);
+        check_sum(&totals, 1);
+        (totals.service.quantile_ns(0.5).expect("there are some"), gather_ns)
+    };
+    for latency_ns in [MS, 10 * MS, 1_000 * MS] {
+        let (p50_ns, gather_ns) = run(16, latency_ns);
+        let due_ns = (p50_ns / 128).min(MS);
+        assert!((due_ns * 95 / 100..=due_ns * 105 / 100).contains(&gather_ns), "{gather_ns} of {p50_ns}");
+    }
+    assert_eq!(run(16, MS / 10).1, 0, "what takes little is read as it comes");
+    assert_eq!(run(1, 10 * MS).1, 0, "and so is an answer that is waited for by itself");
 }
 
 // ---- counts ----

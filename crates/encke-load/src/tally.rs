@@ -30,6 +30,8 @@ pub struct Tally {
     pub wrong: Counter,
     /// Those of these whose status was expected, and the body was another.
     pub differing: Counter,
+    /// Those whose answer had gathered with others, and may have been read so much late.
+    pub gathered: Counter,
     /// Requests that ended without a whole answer.
     pub failed: Counter,
     /// Requests that were under way when the run ended.
@@ -85,6 +87,7 @@ pub struct Totals {
     pub finished: u64,
     pub wrong: u64,
     pub differing: u64,
+    pub gathered: u64,
     pub failed: u64,
     pub aborted: u64,
     pub warm_up: u64,
@@ -116,6 +119,7 @@ impl Totals {
                 (&mut totals.finished, &tally.finished),
                 (&mut totals.wrong, &tally.wrong),
                 (&mut totals.differing, &tally.differing),
+                (&mut totals.gathered, &tally.gathered),
                 (&mut totals.failed, &tally.failed),
                 (&mut totals.aborted, &tally.aborted),
                 (&mut totals.warm_up, &tally.warm_up),

@@ -284,6 +284,26 @@ fn pipelined_requests_are_answered_in_their_order_and_counted_once() {
 }
 
 #[test]
+fn pipelined_answers_that_wait_for_many_others_gather_where_the_kernel_can() {
+    let gathers = Backend::auto_client(true).expect("a back end").0;
+    for backend in backends() {
+        let server = Server::start(Manners::default());
+        let plan = Plan {
+            stop: Stop::Count(20_000),
+            connections: 256,
+            pipeline: 16,
+            backend,
+            ..plan(&server, "GET", "/", Style::default())
+        };
+        let totals = run(plan).totals;
+        assert_eq!((totals.begun, totals.finished), (20_000, 20_000), "{backend}");
+        assert_eq!(server.count(|counts| &counts.answered), 20_000, "{backend}");
+        let can_gather = backend == Backend::Uring && gathers == Backend::Uring;
+        assert_eq!(totals.gathered > 0, can_gather, "{backend}: {} gathered", totals.gathered);
+    }
+}
+
+#[test]
 fn a_server_that_resets_connections_loses_no_request_from_the_account() {
     for backend in backends() {
         let server = Server::start(Manners { reset_every: 100, ..Manners::default() });

@@ -411,9 +411,10 @@ fn plan(urls: &[Weighted], traffic: &Traffic, stop: Option<Stop>) -> Result<Plan
     let backend = match traffic.backend {
         Some(OrAuto::Set(backend)) => backend,
         Some(OrAuto::Auto) | None => {
-            // Pipelined answers are acknowledged late by epoll alone, and that saves more than the ring does.
-            let choose = if traffic.pipeline > 1 { Backend::auto } else { Backend::auto_client };
-            choose().map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?.0
+            // Only pipelined answers may gather.
+            Backend::auto_client(traffic.pipeline > 1)
+                .map_err(|unavailable| Failure::CouldNotRun(unavailable.to_string()))?
+                .0
         }
     };
     let mut targets = Vec::new();

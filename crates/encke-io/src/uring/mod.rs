@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use rustix::net::{self as sys, RecvFlags, Shutdown, SocketAddrAny, sockopt};
 
 use self::buffers::{Buffers, Lease};
-use self::ring::{Completion, Ring};
+use self::ring::{Completion, Ring, Wait};
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
 use crate::ktls;
@@ -123,6 +123,8 @@ pub struct UringReactor {
     jobs: usize,
     clock: Clock,
     now: Now,
+    /// How long a wait lasts at least.
+    gather: Duration,
     thread: PhantomData<*const ()>,
 }
 
@@ -275,14 +277,15 @@ enum Served {
     Scratch(Token, usize),
 }
 
-/// Whether this process can have a [`UringReactor`].
+/// Whether the waits of a [`UringReactor`] gather, if this process can have one.
 ///
 /// # Errors
 /// As [`UringReactor::with`].
-pub(crate) fn probe() -> Result<(), Unavailable> {
+pub(crate) fn probe() -> Result<bool, Unavailable> {
     let ring = Ring::open()?;
     let few = Buffers::register(&ring.uring.submitter(), 1, 4_096);
-    few.map(drop).map_err(|error| ring::unavailable(&error, None))
+    few.map(drop).map_err(|error| ring::unavailable(&error, None))?;
+    Ok(ring.gathers())
 }
 
 impl UringReactor {
@@ -337,6 +340,7 @@ impl UringReactor {
             returned: VecDeque::new(),
             jobs: 0,
             now: clock.now(),
+            gather: Duration::ZERO,
             clock,
             thread: PhantomData,
         })
@@ -962,8 +966,8 @@ impl UringReactor {
         Some(self.handle(completion))
     }
 
-    fn enter(&mut self, wait: bool, timeout: Option<Duration>) -> Result<(), Fault> {
-        self.ring.enter(wait, timeout)?;
+    fn enter(&mut self, wait: Wait) -> Result<(), Fault> {
+        self.ring.enter(wait)?;
         let Self { ring, completions, buffers, .. } = self;
         ring.take(|completion| {
             if cqueue::buffer_select(completion.flags).is_some() {
@@ -1096,9 +1100,14 @@ impl Reactor for UringReactor {
             && self.completions.is_empty());
         // From now, not from when the turn began: a long turn must not put off the timers by its length.
         let timeout = until.map(|until| Duration::from_nanos(until.saturating_sub(self.clock.now().mono_ns)));
-        self.enter(!busy, timeout)?;
+        self.enter(if busy { Wait::No } else { Wait::For { timeout, gather: self.gather } })?;
         self.now = self.clock.now();
         Ok(self.now)
+    }
+
+    fn gather(&mut self, time: Duration) -> bool {
+        self.gather = if self.ring.gathers() { time } else { Duration::ZERO };
+        !self.gather.is_zero()
     }
 
     fn next(&mut self) -> Option<Event<'_>> {
@@ -1193,7 +1202,8 @@ impl Drop for UringReactor {
                 // SAFETY: a cancel points to nothing.
                 unsafe { self.ring.push(cancel.user_data(Purpose::Cancel.of(BELL.index))) };
             }
-            if self.enter(true, Some(Duration::from_millis(10))).is_err() {
+            let a_while = Wait::For { timeout: Some(Duration::from_millis(10)), gather: Duration::ZERO };
+            if self.enter(a_while).is_err() {
                 break;
             }
             cancelling = self.completions.is_empty();

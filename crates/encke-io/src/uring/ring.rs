@@ -12,6 +12,10 @@ use crate::reactor::{Backend, Unavailable};
 
 /// Operations that one system call hands over, 512 × 64 B = 32 KiB; more make a call of their own.
 const SUBMISSIONS: u32 = 512;
+/// So many completions end a wait that gathers.
+const GATHERED: usize = 256;
+/// A wait that gathers and has no end of its own ends after this, with nothing to tell.
+const LONG: Duration = Duration::from_secs(3_600);
 /// Completions that lie ready; the kernel keeps further ones until there is room: 4,096 × 16 B = 64 KiB.
 const COMPLETIONS: u32 = 4_096;
 
@@ -31,6 +35,15 @@ impl Completion {
     pub(super) fn has_more(&self) -> bool {
         cqueue::more(self.flags)
     }
+}
+
+/// Whether an enter waits for completions.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wait {
+    /// It takes what lies ready.
+    No,
+    /// For the first, at most `timeout`; but for `gather` at least, whatever comes, if the ring gathers.
+    For { timeout: Option<Duration>, gather: Duration },
 }
 
 pub(super) struct Ring {
@@ -87,12 +100,16 @@ impl Ring {
         self.backlog.push_back(entry);
     }
 
-    /// Hands every queued operation to the kernel and lets it complete what it can; waits for the first
-    /// completion, at most `timeout`, if `wait`.
+    /// Whether a wait may gather: Linux 6.12.
+    pub(super) fn gathers(&self) -> bool {
+        self.uring.params().is_feature_min_timeout()
+    }
+
+    /// Hands every queued operation to the kernel and lets it complete what it can; then waits.
     ///
     /// # Errors
     /// The kernel refuses: a fault of this program or of the machine.
-    pub(super) fn enter(&mut self, wait: bool, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         while !self.backlog.is_empty() {
             self.fill();
             if !self.backlog.is_empty() && !interrupted(self.uring.submit())? {
@@ -103,14 +120,21 @@ impl Ring {
         let queue = self.uring.submission();
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow();
         drop(queue);
-        if !wait {
+        let Wait::For { timeout, gather } = wait else {
             return if idle { Ok(()) } else { interrupted(self.uring.submit()).map(drop) };
-        }
-        let result = match timeout {
-            None => self.uring.submit_and_wait(1),
-            Some(timeout) => {
+        };
+        // The end of the timeout does not end the gathering (Linux 6.18).
+        let gather = timeout.map_or(gather, |timeout| gather.min(timeout));
+        let result = match (timeout, u32::try_from(gather.as_micros()).unwrap_or(u32::MAX)) {
+            (None, 0) => self.uring.submit_and_wait(1),
+            (Some(timeout), 0) => {
                 let timeout = Timespec::from(timeout);
                 self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
+            }
+            (timeout, gather_us) => {
+                let timeout = Timespec::from(timeout.unwrap_or(LONG));
+                let arguments = SubmitArgs::new().timespec(&timeout).min_wait_usec(gather_us);
+                self.uring.submitter().submit_with_args(GATHERED, &arguments)
             }
         };
         interrupted(result).map(drop)
@@ -218,7 +242,8 @@ mod tests {
         }
         let mut completed = 0;
         while completed < 3 * u64::from(SUBMISSIONS) {
-            ring.enter(true, None).expect("they complete");
+            let wait = Wait::For { timeout: None, gather: Duration::ZERO };
+            ring.enter(wait).expect("they complete");
             completed += ring.uring.completion().count() as u64;
         }
     }

@@ -15,6 +15,7 @@ impl BackEnd for LateEpollEdge {
     type Reactor = Late<EpollEdgeReactor>;
     const BURST: usize = EpollEdge::BURST;
     const DELAYS: bool = EpollEdge::DELAYS;
+    const GATHERS: bool = EpollEdge::GATHERS;
 
     fn open(pool: Pool) -> Self::Reactor {
         Late(EpollEdge::open(pool))

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use encke_io::offload::Pool;
 use encke_io::socket::{ListenOptions, Stream, Watched, unconnected};
 use encke_io::{
-    Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, UringReactor,
-    UringSettings,
+    Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, Unavailable,
+    UringReactor, UringSettings,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -27,13 +27,16 @@ pub trait BackEnd {
     const BURST: usize;
     /// Whether [`Op::DelayAck`] does something, with a kernel that has what it needs.
     const DELAYS: bool;
+    /// Whether [`Reactor::gather`] does something, with a kernel that has what it needs.
+    const GATHERS: bool;
 
     fn open(pool: Pool) -> Self::Reactor;
 }
 
-/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether it can acknowledge late.
+/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether it can acknowledge late
+/// or have events gather.
 macro_rules! back_ends {
-    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, delays $delays:expr;)*) => {
+    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, delays $delays:expr, gathers $gathers:expr;)*) => {
         $(
             pub struct $name;
 
@@ -41,6 +44,7 @@ macro_rules! back_ends {
                 type Reactor = $reactor;
                 const BURST: usize = $burst;
                 const DELAYS: bool = $delays;
+                const GATHERS: bool = $gathers;
 
                 fn open(pool: Pool) -> Self::Reactor {
                     ($make)(pool).unwrap_or_else(|error| panic!("{error}"))
@@ -51,21 +55,29 @@ macro_rules! back_ends {
 }
 
 back_ends! {
-    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1, delays false;
-    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1, delays false;
-    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, delays true;
+    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1, delays false, gathers false;
+    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1, delays false, gathers false;
+    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, delays true, gathers false;
     // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
-    Uring: UringReactor = UringReactor::new, burst 33, delays false;
+    Uring: UringReactor = UringReactor::new, burst 33, delays false, gathers true;
     // As on a kernel that has no multishot receive.
-    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, delays false;
+    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, delays false, gathers true;
     // So few buffers that they are always gone.
-    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, delays false;
+    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, delays false, gathers true;
+    // Every wait gathers.
+    UringGathering: UringReactor = gathering, burst 33, delays false, gathers true;
 }
 
 const SINGLE: UringSettings =
     UringSettings { buffers: 256, buffer_bytes: 16 * 1024, parked_bytes: 16 << 20, multishot: false };
 const STARVED: UringSettings =
     UringSettings { buffers: 2, buffer_bytes: 512, parked_bytes: 600, multishot: true };
+
+fn gathering(pool: Pool) -> Result<UringReactor, Unavailable> {
+    let mut reactor = UringReactor::new(pool)?;
+    reactor.gather(Duration::from_micros(300));
+    Ok(reactor)
+}
 
 /// Jobs that wait for the one thread of a scene's pool.
 const JOBS: usize = 2;
@@ -331,13 +343,14 @@ fn own_pair<B: BackEnd>(stage: &mut Stage<Loopback<B>>) -> (Token, Token) {
     (near, far)
 }
 
-/// Whether the kernel remembers how far a TCP stream was peeked at (Linux 6.9).
-fn kernel_remembers_peeks() -> bool {
+/// Whether the kernel is so new. Since Linux 6.9 it remembers how far a TCP stream was peeked at, since 6.12 a wait of
+/// io_uring gathers.
+fn kernel_is(least: (u32, u32)) -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_str().expect("a version");
     let mut numbers = release.split(['.', '-']).map(|number| number.parse().expect("a number"));
     let version: (u32, u32) = (numbers.next().expect("a major"), numbers.next().expect("a minor"));
-    version >= (6, 9)
+    version >= least
 }
 
 /// Of 100 answers in two segments of `len` bytes, how many the asker had in full and had not acknowledged.
@@ -365,7 +378,7 @@ pub fn acknowledgements_can_be_left_to_what_is_sent<B: BackEnd>(stage: &mut Stag
     let (near, far) = own_pair(stage);
     stage.submit(near, Op::DelayAck);
     stage.submit(near, Op::Recv);
-    let can_be_late = B::DELAYS && kernel_remembers_peeks();
+    let can_be_late = B::DELAYS && kernel_is((6, 9));
     // Of very small ones the sender may soon have too many on the way; long ones gain nothing. Neither lasts.
     for (len, is_late) in
         [(150, can_be_late), (10, false), (150, can_be_late), (5_000, false), (200, can_be_late)]
@@ -554,6 +567,58 @@ pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     let begun = stage.reactor().now();
     let now = stage.reactor().wait(Some(begun.mono_ns / 2)).expect("the system waits");
     assert!(now.mono_ns < begun.plus(PATIENCE), "a moment that is past is not waited for");
+}
+
+pub fn what_comes_while_it_gathers_is_told_by_one_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let mut connections: Vec<_> = (0..10).map(|_| stage.connection()).collect();
+    for (token, _) in &connections {
+        stage.submit(*token, Op::Recv);
+    }
+    let waker = stage.reactor().waker();
+    for micros in [0, 1, 500, 30_000] {
+        stage.settle();
+        stage.notes.clear();
+        let time = Duration::from_micros(micros);
+        let gathers = stage.reactor().gather(time);
+        assert_eq!(gathers, B::GATHERS && kernel_is((6, 12)) && micros > 0, "{micros} us");
+        waker.wake();
+        for (_, peer) in &mut connections {
+            assert_eq!(peer.send(b"early"), 5);
+        }
+        let begun = stage.reactor().now();
+        stage.turn(PATIENCE);
+        let took = Duration::from_nanos(stage.reactor().now().mono_ns - begun.mono_ns);
+        assert!(took < time + Duration::from_secs(5), "it took {took:?}");
+        if gathers {
+            assert!(took >= time, "neither bytes nor a wake end it, and it took {took:?}");
+            assert_eq!(stage.notes.len(), 11, "all are told by one wait: {:?}", stage.notes);
+        }
+        for (token, _) in &connections {
+            assert_eq!(stage.received(*token, 5), b"early");
+        }
+        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
+    }
+    // Nothing comes while it gathers: the first event after that is told at once, and a moment ends it.
+    stage.reactor().gather(Duration::from_micros(200));
+    let (begin, begun) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        for () in begun {
+            waker.wake();
+        }
+    });
+    for _ in 0..100 {
+        begin.send(()).expect("the thread waits");
+        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
+    }
+    drop(begin);
+    thread.join().expect("no panic");
+    for millis in [0, 1, 30] {
+        stage.reactor().gather(PATIENCE);
+        let until = stage.reactor().now().plus(Duration::from_millis(millis));
+        let now = stage.reactor().wait(Some(until)).expect("the system waits");
+        assert!(now.mono_ns < until + 5_000_000_000, "{} ns late", now.mono_ns - until);
+        stage.reactor().gather(Duration::ZERO);
+    }
 }
 
 pub fn what_was_not_fetched_comes_first<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {

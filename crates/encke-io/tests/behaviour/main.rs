@@ -97,6 +97,7 @@ macro_rules! on_the_system {
                 a_job_comes_back_as_an_event,
                 a_job_too_many_is_refused,
                 a_wait_ends_at_its_moment,
+                what_comes_while_it_gathers_is_told_by_one_wait,
                 what_was_not_fetched_comes_first,
                 a_flooded_connection_can_be_paused_at_every_event,
                 a_flooded_connection_can_be_closed,
@@ -114,6 +115,7 @@ on_the_system!(epoll_edge, crate::loopback::EpollEdge);
 on_the_system!(uring, crate::loopback::Uring);
 on_the_system!(uring_single, crate::loopback::UringSingle);
 on_the_system!(uring_starved, crate::loopback::UringStarved);
+on_the_system!(uring_gathering, crate::loopback::UringGathering);
 on_the_system!(epoll_edge_late, crate::late::LateEpollEdge);
 play!(uring_lacking_buffers, crate::loopback::Loopback<crate::loopback::UringStarved>,
     loopback::{nobody_waits_for_a_buffer});

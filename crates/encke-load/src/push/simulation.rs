@@ -664,7 +664,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
     let mut crowd = Audience::new(&plan, &requests, alone, &shared, &tally, Some(pacer), Box::new(|| 0));
     let mut out = Outbox::default();
-    let at = |ms: u64| Moment { woken_ns: ms * MS, now_ns: ms * MS };
+    let at = |ms: u64| Moment { woken_ns: ms * MS, now_ns: ms * MS, gathered: false };
     let wanted = |crowd: &Audience, out: &Outbox| -> Vec<u32> {
         out.dials.iter().copied().filter(|user| crowd.is_in_line(*user)).collect()
     };

@@ -95,6 +95,7 @@ impl Saved {
             (&mut mine.aborted, theirs.aborted),
             (&mut mine.warm_up, theirs.warm_up),
             (&mut mine.queued, theirs.queued),
+            (&mut mine.gathered, theirs.gathered),
             (&mut mine.unsent, theirs.unsent),
             (&mut self.bytes.received, other.bytes.received),
             (&mut self.bytes.bodies, other.bytes.bodies),

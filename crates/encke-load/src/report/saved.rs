@@ -202,6 +202,8 @@ pub struct Requests {
     pub aborted: u64,
     pub warm_up: u64,
     pub queued: u64,
+    /// Of those that finished: their answers may have been read late, with others.
+    pub gathered: u64,
     /// Open loop: due, and never begun.
     pub unsent: u64,
 }
@@ -446,6 +448,7 @@ impl Requests {
             aborted: totals.aborted,
             warm_up: totals.warm_up,
             queued: totals.queued,
+            gathered: totals.gathered,
             unsent,
         }
     }

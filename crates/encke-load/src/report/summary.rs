@@ -6,6 +6,7 @@ use encke_stats::Distribution;
 
 use super::saved::{Connections, Held, SavedError, SavedVerdict};
 use super::{PERCENTILES, Report, Saved};
+use crate::gathering::PART;
 use crate::words;
 
 impl Report {
@@ -88,6 +89,13 @@ impl Saved {
                 write!(out, "{:>9}", told(ns))?;
             }
             writeln!(out, "  an open-loop user, at most")?;
+        }
+        if requests.gathered > 0 {
+            let gathered = words::count(requests.gathered);
+            writeln!(
+                out,
+                "{gathered} answers were read many at a time: they may have come 1/{PART} of the median sooner."
+            )?;
         }
         if self.is_closed() {
             writeln!(
