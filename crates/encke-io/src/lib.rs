@@ -32,8 +32,6 @@ pub mod socket;
 pub mod wake;
 pub mod wheel;
 
-#[cfg(unix)]
-mod peeks;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
 #[cfg(unix)]

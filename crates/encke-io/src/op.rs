@@ -67,10 +67,6 @@ pub enum Op {
     /// Stream: how much may wait in the kernel, and how long for an acknowledgement. No event; where the system
     /// cannot do it nothing happens.
     Tune(Tuning),
-    /// Stream, before its first `Recv`: have the kernel acknowledge fewer of the small segments that arrive by
-    /// themselves (delayed ACK, RFC 9293 §3.8.6.3), best with what is sent next. What arrives is told as soon as ever.
-    /// No event; where the system or the back end cannot do it nothing happens.
-    DelayAck,
     /// Stream: have the kernel ready to encrypt what is sent, see [`crate::ktls`]. Until then everything goes on as
     /// before. No event, unless it cannot ([`OpKind::Layer`]): then nothing has changed.
     Layer,

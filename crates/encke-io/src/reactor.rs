@@ -189,8 +189,7 @@ impl Backend {
 
     /// Chooses for `auto` where a program is the client of many busy connections: io_uring, which saves it most of its
     /// system calls, if this system allows it, else as [`Backend::auto`]. Says why. One that has answers
-    /// gather takes io_uring only if that can ([`Reactor::gather`]): [`Op::DelayAck`] is the next best, and only epoll
-    /// has it.
+    /// gather takes io_uring only if that can ([`Reactor::gather`]).
     ///
     /// # Errors
     /// This system has no back end yet.

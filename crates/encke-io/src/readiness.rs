@@ -16,7 +16,6 @@
 //! within a turn is never registered, and pausing and resuming within a turn costs no system call.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,6 @@ use crate::fault::Fault;
 use crate::ktls;
 use crate::offload::{Pool, Returns};
 use crate::op::{Done, Event, Op, OpKind, Send, Token};
-use crate::peeks::{Peeks, Read};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
@@ -50,7 +48,6 @@ pub struct Readiness<P> {
     /// Sources whose registration with the poller may have to change.
     changed: Vec<Token>,
     scratch: Box<[u8]>,
-    peeks: Peeks,
     bell: wake::Listener,
     pool: Pool,
     returns: Arc<Returns>,
@@ -108,10 +105,8 @@ const BROKEN: u16 = 1 << 9;
 const FINISHING: u16 = 1 << 10;
 /// The send in flight had the last turn; what is to be read has the next.
 const SENT_LAST: u16 = 1 << 11;
-/// What is received may be peeked at, and taken later ([`Op::DelayAck`]).
-const PEEKING: u16 = 1 << 12;
 /// The connect in flight has succeeded.
-const CONNECTED: u16 = 1 << 13;
+const CONNECTED: u16 = 1 << 12;
 
 /// Whether reading may find something that somebody wants, or an end is to be announced.
 const fn reading_due(flags: u16) -> bool {
@@ -158,7 +153,6 @@ impl<P: Poller> Readiness<P> {
             done: VecDeque::new(),
             changed: Vec::new(),
             scratch: vec![0; LEASE_BYTES_MAX].into_boxed_slice(),
-            peeks: Peeks::default(),
             returns: Returns::new(bell.waker()),
             bell,
             pool,
@@ -346,27 +340,20 @@ impl<P: Poller> Readiness<P> {
                 Event::PeerClosed { token, behind_data: true }
             });
         }
-        let peeking = place.flags & PEEKING != 0;
-        let Read { flags, bytes_max } = if peeking {
-            self.peeks.next(token.index, LEASE_BYTES_MAX)
-        } else {
-            Read { flags: RecvFlags::empty(), bytes_max: LEASE_BYTES_MAX }
-        };
-        match sys::recv(place.descriptor(), &mut self.scratch[..bytes_max], flags) {
+        match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
             Ok((0, _)) => {
                 place.flags = place.flags & !ARMED | ENDED;
                 self.note_change(token);
                 Served::Event(Event::PeerClosed { token, behind_data: false })
             }
             Ok((len, _)) => {
-                let told = if peeking { self.peeks.found(token.index, len) } else { 0 };
-                if len < bytes_max && place.flags & (HANGUP | BROKEN) == 0 {
+                if len < LEASE_BYTES_MAX && place.flags & (HANGUP | BROKEN) == 0 {
                     // A short read has emptied the socket: no second call only to see EAGAIN (epoll(7), Q9).
                     place.flags &= !READABLE;
                 } else {
                     self.enqueue(token);
                 }
-                if told < len { Served::Received(token, told..len) } else { Served::Nothing }
+                Served::Received(token, len)
             }
             Err(Errno::AGAIN) => {
                 place.flags &= !READABLE;
@@ -425,9 +412,6 @@ impl<P: Poller> Readiness<P> {
             && let Ok(sent) = sys::send(place.descriptor(), bytes, QUIET)
         {
             taken = sent as u64;
-            if place.flags & PEEKING != 0 {
-                self.peeks.sent(token.index);
-            }
             if sent == bytes.len() {
                 self.done.push_back(Event::Sent { token, bytes: taken, segments: send.segments });
                 return;
@@ -515,9 +499,6 @@ impl<P: Poller> Readiness<P> {
     fn close(&mut self, token: Token, abort: bool) {
         self.places.outdate(token.index);
         let place = self.places.remove(token.index);
-        if place.flags & PEEKING != 0 {
-            self.peeks.take(token.index, place.descriptor());
-        }
         let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
         if place.registered & TOLD != 0 {
             // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
@@ -592,13 +573,6 @@ impl<P: Poller> Reactor for Readiness<P> {
                 }
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
-            Op::DelayAck => {
-                // A poller that tells of all that lies unread would never be silent.
-                if P::EDGE && place.flags & PEEKING == 0 && self.peeks.begin(token.index, place.descriptor())
-                {
-                    place.flags |= PEEKING;
-                }
-            }
             Op::Layer => {
                 if let Err(errno) = ktls::layer(place.descriptor()) {
                     self.done.push_back(failed(token, OpKind::Layer, errno.into()));
@@ -661,8 +635,8 @@ impl<P: Poller> Reactor for Readiness<P> {
             match self.serve(token) {
                 Served::Nothing => {}
                 Served::Event(event) => return Some(event),
-                Served::Received(token, found) => {
-                    return Some(Event::Received { token, lease: &mut self.scratch[found] });
+                Served::Received(token, len) => {
+                    return Some(Event::Received { token, lease: &mut self.scratch[..len] });
                 }
             }
         }
@@ -716,8 +690,8 @@ impl<P: Poller> Reactor for Readiness<P> {
 enum Served {
     Nothing,
     Event(Event<'static>),
-    /// Bytes, by their place in the scratch.
-    Received(Token, Range<usize>),
+    /// So many bytes lie in the scratch.
+    Received(Token, usize),
 }
 
 #[cfg(test)]

@@ -414,7 +414,7 @@ impl Reactor for SimReactor {
                 }
             }
             // Links of the simulator have bounds of their own, and no acknowledgements.
-            Op::Tune(_) | Op::DelayAck => {}
+            Op::Tune(_) => {}
             Op::Layer => {
                 // As a kernel without TLS.
                 state.stations[number].done.push_back(failed(token, OpKind::Layer, Fault::Refused));

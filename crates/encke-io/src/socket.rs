@@ -284,7 +284,7 @@ fn choose_port_late(descriptor: BorrowedFd<'_>) {
 
 /// Sets an option that is an int (setsockopt(2)) and for which rustix has no wrapper.
 #[cfg(target_os = "linux")]
-pub(crate) fn set_int(
+fn set_int(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,

@@ -722,10 +722,6 @@ impl Requests {
         let user = &mut self.users[index as usize];
         self.tally.connected.increment();
         self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
-        if self.plan.pipeline > 1 && self.carriers.is_empty() {
-            // Else every second answer of a train is acknowledged by itself, which is a good part of what they cost.
-            out.put(user.token, Op::DelayAck);
-        }
         out.put(user.token, Op::Recv);
         match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
             None if self.carriers.is_empty() => self.opened(index, at, out),

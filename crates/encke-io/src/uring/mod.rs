@@ -1069,8 +1069,6 @@ impl Reactor for UringReactor {
                 let _best_effort = socket::refuse_new(place.descriptor());
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
-            // A multishot receive that peeks is not made for that: with much to read it stops (Linux 6.18).
-            Op::DelayAck => {}
             Op::Layer => {
                 if let Err(errno) = ktls::layer(place.descriptor()) {
                     self.done.push_back(failed(token, OpKind::Layer, errno.into()));

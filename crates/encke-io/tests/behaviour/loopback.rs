@@ -18,32 +18,28 @@ use encke_io::{
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::stage::{End, Note, PATIENCE, Peer, Random, Scene, Stage, pattern};
+use crate::stage::{End, Note, PATIENCE, Peer, Scene, Stage, pattern};
 use crate::temporary::TemporaryFile;
 
 /// Makes a reactor. A back end that this system lacks fails its cases: it never skips them.
 pub trait BackEnd {
     type Reactor: Reactor;
     const BURST: usize;
-    /// Whether [`Op::DelayAck`] does something, with a kernel that has what it needs.
-    const DELAYS: bool;
     /// Whether [`Reactor::gather`] does something, with a kernel that has what it needs.
     const GATHERS: bool;
 
     fn open(pool: Pool) -> Self::Reactor;
 }
 
-/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether it can acknowledge late
-/// or have events gather.
+/// Defines back ends: a name, the reactor, how to make it, its [`Scene::BURST`], and whether events gather.
 macro_rules! back_ends {
-    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, delays $delays:expr, gathers $gathers:expr;)*) => {
+    ($($name:ident: $reactor:ty = $make:expr, burst $burst:expr, gathers $gathers:expr;)*) => {
         $(
             pub struct $name;
 
             impl BackEnd for $name {
                 type Reactor = $reactor;
                 const BURST: usize = $burst;
-                const DELAYS: bool = $delays;
                 const GATHERS: bool = $gathers;
 
                 fn open(pool: Pool) -> Self::Reactor {
@@ -55,17 +51,17 @@ macro_rules! back_ends {
 }
 
 back_ends! {
-    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1, delays false, gathers false;
-    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1, delays false, gathers false;
-    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, delays true, gathers false;
+    Poll: encke_io::PollReactor = encke_io::PollReactor::new, burst 1, gathers false;
+    EpollLevel: encke_io::EpollLevelReactor = encke_io::EpollLevelReactor::new, burst 1, gathers false;
+    EpollEdge: encke_io::EpollEdgeReactor = encke_io::EpollEdgeReactor::new, burst 1, gathers false;
     // The kernel receives up to 32 times from one socket before the next (MULTISHOT_MAX_RETRY).
-    Uring: UringReactor = UringReactor::new, burst 33, delays false, gathers true;
+    Uring: UringReactor = UringReactor::new, burst 33, gathers true;
     // As on a kernel that has no multishot receive.
-    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, delays false, gathers true;
+    UringSingle: UringReactor = |pool| UringReactor::with(pool, SINGLE), burst 2, gathers true;
     // So few buffers that they are always gone.
-    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, delays false, gathers true;
+    UringStarved: UringReactor = |pool| UringReactor::with(pool, STARVED), burst 33, gathers true;
     // Every wait gathers.
-    UringGathering: UringReactor = gathering, burst 33, delays false, gathers true;
+    UringGathering: UringReactor = gathering, burst 33, gathers true;
 }
 
 const SINGLE: UringSettings =
@@ -331,105 +327,6 @@ pub fn what_the_peer_has_not_got_is_unacknowledged<B: BackEnd>(stage: &mut Stage
     stage.until("the last acknowledgement", |stage| stage.reactor().unacknowledged(token) == 0);
 }
 
-/// Two of a reactor's own connections, in one conversation: the first asks, the second answers.
-fn own_pair<B: BackEnd>(stage: &mut Stage<Loopback<B>>) -> (Token, Token) {
-    let (listener, address) = stage.listen();
-    stage.submit(listener, Op::Accept);
-    let address = Stage::<Loopback<B>>::inet(&address);
-    let near = stage.unconnected(&address);
-    stage.submit(near, Op::Connect(address));
-    let far = stage.accepted(listener).0;
-    stage.submit(far, Op::Recv);
-    (near, far)
-}
-
-/// Whether the kernel is so new. Since Linux 6.9 it remembers how far a TCP stream was peeked at, since 6.12 a wait of
-/// io_uring gathers.
-fn kernel_is(least: (u32, u32)) -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_str().expect("a version");
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse().expect("a number"));
-    let version: (u32, u32) = (numbers.next().expect("a major"), numbers.next().expect("a minor"));
-    version >= least
-}
-
-/// Of 100 answers in two segments of `len` bytes, how many the asker had in full and had not acknowledged.
-fn answers_left_unacknowledged<B: BackEnd>(
-    stage: &mut Stage<Loopback<B>>,
-    near: Token,
-    far: Token,
-    len: usize,
-) -> u32 {
-    let half = pattern(len);
-    let mut left = 0;
-    for _ in 0..100 {
-        stage.send(near, vec![encke_io::Segment::Bytes(b"?".to_vec())]);
-        stage.received(far, 1);
-        for _ in 0..2 {
-            stage.send(far, vec![encke_io::Segment::Bytes(half.clone())]);
-            assert_eq!(stage.received(near, len), half);
-        }
-        left += u32::from(stage.reactor().unacknowledged(far) > 0);
-    }
-    left
-}
-
-pub fn acknowledgements_can_be_left_to_what_is_sent<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
-    let (near, far) = own_pair(stage);
-    stage.submit(near, Op::DelayAck);
-    stage.submit(near, Op::Recv);
-    let can_be_late = B::DELAYS && kernel_is((6, 9));
-    // Of very small ones the sender may soon have too many on the way; long ones gain nothing. Neither lasts.
-    for (len, is_late) in
-        [(150, can_be_late), (10, false), (150, can_be_late), (5_000, false), (200, can_be_late)]
-    {
-        let left = answers_left_unacknowledged(stage, near, far, len);
-        // Some are acknowledged at a connection's beginning, and after 40 ms.
-        assert_eq!(left > 50, is_late, "of 100 answers of {len} bytes {left} were left to the next question");
-    }
-}
-
-pub fn no_more_is_acknowledged_late_than_a_sender_may_have_on_the_way<B: BackEnd>(
-    stage: &mut Stage<Loopback<B>>,
-) {
-    let (near, far) = own_pair(stage);
-    stage.submit(near, Op::DelayAck);
-    stage.submit(near, Op::Recv);
-    // After long segments the kernel leaves more unacknowledged by itself.
-    let long = pattern(100_000);
-    stage.send(far, vec![encke_io::Segment::Bytes(long.clone())]);
-    assert!(stage.received(near, long.len()) == long);
-    stage.sent(far);
-    let mut random = Random::new(1);
-    for _ in 0..1_000 {
-        let message = pattern(128 + random.below(400));
-        stage.send(far, vec![encke_io::Segment::Bytes(message.clone())]);
-        assert_eq!(stage.received(near, message.len()), message);
-        let left = stage.reactor().unacknowledged(far);
-        assert!(left <= 4 * 256, "{left} bytes were told and not acknowledged");
-        let held = stage.reactor().buffered(near).expect("SO_MEMINFO");
-        assert!(held <= 64 * 1024, "the kernel holds {held} bytes for what was told");
-    }
-}
-
-pub fn what_was_told_and_acknowledged_late_resets_nobody<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
-    for len in [1, 200, 5_000] {
-        let (token, mut peer) = stage.connection();
-        stage.submit(token, Op::DelayAck);
-        stage.submit(token, Op::Recv);
-        let message = pattern(len);
-        stage.peer_sends(&mut peer, &message);
-        assert!(stage.received(token, len) == message);
-        stage.send(token, vec![encke_io::Segment::Bytes(b"heard".to_vec())]);
-        stage.sent(token);
-        let last = pattern(200);
-        stage.peer_sends(&mut peer, &last);
-        assert_eq!(stage.received(token, last.len()), last);
-        stage.close(token, Op::Close);
-        assert_eq!(stage.peer_ends(&mut peer), (b"heard".to_vec(), End::Finished));
-    }
-}
-
 fn watched_once<B: BackEnd>(stage: &mut Stage<Loopback<B>>, of: Token) {
     stage.expect("news of the descriptor", |note| {
         matches!(note, Note::Watched(token) if *token == of).then_some(())
@@ -569,6 +466,15 @@ pub fn a_wait_ends_at_its_moment<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     assert!(now.mono_ns < begun.plus(PATIENCE), "a moment that is past is not waited for");
 }
 
+/// Whether a wait of io_uring can gather (Linux 6.12).
+fn kernel_gathers() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_str().expect("a version");
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().expect("a number"));
+    let version: (u32, u32) = (numbers.next().expect("a major"), numbers.next().expect("a minor"));
+    version >= (6, 12)
+}
+
 pub fn what_comes_while_it_gathers_is_told_by_one_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     let mut connections: Vec<_> = (0..10).map(|_| stage.connection()).collect();
     for (token, _) in &connections {
@@ -580,7 +486,7 @@ pub fn what_comes_while_it_gathers_is_told_by_one_wait<B: BackEnd>(stage: &mut S
         stage.notes.clear();
         let time = Duration::from_micros(micros);
         let gathers = stage.reactor().gather(time);
-        assert_eq!(gathers, B::GATHERS && kernel_is((6, 12)) && micros > 0, "{micros} us");
+        assert_eq!(gathers, B::GATHERS && kernel_gathers() && micros > 0, "{micros} us");
         waker.wake();
         for (_, peer) in &mut connections {
             assert_eq!(peer.send(b"early"), 5);

@@ -7,7 +7,6 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test: nobody uses it as a library")]
 
 mod cases;
-mod late;
 mod loopback;
 mod simulated;
 mod stage;
@@ -87,9 +86,6 @@ macro_rules! on_the_system {
                 a_watched_descriptor_tells_when_it_is_readable,
                 a_notice_comes_before_what_was_sent_after_it,
                 what_the_peer_has_not_got_is_unacknowledged,
-                acknowledgements_can_be_left_to_what_is_sent,
-                no_more_is_acknowledged_late_than_a_sender_may_have_on_the_way,
-                what_was_told_and_acknowledged_late_resets_nobody,
                 a_changed_folder_is_news,
                 many_wakes_are_one_event,
                 a_wake_ends_the_wait,
@@ -116,7 +112,6 @@ on_the_system!(uring, crate::loopback::Uring);
 on_the_system!(uring_single, crate::loopback::UringSingle);
 on_the_system!(uring_starved, crate::loopback::UringStarved);
 on_the_system!(uring_gathering, crate::loopback::UringGathering);
-on_the_system!(epoll_edge_late, crate::late::LateEpollEdge);
 play!(uring_lacking_buffers, crate::loopback::Loopback<crate::loopback::UringStarved>,
     loopback::{nobody_waits_for_a_buffer});
 on!(sim, crate::simulated::Simulated);
