@@ -193,6 +193,7 @@ impl Backend {
     ///
     /// # Errors
     /// This system has no back end yet.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has a choice"))]
     pub fn auto_client(gathers: bool) -> Result<(Self, &'static str), Unavailable> {
         #[cfg(target_os = "linux")]
         if crate::uring::probe().is_ok_and(|can_gather| can_gather || !gathers) {

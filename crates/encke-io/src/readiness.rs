@@ -31,7 +31,7 @@ use crate::op::{Done, Event, Op, OpKind, Send, Token};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
-use crate::sending::{QUIET, Sending, Step};
+use crate::sending::{QUIET, Sending, Step, is_one_segment};
 use crate::slab::Slab;
 use crate::socket;
 use crate::wake::{self, Waker};
@@ -107,6 +107,11 @@ const FINISHING: u16 = 1 << 10;
 const SENT_LAST: u16 = 1 << 11;
 /// The connect in flight has succeeded.
 const CONNECTED: u16 = 1 << 12;
+
+/// Connected by [`Op::Connect`], and Nagle's algorithm is on.
+const NAGLE: u16 = 1 << 13;
+/// No send has begun on it yet.
+const UNSENT: u16 = 1 << 14;
 
 /// Whether reading may find something that somebody wants, or an end is to be announced.
 const fn reading_due(flags: u16) -> bool {
@@ -404,6 +409,13 @@ impl<P: Poller> Readiness<P> {
     fn start_send(&mut self, token: Token, send: Send) {
         let place = self.places.get_mut(token).expect(LIVE);
         assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
+        if place.flags & NAGLE != 0 {
+            if place.flags & UNSENT == 0 || !is_one_segment(&send) {
+                socket::send_at_once(place.descriptor());
+                place.flags &= !NAGLE;
+            }
+            place.flags &= !UNSENT;
+        }
         // By far the most sends are one buffer that the kernel takes whole: no account to keep of it.
         let mut taken = 0;
         if let [segment] = &send.segments[..]
@@ -464,6 +476,7 @@ impl<P: Poller> Readiness<P> {
 
     fn connect(&mut self, token: Token, peer: std::net::SocketAddr) {
         let place = self.places.get_mut(token).expect(LIVE);
+        place.flags |= NAGLE | UNSENT;
         match sys::connect(place.descriptor(), &peer) {
             Ok(()) => self.done.push_back(Event::Connected { token }),
             Err(Errno::INPROGRESS | Errno::INTR) => {

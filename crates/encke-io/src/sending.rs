@@ -23,6 +23,18 @@ pub(crate) struct Sending {
     sent: u64,
 }
 
+/// What any peer takes as one segment (RFC 9293 §3.7.1).
+#[cfg(unix)]
+const SEGMENT_BYTES: u64 = 536;
+
+/// Whether a connection's first send goes at once though Nagle's algorithm is on, which holds back nothing but the end of
+/// a larger one, and what follows before it is acknowledged (RFC 1122 §4.2.3.4). Of a connection for one request
+/// switching it off would be one system call of five.
+#[cfg(unix)]
+pub(crate) fn is_one_segment(send: &Send) -> bool {
+    !send.more && send.segments.iter().map(Segment::len).sum::<u64>() <= SEGMENT_BYTES
+}
+
 /// The rest of the segment that is being sent.
 pub(crate) enum Head<'a> {
     Memory(&'a [u8]),

@@ -227,7 +227,7 @@ impl Watched {
 }
 
 /// A stream socket for [`crate::Op::Connect`] to `peer`, bound to `source` if given (port 0: any that makes a
-/// connection which is not there yet).
+/// connection which is not there yet). Nagle's algorithm is on until a send is made that it could hold back.
 ///
 /// # Errors
 /// Out of descriptors, or `source` is not this machine's.
@@ -235,7 +235,6 @@ impl Watched {
 pub fn unconnected(peer: &SocketAddr, source: Option<SocketAddr>) -> io::Result<Stream> {
     let family = if peer.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let descriptor = stream_socket(family)?;
-    sockopt::set_tcp_nodelay(&descriptor, true)?;
     if let Some(source) = source {
         #[cfg(target_os = "linux")]
         if source.port() == 0 {
@@ -273,6 +272,13 @@ pub fn connected_local(path: &Path) -> io::Result<Stream> {
 #[cfg(not(unix))]
 pub fn connected_local(_: &std::path::Path) -> io::Result<Stream> {
     Err(crate::host::unsupported())
+}
+
+/// Switches Nagle's algorithm off (TCP_NODELAY, tcp(7)).
+#[cfg(unix)]
+pub(crate) fn send_at_once(stream: BorrowedFd<'_>) {
+    // With it what is sent arrives later, and arrives.
+    let _best_effort = sockopt::set_tcp_nodelay(stream, true);
 }
 
 /// Leaves the choice of a local port to connect(2), which knows the peer: of bind(2) a port is this socket's alone,
@@ -464,5 +470,61 @@ fn last_errno() -> rustix::io::Errno {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::offload::Pool;
+    use crate::op::{Event, Op, Segment, Send, Token};
+    use crate::reactor::{Reactor, Source};
+
+    /// Takes turns until something of which `wanted` is true has happened to the connection.
+    fn until(reactor: &mut impl Reactor, wanted: impl Fn(&Event<'_>) -> bool) {
+        loop {
+            reactor.wait(None).expect("the system waits");
+            while let Some(event) = reactor.next() {
+                assert!(!matches!(event, Event::Failed { .. }), "it failed");
+                if wanted(&event) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether Nagle's algorithm is off behind each of a new connection's sends, of so many bytes and with more to come.
+    fn is_off<R: Reactor>(mut reactor: R, sends: &[(usize, bool)]) -> Vec<bool> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stream = unconnected(&address, None).expect("a socket");
+        let eye = stream.descriptor.try_clone().expect("a descriptor");
+        let token: Token = reactor.adopt(Source::Stream(stream)).expect("room for a source");
+        reactor.submit(token, Op::Connect(address));
+        until(&mut reactor, |event| matches!(event, Event::Connected { .. }));
+        let sends = sends.iter().map(|(len, more)| {
+            let segments = vec![Segment::Bytes(vec![b'x'; *len])];
+            reactor.submit(token, Op::Send(Send { segments, more: *more }));
+            until(&mut reactor, |event| matches!(event, Event::Sent { .. }));
+            sockopt::tcp_nodelay(&eye).expect("a TCP socket")
+        });
+        sends.collect()
+    }
+
+    #[test]
+    fn nagles_algorithm_is_off_before_it_could_hold_anything_back() {
+        for (sends, off) in [
+            (&[(1, false)][..], &[false][..]),
+            (&[(536, false), (1, false), (1, false)], &[false, true, true]),
+            (&[(537, false), (1, false)], &[true, true]),
+            (&[(1, true), (1, false)], &[true, true]),
+        ] {
+            let pool = Pool::start(1, 1).expect("room for a thread");
+            assert_eq!(is_off(crate::PollReactor::new(pool.clone()).expect("poll"), sends), off);
+            assert_eq!(is_off(crate::EpollLevelReactor::new(pool.clone()).expect("epoll"), sends), off);
+            assert_eq!(is_off(crate::EpollEdgeReactor::new(pool.clone()).expect("epoll"), sends), off);
+            assert_eq!(is_off(crate::UringReactor::new(pool.clone()).expect("io_uring"), sends), off);
+            pool.close();
+        }
     }
 }

@@ -55,7 +55,7 @@ use crate::offload::{Pool, Returns};
 use crate::op::{Done, Event, Op, OpKind, Peer, Send, Token};
 use crate::places::Places;
 use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SEND_QUANTUM, Source, Unavailable};
-use crate::sending::{SLICES, Sending, Step};
+use crate::sending::{SLICES, Sending, Step, is_one_segment};
 use crate::slab::Slab;
 use crate::socket;
 use crate::wake::{self, Waker};
@@ -182,6 +182,10 @@ const CLOSING: u32 = 1 << 12;
 const CHANGED: u32 = 1 << 13;
 /// Stands in `ready`.
 const READY: u32 = 1 << 14;
+/// Connected by [`Op::Connect`], and Nagle's algorithm is on.
+const NAGLE: u32 = 1 << 15;
+/// No send has begun on it yet.
+const UNSENT: u32 = 1 << 16;
 
 /// A send in flight.
 struct Outgoing {
@@ -754,9 +758,16 @@ impl UringReactor {
     }
 
     fn start_send(&mut self, token: Token, send: Send) {
-        let sending = Sending::new(send);
         let place = self.places.get_mut(token).expect(THERE);
         assert!(place.kind == Kind::Stream && place.link == NONE, "one send at a time, on a stream");
+        if place.has(NAGLE) {
+            if !place.has(UNSENT) || !is_one_segment(&send) {
+                socket::send_at_once(place.descriptor());
+                place.flags &= !NAGLE;
+            }
+            place.flags &= !UNSENT;
+        }
+        let sending = Sending::new(send);
         if sending.is_done() {
             self.done.push_back(sending.ended(token, Ok(())));
             return;
@@ -858,7 +869,7 @@ impl UringReactor {
         let place = self.places.get_mut(token).expect(THERE);
         assert!(place.kind == Kind::Stream && place.link == NONE, "connected once, before anything is sent");
         place.link = self.connects.insert(Box::new(SocketAddrAny::from(peer)));
-        place.flags |= CONNECTING;
+        place.flags |= CONNECTING | NAGLE | UNSENT;
         self.dialed.push(token);
     }
 
