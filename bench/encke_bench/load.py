@@ -18,12 +18,13 @@ import termios
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .figures import Bar, Section, judge, number, paired
 from .generators import GRACE_SECONDS, LUA, read_ab, read_h2load, read_wrk
-from .machine import Trouble
+from .machine import Trouble, rss_bytes
 from .report import Progress
 from .servers import HELLO, LOAD, Bench, Running, located
 
@@ -219,20 +220,20 @@ def held_seconds(bench: Bench) -> float:
 
 def held(bench: Bench, progress: Progress) -> Section:
     section = Section("load-held", f"{HELD:,} connections",
-                      f"(most RSS with {HELD:,} connections, all busy − with {FEW}) ÷ {HELD - FEW:,}; opening: median "
+                      f"(RSS with {HELD:,} connections, all busy − with {FEW}) ÷ {HELD - FEW:,}; opening: median "
                       f"of {OPEN_ROUNDS}, as `encke load` says", ["generator", "bytes a connection", "opened in, s"])
     with bench.running(_server(bench), HELLO) as run:
         for name, argv in _holders(bench, run).items():
             progress.step(f"load-held: {name}")
             bars = (MEMORY_BAR, OPEN_BAR) if name.startswith("encke") else ()
             try:
-                few, many = (_peak(bench, argv(count), count) for count in (FEW, HELD))
+                few, many = (_resident(bench, argv(count), count) for count in (FEW, HELD))
                 each = (many[0] - few[0]) / (HELD - FEW)
                 row = [name, f"{each:,.0f}", "–"]
                 if bars:
                     section.verdicts.append(judge(section.title, name, MEMORY_BAR, round(each)))
                     opened = [json.loads(many[1])["connections"]["opening_ns"] / 1e9]
-                    opened += [json.loads(_peak(bench, argv(HELD), HELD)[1])["connections"]["opening_ns"] / 1e9
+                    opened += [json.loads(_resident(bench, argv(HELD), HELD)[1])["connections"]["opening_ns"] / 1e9
                                for _ in range(OPEN_ROUNDS - 1)]
                     row[2] = number(statistics.median(opened))
                     section.verdicts.append(judge(section.title, name, OPEN_BAR, statistics.median(opened)))
@@ -254,31 +255,24 @@ def _holders(bench: Bench, run: Running) -> dict[str, Callable[[int], list[str]]
     }
 
 
-def _peak(bench: Bench, argv: list[str], connections: int) -> tuple[int, str]:
-    """(the most resident memory of a generator, in bytes; what it printed)."""
+def _resident(bench: Bench, argv: list[str], connections: int) -> tuple[float, str]:
+    """(a generator's resident bytes, the median of looks at it while it runs; what it printed). What is there only for a
+    moment, when it starts or writes its report, is not what a connection costs, and VmHWM of proc_pid_status(5) is that,
+    give or take half a megabyte."""
     # Into a file, not a pipe: nobody reads while the memory is looked at.
     told = bench.new_state("held") / "stdout"
     with told.open("wb") as out:
         process = bench.generator(Path(argv[0]).name, argv, stdout=out)
-    peak = 0
+    looks: list[int] = []
     while process.runs():
-        peak = max(peak, _high_water(process.root_pid))
+        # It may end between the question and the answer.
+        with suppress(Trouble, FileNotFoundError, ProcessLookupError):
+            looks.append(rss_bytes(process.root_pid))
         time.sleep(0.02)
     process.output(GRACE_SECONDS, ENDS)
-    if peak == 0:
+    if not looks:
         raise Trouble(f"{argv[0]}: it ended before its memory could be read, with {connections:,} connections")
-    return peak, told.read_text()
-
-
-def _high_water(pid: int) -> int:
-    """VmHWM of proc_pid_status(5), in bytes; 0 if the process has ended meanwhile."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
+    return statistics.median(looks), told.read_text()
 
 
 # ---- the live screen ----
