@@ -81,7 +81,7 @@ KINDS = (
          f"13 bytes, one thread, {RUN_SECONDS} s a run; wrk with Connection: close, ab with HTTP/1.0; encke uses uring "
          "unless told otherwise", (Bar(0.8, "CPU ÷ wrk", BASE),)),
     Kind("load-pipelined", f"{DEPTH} pipelined, c = {CONNECTIONS}",
-         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses epoll-edge unless told otherwise",
+         f"13 bytes, one thread, {RUN_SECONDS} s a run; encke uses uring unless told otherwise",
          (Bar(0.85, "CPU ÷ wrk", BASE),)),
 )
 

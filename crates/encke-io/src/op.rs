@@ -86,10 +86,23 @@ pub enum Op {
     /// unread, or come later, systems reset the connection, and the reset may destroy what the peer has not read
     /// (RFC 2525 §2.17): who wants its last words heard shuts down, reads to the end, and then closes.
     Close,
+    /// Stream made by [`crate::socket::unconnected`]: close it as `Close` does. But if its peer's end was told, and this
+    /// side's is known to the peer at once, as over loopback, its socket is kept for [`crate::Reactor::spare`], where the
+    /// back end can do that: a new one costs more than to use it again. The peer sees no difference.
+    Recycle,
     /// Close with a reset: nothing queued in the kernel is delivered, its memory is free at once.
     Abort,
     /// Run a blocking job on the pool; an [`Event::Offloaded`] with its key.
     Offload(Job),
+}
+
+/// How a source is closed: by the operation of that name.
+#[cfg(unix)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closing {
+    Close,
+    Recycle,
+    Abort,
 }
 
 /// Bounds of what the kernel holds for one stream.

@@ -49,6 +49,10 @@ pub const LEASE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes a single send may hand to the kernel before the other connections have their turn.
 pub const SEND_QUANTUM: u64 = 4 << 20;
 
+/// Sockets that are kept for [`Reactor::spare`].
+#[cfg(unix)]
+pub(crate) const SPARES_MAX: usize = 64;
+
 /// One worker's operating system; see the module's text for what all of them promise.
 pub trait Reactor {
     /// Which one it is.
@@ -78,6 +82,11 @@ pub trait Reactor {
     /// Who is told of much at once is woken less often, and on one machine it is the sender who pays for the waking.
     fn gather(&mut self, _time: Duration) -> bool {
         false
+    }
+
+    /// A socket that [`Op::Recycle`] has kept, as [`crate::socket::unconnected`] has made it.
+    fn spare(&mut self) -> Option<Stream> {
+        None
     }
 
     /// The next thing that happened since the last `wait`. It ends the lease of the one before.

@@ -27,13 +27,13 @@ use crate::clock::{Clock, Now};
 use crate::fault::Fault;
 use crate::ktls;
 use crate::offload::{Pool, Returns};
-use crate::op::{Done, Event, Op, OpKind, Send, Token};
+use crate::op::{Closing, Done, Event, Op, OpKind, Send, Token};
 use crate::places::Places;
 use crate::poller::{Interest, Poller, Ready};
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
+use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SPARES_MAX, Source, Unavailable};
 use crate::sending::{QUIET, Sending, Step, is_one_segment};
 use crate::slab::Slab;
-use crate::socket;
+use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
 
 /// A reactor that tries operations itself when `P` says that they will not block.
@@ -48,6 +48,7 @@ pub struct Readiness<P> {
     /// Sources whose registration with the poller may have to change.
     changed: Vec<Token>,
     scratch: Box<[u8]>,
+    spares: Vec<Stream>,
     bell: wake::Listener,
     pool: Pool,
     returns: Arc<Returns>,
@@ -112,6 +113,8 @@ const CONNECTED: u16 = 1 << 12;
 const NAGLE: u16 = 1 << 13;
 /// No send has begun on it yet.
 const UNSENT: u16 = 1 << 14;
+/// The peer's end was told, behind everything else.
+const OVER: u16 = 1 << 15;
 
 /// Whether reading may find something that somebody wants, or an end is to be announced.
 const fn reading_due(flags: u16) -> bool {
@@ -158,6 +161,7 @@ impl<P: Poller> Readiness<P> {
             done: VecDeque::new(),
             changed: Vec::new(),
             scratch: vec![0; LEASE_BYTES_MAX].into_boxed_slice(),
+            spares: Vec::new(),
             returns: Returns::new(bell.waker()),
             bell,
             pool,
@@ -347,7 +351,7 @@ impl<P: Poller> Readiness<P> {
         }
         match sys::recv(place.descriptor(), &mut self.scratch[..], RecvFlags::empty()) {
             Ok((0, _)) => {
-                place.flags = place.flags & !ARMED | ENDED;
+                place.flags = place.flags & !ARMED | ENDED | OVER;
                 self.note_change(token);
                 Served::Event(Event::PeerClosed { token, behind_data: false })
             }
@@ -509,20 +513,29 @@ impl<P: Poller> Readiness<P> {
         }
     }
 
-    fn close(&mut self, token: Token, abort: bool) {
+    fn close(&mut self, token: Token, how: Closing) {
         self.places.outdate(token.index);
         let place = self.places.remove(token.index);
         let descriptor = place.descriptor.expect("the bell's token is nobody's to close");
+        let is_kept = how == Closing::Recycle
+            && place.flags & OVER != 0
+            && place.link == NONE
+            && self.spares.len() < SPARES_MAX
+            && socket::disconnect(descriptor.as_fd());
         if place.registered & TOLD != 0 {
             // Of a listener or a watched descriptor others may hold duplicates, which keep it in epoll's set.
-            let closing = place.kind == Kind::Stream;
+            let closing = place.kind == Kind::Stream && !is_kept;
             self.poller.remove(descriptor.as_fd(), token, closing);
         }
-        if abort {
+        if how == Closing::Abort {
             // A linger time of zero makes close(2) send a reset and drop what is queued (socket(7)).
             let _best_effort = sockopt::set_socket_linger(&descriptor, Some(Duration::ZERO));
         }
-        drop(descriptor);
+        if is_kept {
+            self.spares.push(Stream { descriptor });
+        } else {
+            drop(descriptor);
+        }
         let segments = self.sends.remove(place.link).map_or_else(Vec::new, Sending::into_segments);
         self.done.push_back(Event::Closed { token, segments });
     }
@@ -600,8 +613,9 @@ impl<P: Poller> Reactor for Readiness<P> {
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
             Op::Cancel => self.cancel(token),
-            Op::Close => self.close(token, false),
-            Op::Abort => self.close(token, true),
+            Op::Close => self.close(token, Closing::Close),
+            Op::Recycle => self.close(token, Closing::Recycle),
+            Op::Abort => self.close(token, Closing::Abort),
             Op::Offload(_) => unreachable!("returned above"),
         }
     }
@@ -630,6 +644,10 @@ impl<P: Poller> Reactor for Readiness<P> {
         })?;
         self.now = self.clock.now();
         Ok(self.now)
+    }
+
+    fn spare(&mut self) -> Option<Stream> {
+        self.spares.pop()
     }
 
     fn next(&mut self) -> Option<Event<'_>> {

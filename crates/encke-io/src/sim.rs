@@ -430,7 +430,7 @@ impl Reactor for SimReactor {
             Op::Send(send) => state.start_send(number, token, send),
             Op::Shutdown => state.shutdown_source(number, token),
             Op::Cancel => state.cancel(number, token),
-            Op::Close => state.close_source(number, token, false),
+            Op::Close | Op::Recycle => state.close_source(number, token, false),
             Op::Abort => state.close_source(number, token, true),
             Op::Offload(_) => unreachable!("returned above"),
         }

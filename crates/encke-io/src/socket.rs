@@ -281,6 +281,17 @@ pub(crate) fn send_at_once(stream: BorrowedFd<'_>) {
     let _best_effort = sockopt::set_tcp_nodelay(stream, true);
 }
 
+/// Ends this side of a stream whose peer has ended; whether it is thereby over, and the socket unconnected again
+/// (connect(2) under AF_UNSPEC).
+#[cfg(unix)]
+pub(crate) fn disconnect(stream: BorrowedFd<'_>) -> bool {
+    // Without a peer's name it is closed. One that still waits for its last acknowledgement would be forgotten, and that
+    // be answered by a reset.
+    sys::shutdown(stream, sys::Shutdown::Write).is_ok()
+        && matches!(sys::getpeername(stream), Err(rustix::io::Errno::NOTCONN))
+        && sys::connect_unspec(stream).is_ok()
+}
+
 /// Leaves the choice of a local port to connect(2), which knows the peer: of bind(2) a port is this socket's alone,
 /// whomever it connects to (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2). Without it there are fewer connections.
 #[cfg(target_os = "linux")]

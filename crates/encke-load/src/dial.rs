@@ -26,15 +26,19 @@ pub(crate) struct Dial {
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// Where new sockets come from, for which user: the system, or a simulated world.
-pub(crate) type Sockets = Box<dyn FnMut(u32) -> Result<Dial, Fault>>;
+/// Where new sockets come from, for which user: the system, or a simulated world. A socket that it has made may be given
+/// back to it.
+pub(crate) type Sockets = Box<dyn FnMut(u32, Option<Stream>) -> Result<Dial, Fault>>;
 
 /// Those of a thread to a server; sources are taken in turn over all threads.
 pub(crate) fn sockets(server: Address, sources: Vec<IpAddr>, share: Share) -> Sockets {
     let mut turn = share.number;
-    Box::new(move |_user| match &server {
+    Box::new(move |_user, spare| match &server {
         Address::Unix(path) => Ok(Dial { stream: socket::connected_local(path)?, peer: None }),
         Address::Inet(peer) => {
+            if let Some(stream) = spare {
+                return Ok(Dial { stream, peer: Some(*peer) });
+            }
             let place = turn.checked_rem(sources.len());
             turn = turn.wrapping_add(share.threads);
             let source = place.and_then(|place| sources.get(place)).map(|ip| SocketAddr::new(*ip, 0));
@@ -191,6 +195,6 @@ mod tests {
     fn a_path_at_which_nobody_listens_is_told_when_it_is_dialed() {
         let nowhere = Address::Unix("/nowhere/at/all".into());
         let mut sockets = sockets(nowhere, Vec::new(), Share { number: 0, threads: 1 });
-        assert!(sockets(0).is_err());
+        assert!(sockets(0, None).is_err());
     }
 }

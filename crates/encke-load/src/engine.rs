@@ -193,7 +193,8 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
 
     fn dial(&mut self, user: u32, at: &mut Moment) {
         at.now_ns = self.reactor.now().mono_ns;
-        let dial = (self.sockets)(user);
+        let spare = self.reactor.spare();
+        let dial = (self.sockets)(user, spare);
         let peer = dial.as_ref().map_or(None, |dial| dial.peer);
         let token = dial.and_then(|dial| self.reactor.adopt(Source::Stream(dial.stream)));
         self.crowd.dialed(user, token, *at, &mut self.out);

@@ -823,7 +823,7 @@ impl Requests {
         let seat = owner.checked_sub(PARTING).and_then(|seat| self.parting.get_mut(seat as usize));
         if let Some(seat) = seat.filter(|seat| **seat == token) {
             (*seat, *owner) = (Token::NONE, NOBODY);
-            out.put(token, Op::Close);
+            out.put(token, Op::Recycle);
         }
     }
 }

@@ -105,9 +105,9 @@ impl<C: Sealable> Sealed<C> {
             }
             // It receives since its handshake began.
             Op::Recv => {}
-            Op::Close | Op::Abort => {
+            Op::Close | Op::Recycle | Op::Abort => {
                 let silent = link.sending == Sending::Nobody && !link.session.is_ended();
-                if silent && matches!(op, Op::Close) {
+                if silent && !matches!(op, Op::Abort) {
                     // The farewell, or an alert. Whether it arrives is the server's affair.
                     let mut bytes = Vec::new();
                     link.session.finish(&mut bytes);

@@ -30,7 +30,9 @@ pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
     let mut each: Vec<Sockets> =
         plans.iter().map(|plan| dial::sockets(plan.server.clone(), plan.sources.clone(), share)).collect();
     let first = first_users(plans.iter().map(|plan| users(plan, share)));
-    Box::new(move |user| (each[home(&first, user)])(user))
+    // Which server's a spare one was is not known.
+    let is_single = each.len() == 1;
+    Box::new(move |user, spare| (each[home(&first, user)])(user, spare.filter(|_| is_single)))
 }
 
 /// Users of a thread.

@@ -359,7 +359,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let Address::Inet(target) = plan.server else { unreachable!("a world has no files") };
     let crowd = Requests::new(Arc::new(plan), share, Arc::clone(&tally));
     let factory = world.clone();
-    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
+    let sockets = Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
     let mut engine = Engine::new(reactor, crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
@@ -590,7 +590,8 @@ fn requests_have_their_connections_dialed_one_at_a_time() {
     let plan = Plan { connections: 30, ..plan(Stop::Count(100), Pace::Closed) };
     let crowd = Requests::new(Arc::new(plan), Share { number: 0, threads: 1 }, Arc::new(Tally::new()));
     let factory = world.clone();
-    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+    let sockets =
+        Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
     let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     assert_eq!(engine.connections(), 1);

@@ -52,12 +52,14 @@ use crate::clock::{Clock, Now};
 use crate::fault::Fault;
 use crate::ktls;
 use crate::offload::{Pool, Returns};
-use crate::op::{Done, Event, Op, OpKind, Peer, Send, Token};
+use crate::op::{Closing, Done, Event, Op, OpKind, Peer, Send, Token};
 use crate::places::Places;
-use crate::reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SEND_QUANTUM, Source, Unavailable};
+use crate::reactor::{
+    Backend, LEASE_BYTES_MAX, Occupancy, Reactor, SEND_QUANTUM, SPARES_MAX, Source, Unavailable,
+};
 use crate::sending::{SLICES, Sending, Step, is_one_segment};
 use crate::slab::Slab;
-use crate::socket;
+use crate::socket::{self, Stream};
 use crate::wake::{self, Waker};
 
 /// Turns in which a reactor that is dropped waits for the kernel to give its memory back, 10 ms each.
@@ -125,6 +127,7 @@ pub struct UringReactor {
     now: Now,
     /// How long a wait lasts at least.
     gather: Duration,
+    spares: Vec<Stream>,
     thread: PhantomData<*const ()>,
 }
 
@@ -186,6 +189,10 @@ const READY: u32 = 1 << 14;
 const NAGLE: u32 = 1 << 15;
 /// No send has begun on it yet.
 const UNSENT: u32 = 1 << 16;
+/// The peer's end was told, behind everything else.
+const OVER: u32 = 1 << 17;
+/// Closed by its owner, and the socket is to be kept.
+const RECYCLING: u32 = 1 << 18;
 
 /// A send in flight.
 struct Outgoing {
@@ -345,6 +352,7 @@ impl UringReactor {
             jobs: 0,
             now: clock.now(),
             gather: Duration::ZERO,
+            spares: Vec::new(),
             clock,
             thread: PhantomData,
         })
@@ -609,7 +617,7 @@ impl UringReactor {
         let token = self.places.token(index);
         let place = self.places.at(index).expect(THERE);
         if place.flags & (WANTED | PARKED) == WANTED {
-            place.flags = place.flags & !WANTED | ENDED;
+            place.flags = place.flags & !WANTED | ENDED | OVER;
             return Served::Event(Event::PeerClosed { token, behind_data: false });
         }
         let announce = place.flags & (WANTED | HINTED) == 0;
@@ -915,12 +923,16 @@ impl UringReactor {
         self.note_change(token.index);
     }
 
-    fn close(&mut self, token: Token, abort: bool) {
+    fn close(&mut self, token: Token, how: Closing) {
         self.places.outdate(token.index);
         self.forget_parcels(token.index);
         let place = self.places.at(token.index).expect(THERE);
+        let is_over = how == Closing::Recycle && place.has(OVER) && place.link == NONE;
         place.flags = place.flags & (CHANGED | CONNECTING | ARMED | POLLING | WATCHING) | CLOSING;
-        if abort {
+        if is_over {
+            place.flags |= RECYCLING;
+        }
+        if how == Closing::Abort {
             // A linger time of zero makes close(2) send a reset and drop what is queued (socket(7)).
             let _best_effort = sockopt::set_socket_linger(place.descriptor(), Some(Duration::ZERO));
         }
@@ -936,6 +948,7 @@ impl UringReactor {
         let Token { generation, .. } = self.places.token(index);
         let token = Token { index, generation: generation.wrapping_sub(1) };
         let place = self.places.remove(index);
+        let recycling = place.has(RECYCLING);
         let mut segments = Vec::new();
         if place.has(CONNECTING) {
             self.connects.remove(place.link);
@@ -943,7 +956,11 @@ impl UringReactor {
             self.spare_messages.extend(outgoing.message);
             segments = outgoing.sending.into_segments();
         }
-        drop(place.descriptor);
+        if let Some(descriptor) = place.descriptor.filter(|descriptor| {
+            recycling && self.spares.len() < SPARES_MAX && socket::disconnect(descriptor.as_fd())
+        }) {
+            self.spares.push(Stream { descriptor });
+        }
         self.done.push_back(Event::Closed { token, segments });
     }
 
@@ -1094,8 +1111,9 @@ impl Reactor for UringReactor {
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),
             Op::Cancel => self.cancel(token),
-            Op::Close => self.close(token, false),
-            Op::Abort => self.close(token, true),
+            Op::Close => self.close(token, Closing::Close),
+            Op::Recycle => self.close(token, Closing::Recycle),
+            Op::Abort => self.close(token, Closing::Abort),
             Op::Offload(_) => unreachable!("returned above"),
         }
     }
@@ -1117,6 +1135,10 @@ impl Reactor for UringReactor {
     fn gather(&mut self, time: Duration) -> bool {
         self.gather = if self.ring.gathers() { time } else { Duration::ZERO };
         !self.gather.is_zero()
+    }
+
+    fn spare(&mut self) -> Option<Stream> {
+        self.spares.pop()
     }
 
     fn next(&mut self) -> Option<Event<'_>> {

@@ -1,8 +1,9 @@
 //! Real back ends over real sockets: the scene, and the cases that need an operating system.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::marker::PhantomData;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -242,6 +243,97 @@ pub fn a_connect_under_way_can_be_given_up<B: BackEnd>(stage: &mut Stage<Loopbac
     stage.submit(other, Op::Connect(target));
     stage.settle();
     stage.close(other, Op::Close);
+}
+
+/// Connects to a server of the case's own; the connection, and the server's side of it.
+fn connected_to<B: BackEnd>(
+    stage: &mut Stage<Loopback<B>>,
+    server: &TcpListener,
+    stream: Stream,
+) -> (Token, TcpStream) {
+    let target = server.local_addr().expect("bound");
+    let token = stage.adopt(Source::Stream(stream));
+    stage.submit(token, Op::Connect(target));
+    stage.expect("the connection", |note| {
+        matches!(note, Note::Connected(other) if *other == token).then_some(())
+    });
+    (token, server.accept().expect("it is there").0)
+}
+
+pub fn a_recycled_socket_connects_again<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = server.local_addr().expect("bound");
+    let mut stream = unconnected(&target, None).expect("a socket");
+    let mut ports = BTreeSet::new();
+    for round in 0..20 {
+        let (token, mut peer) = connected_to(stage, &server, stream);
+        assert!(ports.insert(peer.peer_addr().expect("connected").port()), "a connection has its own port");
+        stage.submit(token, Op::Recv);
+        // Sends of a first and of a later connection differ in what Nagle's algorithm is told.
+        for len in [1, 2_000, 3] {
+            let question = pattern(len + round);
+            stage.send(token, vec![encke_io::Segment::Bytes(question.clone())]);
+            stage.sent(token);
+            let mut heard = vec![0; question.len()];
+            peer.read_exact(&mut heard).expect("the question");
+            assert!(heard == question);
+        }
+        let answer = pattern(100 + round);
+        peer.write_all(&answer).expect("room for it");
+        peer.shutdown(std::net::Shutdown::Write).expect("connected");
+        assert_eq!(stage.received(token, answer.len()), answer);
+        assert!(!stage.peer_closed(token));
+        stage.close(token, Op::Recycle);
+        assert_eq!(peer.read(&mut [0]).expect("an end in order"), 0);
+        stream = stage.reactor().spare().expect("it is kept");
+        assert!(stage.reactor().spare().is_none(), "and it is one");
+        stage.silent_about(token);
+    }
+}
+
+pub fn only_what_is_over_in_order_is_kept<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let target = server.local_addr().expect("bound");
+    let another = || unconnected(&target, None).expect("a socket");
+    // The peer has not ended.
+    let (token, mut peer) = connected_to(stage, &server, another());
+    stage.submit(token, Op::Recv);
+    stage.settle();
+    stage.close(token, Op::Recycle);
+    assert_eq!(peer.read(&mut [0]).expect("an end in order"), 0);
+    assert!(stage.reactor().spare().is_none());
+    // It has, and that lies behind bytes that nobody has read.
+    let (token, mut peer) = connected_to(stage, &server, another());
+    peer.write_all(b"unread").expect("room for it");
+    peer.shutdown(std::net::Shutdown::Write).expect("connected");
+    stage.settle();
+    stage.close(token, Op::Recycle);
+    let _end_or_reset = peer.read(&mut [0]);
+    assert!(stage.reactor().spare().is_none());
+    // It has reset the connection.
+    let (token, peer) = connected_to(stage, &server, another());
+    stage.submit(token, Op::Recv);
+    sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a socket");
+    drop(peer);
+    assert_eq!(stage.failed(token, OpKind::Recv).0, Fault::Reset);
+    stage.close(token, Op::Recycle);
+    assert!(stage.reactor().spare().is_none());
+    // It is told that it may go, and was not to be kept.
+    let (token, peer) = connected_to(stage, &server, another());
+    stage.submit(token, Op::Recv);
+    peer.shutdown(std::net::Shutdown::Write).expect("connected");
+    assert!(!stage.peer_closed(token));
+    stage.close(token, Op::Close);
+    assert!(stage.reactor().spare().is_none());
+    // Of very many only some are.
+    for _ in 0..100 {
+        let (token, peer) = connected_to(stage, &server, another());
+        stage.submit(token, Op::Recv);
+        peer.shutdown(std::net::Shutdown::Write).expect("connected");
+        assert!(!stage.peer_closed(token));
+        stage.close(token, Op::Recycle);
+    }
+    assert_eq!(std::iter::from_fn(|| stage.reactor().spare()).count(), 64);
 }
 
 pub fn a_retired_listener_serves_those_under_way_and_no_others<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {

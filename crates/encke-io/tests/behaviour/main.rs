@@ -82,6 +82,8 @@ macro_rules! on_the_system {
             loopback::{
                 a_unix_socket_serves_alike,
                 a_connect_under_way_can_be_given_up,
+                a_recycled_socket_connects_again,
+                only_what_is_over_in_order_is_kept,
                 a_retired_listener_serves_those_under_way_and_no_others,
                 a_watched_descriptor_tells_when_it_is_readable,
                 a_notice_comes_before_what_was_sent_after_it,

@@ -165,7 +165,7 @@ impl<S: Scene> Stage<S> {
     }
 
     pub fn submit(&mut self, token: Token, op: Op) {
-        if matches!(op, Op::Close | Op::Abort) {
+        if matches!(op, Op::Close | Op::Recycle | Op::Abort) {
             self.open.retain(|open| *open != token);
         }
         self.reactor().submit(token, op);

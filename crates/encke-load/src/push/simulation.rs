@@ -388,7 +388,8 @@ fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, pa
             let crowd =
                 Audience::new(&plan, &requests, share, &shared, &tallies[number], pacer.take(), clock);
             let Address::Inet(peer) = plan.server else { unreachable!("a world has no files") };
-            let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
+            let sockets =
+                Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(peer) }));
             Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)))
         })
         .collect();
@@ -646,7 +647,8 @@ fn subscribers_dial_so_many_in_a_row() {
     let (plan, requests, alone) = (Arc::new(plan), Arc::new(requests), Share { number: 0, threads: 1 });
     let crowd = Audience::new(&plan, &requests, alone, &shared, &tally, None, Box::new(|| 0));
     let factory = world.clone();
-    let sockets = Box::new(move |_user| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
+    let sockets =
+        Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(address()) }));
     let mut engine = Engine::new(world.reactor(), crowd, sockets, Arc::new(AtomicBool::new(false)));
     engine.prepare();
     assert_eq!(engine.connections(), 64);
