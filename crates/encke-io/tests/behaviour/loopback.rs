@@ -459,6 +459,11 @@ pub fn many_wakes_are_one_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
 }
 
 pub fn a_wake_ends_the_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    woken_by_another(stage, 1_000);
+}
+
+/// Waits for a wake of another thread, so many times.
+fn woken_by_another<B: BackEnd>(stage: &mut Stage<Loopback<B>>, times: u32) {
     let waker = stage.reactor().waker();
     let (begin, begun) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -466,7 +471,7 @@ pub fn a_wake_ends_the_wait<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
             waker.wake();
         }
     });
-    for _ in 0..1_000 {
+    for _ in 0..times {
         begin.send(()).expect("the thread waits");
         stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
     }
@@ -598,18 +603,7 @@ pub fn what_comes_while_it_gathers_is_told_by_one_wait<B: BackEnd>(stage: &mut S
     }
     // Nothing comes while it gathers: the first event after that is told at once, and a moment ends it.
     stage.reactor().gather(Duration::from_micros(200));
-    let (begin, begun) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        for () in begun {
-            waker.wake();
-        }
-    });
-    for _ in 0..100 {
-        begin.send(()).expect("the thread waits");
-        stage.expect("the wake", |note| matches!(note, Note::Woken).then_some(()));
-    }
-    drop(begin);
-    thread.join().expect("no panic");
+    woken_by_another(stage, 100);
     for millis in [0, 1, 30] {
         stage.reactor().gather(PATIENCE);
         let until = stage.reactor().now().plus(Duration::from_millis(millis));
