@@ -257,8 +257,8 @@ def _holders(bench: Bench, run: Running) -> dict[str, Callable[[int], list[str]]
 
 def _resident(bench: Bench, argv: list[str], connections: int) -> tuple[float, str]:
     """(a generator's resident bytes, the median of looks at it while it runs; what it printed). What is there only for a
-    moment, when it starts or writes its report, is not what a connection costs, and VmHWM of proc_pid_status(5) is that,
-    give or take half a megabyte."""
+    moment, when it starts or writes its report, is not what a connection costs; VmHWM has
+    it, and proc_pid_status(5) calls that inaccurate."""
     # Into a file, not a pipe: nobody reads while the memory is looked at.
     told = bench.new_state("held") / "stdout"
     with told.open("wb") as out:

@@ -277,7 +277,7 @@ pub fn connected_local(_: &std::path::Path) -> io::Result<Stream> {
 /// Switches Nagle's algorithm off (TCP_NODELAY, tcp(7)).
 #[cfg(unix)]
 pub(crate) fn send_at_once(stream: BorrowedFd<'_>) {
-    // With it what is sent arrives later, and arrives.
+    // If it stays on, what is sent may arrive later, and no byte is lost.
     let _best_effort = sockopt::set_tcp_nodelay(stream, true);
 }
 
