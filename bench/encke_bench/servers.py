@@ -418,7 +418,7 @@ def _fill(template: str, place: Place) -> Path:
 def _first_line(argv: list[str]) -> str:
     outcome = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
     lines = (outcome.stdout + outcome.stderr).strip().splitlines()
-    return lines[0] if lines else "unknown version"
+    return " ".join(lines[0].split()) if lines else "unknown version"
 
 
 def _digest(body: bytes) -> str:
