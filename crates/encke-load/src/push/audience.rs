@@ -397,7 +397,7 @@ impl Audience {
             listener.resumes = listener.joined && position.is_some();
         }
         let segment = match position {
-            Some(position) => Segment::Bytes(self.requests.resumed(channel, position, begins)),
+            Some(position) => Segment::Bytes(self.requests.resumed(channel, &position, begins)),
             None => {
                 let begin = self.requests.begin(channel).filter(|_| begins);
                 Segment::Shared(Arc::clone(begin.unwrap_or_else(|| self.requests.fresh(channel))), 0)

@@ -7,6 +7,8 @@
 //! monotonic clock, which all threads of a machine share: a receiver needs nothing else to know how long a message
 //! took. The run tells messages of this run from those that a channel still holds of another.
 
+use memchr::memchr;
+
 /// Bytes of a mark: no payload is shorter.
 pub const BYTES: usize = 1 + RUN + LANE + NUMBER + TIME;
 
@@ -51,7 +53,7 @@ impl Mark {
     pub(crate) fn find(run: u32, text: &[u8]) -> Option<(Self, &[u8])> {
         let mut rest = text;
         loop {
-            let at = rest.iter().position(|byte| *byte == SIGN)?;
+            let at = memchr(SIGN, rest)?;
             rest = &rest[at + 1..];
             if let Some(found) = Self::read(run, rest) {
                 return Some((found, &rest[BYTES - 1..]));
@@ -81,16 +83,27 @@ fn digits_of(value: u64, count: usize) -> impl Iterator<Item = u8> {
     (0..count).rev().map(move |place| b"0123456789abcdef"[(value >> (4 * place)) as usize & 0xF])
 }
 
+/// Nothing in it depends on a digit: those of a time are never the same, so that a processor cannot foretell a branch.
 fn digits(text: &[u8]) -> Option<u64> {
-    text.iter().try_fold(0, |value, byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        Some(value << 4 | u64::from(digit))
-    })
+    let (value, all) = text.iter().fold((0, 0), |(value, all), byte| {
+        let digit = DIGITS[usize::from(*byte)];
+        (value << 4 | u64::from(digit), all | digit)
+    });
+    (all != NO_DIGIT).then_some(value)
 }
+
+/// Of each byte what it counts as a digit.
+const DIGITS: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
+/// It has a bit of every digit and others: digits never join to it.
+const NO_DIGIT: u8 = 0xFF;
 
 #[cfg(test)]
 mod tests {
@@ -132,6 +145,19 @@ mod tests {
         Mark { sent_ns: 7, ..MARK }.put(7, 64, &mut text);
         Mark::put_time(MARK.sent_ns, 5, &mut text);
         assert_eq!(text, [b"data=".to_vec(), payload(64)].concat());
+    }
+
+    #[test]
+    fn only_small_hexadecimal_digits_are_digits() {
+        for byte in 0..=u8::MAX {
+            let value = char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
+            assert_eq!(
+                digits(&[b'1', byte, b'f']),
+                value.map(|value| u64::from(0x10F | value << 4)),
+                "{byte}"
+            );
+        }
+        assert_eq!(digits(b"fedcba9876543210"), Some(0xFEDC_BA98_7654_3210));
     }
 
     #[test]

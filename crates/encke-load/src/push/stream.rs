@@ -12,6 +12,7 @@
 //! at rest. So a position (the id of the last event) is taken over exactly when its message is, wherever the
 //! connection is cut. Lines of event streams end with LF or CR LF.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use encke_wire::field::Known;
@@ -20,6 +21,7 @@ use encke_wire::http1::{
 };
 use encke_wire::method::Method;
 use encke_wire::websocket::{self, Decoder, Failure, Opcode, Peer, Rules};
+use memchr::{memchr, memmem};
 
 use super::dialect::Transport;
 use super::mark::Mark;
@@ -31,9 +33,9 @@ pub(crate) struct Stream {
     /// Half a head, or of the body what is no whole unit yet.
     partial: Vec<u8>,
     /// Where a further subscription goes on, as the server has said it.
-    position: Option<Box<str>>,
+    position: Option<Box<[u8]>>,
     /// The position after the answer that is being read.
-    pending: Option<Box<str>>,
+    pending: Option<Box<[u8]>>,
     /// When an event stream wants its subscribers back after its end.
     retry_ms: Option<u32>,
 }
@@ -97,7 +99,7 @@ pub(crate) struct Reading {
     pub(crate) transport: Transport,
     /// Whose marks are looked for.
     pub(crate) run: u32,
-    /// Whether positions are wanted: they cost an allocation a message.
+    /// Whether positions are wanted: each message has one, which is copied.
     pub(crate) positions: bool,
 }
 
@@ -106,8 +108,16 @@ const UNIT_BYTES_MAX: usize = 64 << 20;
 
 impl Stream {
     /// Where a further subscription goes on, if that is known.
-    pub(crate) fn position(&self) -> Option<&str> {
-        self.position.as_deref()
+    pub(crate) fn position(&self) -> Option<Cow<'_, str>> {
+        self.position.as_deref().map(String::from_utf8_lossy)
+    }
+
+    /// Takes over a position: mostly it is as long as the last, over which it is written.
+    fn go_on_behind(&mut self, id: &[u8]) {
+        match &mut self.position {
+            Some(position) if position.len() == id.len() => position.copy_from_slice(id),
+            position => *position = Some(id.into()),
+        }
     }
 
     /// The connection is gone; the position stays.
@@ -310,7 +320,7 @@ impl Stream {
             Transport::Sse => self.events(reading, text, told),
             Transport::Ndjson => {
                 let mut used = 0;
-                while let Some(bytes) = text[used..].iter().position(|byte| *byte == b'\n') {
+                while let Some(bytes) = memchr(b'\n', &text[used..]) {
                     self.envelope(reading, &text[used..used + bytes], told);
                     used += bytes + 1;
                 }
@@ -326,7 +336,7 @@ impl Stream {
         let (mut used, mut at) = (0, 0);
         let (mut id, mut gap): (Option<&[u8]>, bool) = (None, false);
         let mut open = told.len();
-        while let Some(bytes) = text[at..].iter().position(|byte| *byte == b'\n') {
+        while let Some(bytes) = memchr(b'\n', &text[at..]) {
             let line = &text[at..at + bytes];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             at += bytes + 1;
@@ -336,7 +346,7 @@ impl Stream {
                     told.push(Told::Gap);
                 }
                 if let Some(id) = id.take().filter(|_| reading.positions) {
-                    self.position = Some(String::from_utf8_lossy(id).into());
+                    self.go_on_behind(id);
                 }
                 (gap, used, open) = (false, at, told.len());
             } else if let Some(data) = line.strip_prefix(b"data:") {
@@ -359,14 +369,14 @@ impl Stream {
     fn envelope(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) {
         let before = told.len();
         find_all(reading.run, text, told);
-        if told.len() == before && contains(text, b"\"op\":\"gap\"") {
+        if told.len() == before && memmem::find(text, b"\"op\":\"gap\"").is_some() {
             told.push(Told::Gap);
         }
         if reading.positions
             && let Some(id) = behind(text, b"\"id\":\"")
-            && let Some(end) = id.iter().position(|byte| *byte == b'"')
+            && let Some(end) = memchr(b'"', id)
         {
-            self.position = Some(String::from_utf8_lossy(&id[..end]).into());
+            self.go_on_behind(&id[..end]);
         }
     }
 
@@ -420,14 +430,13 @@ const GAP_CODE: u16 = 4410;
 const RULES: Rules = Rules::new(Peer::Server, UNIT_BYTES_MAX as u64);
 
 /// Where a poll goes on: Encke's id, or the two validators of nchan with a line feed between them.
-fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<str>> {
-    let text = |value| std::str::from_utf8(value).ok();
-    if let Some(id) = head.field(bytes, "Encke-Id").and_then(text) {
+fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<[u8]>> {
+    if let Some(id) = head.field(bytes, "Encke-Id") {
         return Some(id.into());
     }
-    let modified = head.known(bytes, Known::LastModified).and_then(text)?;
-    let tag = head.known(bytes, Known::Etag).and_then(text).unwrap_or("");
-    Some(format!("{modified}\n{tag}").into())
+    let modified = head.known(bytes, Known::LastModified)?;
+    let tag = head.known(bytes, Known::Etag).unwrap_or_default();
+    Some([modified, b"\n", tag].concat().into())
 }
 
 fn find_all(run: u32, mut text: &[u8], told: &mut Vec<Told>) {
@@ -449,13 +458,8 @@ impl fmt::Display for Wrong {
     }
 }
 
-fn contains(text: &[u8], word: &[u8]) -> bool {
-    behind(text, word).is_some()
-}
-
 fn behind<'a>(text: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
-    let at = text.windows(word.len()).position(|window| window == word)?;
-    Some(&text[at + word.len()..])
+    memmem::find(text, word).map(|at| &text[at + word.len()..])
 }
 
 #[cfg(test)]
@@ -495,7 +499,7 @@ mod tests {
             }
         }
         let at_rest = stream.partial.capacity() == 0;
-        (told, wrong, stream.position().map(str::to_owned), at_rest)
+        (told, wrong, stream.position().map(Cow::into_owned), at_rest)
     }
 
     /// Whole, byte by byte, and split at every place.
