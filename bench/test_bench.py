@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import xml.etree.ElementTree as xml
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -318,12 +320,33 @@ class Agreements(unittest.TestCase):
                     self.assertEqual(told["last"]["p99_ns"], told["last"]["max_ns"])
                     self.assertLess(told["last"]["p50_ns"], told["last"]["max_ns"])
 
+    def test_the_witness_takes_turns_with_a_leader_that_says_when_it_sent(self):
+        interval_ns = 1_000_000_000 // 50
+        with tempfile.TemporaryDirectory() as scratch:
+            witness = servers.build_floor(Path(scratch) / "witness", "pthread")
+            for ahead_ns, status in ((-1_000_000, 0), (60_000_000_000, 1)):
+                choir = Choir(leader=lambda now, ahead_ns=ahead_ns: now + ahead_ns)
+                with choir as port:
+                    told = subprocess.run([witness, str(port), "/", "/", "-", "3", "4", "50", "127.0.0.3", "/leader"],
+                                          capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual(told.returncode, status, told.stderr)
+                ready, _, figures = told.stdout.partition("\n")
+                self.assertEqual(ready, "ready")
+                if status:
+                    self.assertIn("does not say when it was sent", told.stderr)
+                else:
+                    self.assertEqual(json.loads(figures)["received"], 12)
+                    self.assertGreaterEqual(choir.published_ns, choir.led_ns + interval_ns * 3 // 2)
+
 
 class Choir:
-    """A push server of event streams, on a thread; one that says each message twice, if it is told so."""
+    """A push server of event streams, on a thread; one that says each message twice, if it is told so, and one whose stream
+    /leader says what `encke load push` does, as if that were sent when `leader` says, by what the time is."""
 
-    def __init__(self, twice: bool):
+    def __init__(self, twice: bool = False, leader: Callable[[int], int] = lambda now: now):
         self._twice = twice
+        self._leader = leader
+        self.led_ns = self.published_ns = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
 
     def __enter__(self) -> int:
@@ -332,6 +355,8 @@ class Choir:
         return self._listener.getsockname()[1]
 
     def __exit__(self, *_):
+        with contextlib.suppress(OSError):  # it is closed already, if everybody came
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
 
     def _serve(self) -> None:
@@ -339,12 +364,20 @@ class Choir:
             open_until_the_end.enter_context(self._listener)
             listeners, publisher = [], None
             while publisher is None:
-                peer = open_until_the_end.enter_context(self._listener.accept()[0])
+                try:
+                    peer = open_until_the_end.enter_context(self._listener.accept()[0])
+                except OSError:
+                    return  # nobody comes any more
                 request = peer.recv(4096)
                 if request.startswith(b"GET"):
                     peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-                    listeners.append(peer)
+                    if request.startswith(b"GET /leader "):
+                        self.led_ns = self._leader(time.monotonic_ns())
+                        peer.sendall(b"data: #%08x%04x%08x%016x....\n\n" % (0xABCDEF, 0, 0, self.led_ns))
+                    else:
+                        listeners.append(peer)
                 else:
+                    self.published_ns = time.monotonic_ns()
                     publisher = peer
             # Who listens may have left; then nothing more is asked for either.
             with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ neighbours; so every figure says whether it was done.
 import ctypes
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 # Every server and every generator gets exactly this many: 18,064 connections and what a server opens besides.
 # The floor's table ends at 20,480, so a larger inherited limit is lowered.
@@ -262,6 +264,12 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
+
+
+def read_line(pipe: IO[bytes], seconds: float) -> bytes:
+    """The next line of a child's output; none if it has ended, or says nothing for so long."""
+    ready, _, _ = select.select([pipe], [], [], seconds)
+    return pipe.readline() if ready else b""
 
 
 def listening(port: int, pid: int | str = "self") -> bool:

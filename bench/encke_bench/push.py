@@ -10,7 +10,6 @@ which something is lost is no figure but a failure.
 """
 
 import json
-import select
 import statistics
 import subprocess
 import time
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .figures import Bar, Ratio, Section, Verdict, judge, number, paired
-from .machine import Process, Trouble, cpu, rss_bytes
+from .machine import Process, Trouble, cpu, read_line, rss_bytes
 from .report import Progress
 from .servers import HELLO, Bench, Encke, Running, Server
 
@@ -88,8 +87,7 @@ class Paced:
         with suppress(BrokenPipeError):  # it has ended: its silence says so below, with its last words
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS_MAX)
-        answer = self._process.stdout.readline() if ready else b""
+        answer = read_line(self._process.stdout, ANSWER_SECONDS_MAX)
         if not answer:
             raise Trouble(f"{self._run.server.name}: the crowd gave no figures{self._process.last_words()}")
         return json.loads(answer)

@@ -1,10 +1,15 @@
 // witness: subscribers of a push server and one who publishes to them, by a program that shares nothing with Encke.
 //
-//   witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE        (TOKEN "-": none)
+//   witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE [LEADER]        (TOKEN "-": none)
 //
 // All connect as event streams from the address SOURCE, 256 at a time; then MESSAGES of 64 bytes are published on one kept
 // connection, RATE a second. Of each message it takes the time just before send(2), and of each receipt the time just after
 // recv(2), of the same clock. It prints one JSON object, all times in nanoseconds and all percentiles exact: nothing is put into bins.
+//
+// LEADER is the path of a stream on which `encke load push` will publish at the same RATE. When all are connected a line
+// "ready" is printed and the first message of that stream is waited for, which says when it was sent. From there on the
+// messages of both go by turns, half an interval apart: whatever happens on the machine happens to both. Its subscribers stay
+// until standard input ends: those of the other are not to feel them go.
 // Status 1: something was lost, repeated, refused or not understood, and standard error says what.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -15,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -22,6 +28,9 @@
 #include <unistd.h>
 
 enum { WINDOW = 256, EVENTS = 256, DIGITS = 8, MESSAGE_BYTES = 64, GRACE_S = 10 };
+// A message of `encke load push`: "#", then in hexadecimal its run, lane and number, and when it was sent, in nanoseconds
+// of CLOCK_MONOTONIC.
+enum { LEADER_SENT_AT = 1 + 8 + 4 + 8, LEADER_SENT_DIGITS = 16 };
 
 // What is remembered of a subscriber between two receives: how much of the empty line after the head it has seen, and
 // how much of "#" and a number.
@@ -51,8 +60,10 @@ static void fail(const char *what) {
 }
 
 static void *zeroed(size_t count, size_t bytes) {
-    void *memory = calloc(count ? count : 1, bytes);
-    if (!memory) fail("no memory");
+    // Not one page of it is asked for while a time is taken.
+    void *memory = mmap(NULL, (count ? count : 1) * bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) fail("no memory");
     return memory;
 }
 
@@ -124,6 +135,37 @@ static void receive(struct subscriber *one) {
     hear(one, bytes, count, at);
 }
 
+// Listens to the leader's stream until its first message, and returns when that was sent.
+static uint64_t leader_sent(const char *path) {
+    static char text[65536];
+    struct timeval patience = { .tv_sec = GRACE_S };
+    int stream = dialed(0);
+    if (setsockopt(stream, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience)) fail("SO_RCVTIMEO");
+    int bytes = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n", path);
+    if (send(stream, text, (size_t)bytes, MSG_NOSIGNAL) != bytes) fail("asking for the leader's stream");
+    size_t held = 0;
+    for (int ready = 0;;) {
+        ssize_t got = recv(stream, text + held, sizeof text - 1 - held, 0);
+        if (got <= 0) fail("the leader has not published in time");
+        text[held += (size_t)got] = 0;
+        char *head_end = strstr(text, "\r\n\r\n");
+        if (head_end && !ready) {
+            ready = 1;
+            printf("ready\n");
+            fflush(stdout);
+        }
+        char *mark = head_end ? strchr(head_end, '#') : NULL;
+        if (mark && mark + LEADER_SENT_AT + LEADER_SENT_DIGITS <= text + held) {
+            char digits[LEADER_SENT_DIGITS + 1] = { 0 };
+            memcpy(digits, mark + LEADER_SENT_AT, LEADER_SENT_DIGITS);
+            close(stream);
+            uint64_t sent = strtoull(digits, NULL, 16), here = now();
+            if (sent > here || here - sent > GRACE_S * 1000000000ull) fail("the leader's message does not say when it was sent");
+            return sent;
+        }
+    }
+}
+
 static int ascending(const void *left, const void *right) {
     uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
     return (a > b) - (a < b);
@@ -137,8 +179,8 @@ static void print(const char *name, uint64_t *values, size_t count, const char *
 }
 
 int main(int count, char **words) {
-    if (count != 9) {
-        fprintf(stderr, "witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE\n");
+    if (count != 9 && count != 10) {
+        fprintf(stderr, "witness PORT SUBSCRIBE-PATH PUBLISH-PATH TOKEN SUBSCRIBERS MESSAGES RATE SOURCE [LEADER]\n");
         return 2;
     }
     const char *subscribe = words[2], *publish = words[3], *token = words[4];
@@ -187,10 +229,11 @@ int main(int count, char **words) {
     uint64_t connected = now() - began;
 
     // ---- messages, on a schedule, until all have them ----
+    // An interval and a half after the leader's first message there is time left to get ready.
+    uint64_t begin = count == 10 ? leader_sent(words[9]) + (uint64_t)(1.5e9 / rate) : now() + 100000000, answers = 0;
     int publisher = dialed(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
     await(publisher, EPOLLIN, all);
     await(timer, EPOLLIN, all + 1);
-    uint64_t begin = now() + 100000000, answers = 0;
     arm(timer, begin);
     while (receipts < all * messages || answers < messages) {
         int ready = epoll_wait(epoll, events, EVENTS, -1);
@@ -230,5 +273,7 @@ int main(int count, char **words) {
     print("first_to_last", spread, messages, ",");
     print("last", last, messages, ",");
     print("receipt", latencies, receipts, "}\n");
+    fflush(stdout);
+    while (count == 10 && read(STDIN_FILENO, answer, sizeof answer) > 0) {}
     return 0;
 }
