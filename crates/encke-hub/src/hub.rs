@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::Now;
 use crate::channel::{Channel, Collector};
 use crate::encoding::{Encoded, Encoder, Encodings, Form, Gap, GapReason, Run};
-use crate::limits::{ENCODED_SHARE, LINGER_NS, UNWANTED_NS};
+use crate::limits::{ENCODED_SHARE, LINGER_NS, TELLING_MS, UNWANTED_NS};
 use crate::message::Message;
 use crate::name::Name;
 use crate::position::{Beside, Epoch, Position, Positions, Since};
@@ -535,10 +535,16 @@ impl Hub {
         subscriber.state != State::Starting && self.all_open(id) && !self.is_behind(id).0
     }
 
-    /// Whether what a subscriber waits for has to come from elsewhere: its channels are not known here yet, or it reads what
-    /// no ring keeps.
-    pub fn depends_on_others(&self, id: SubscriberId) -> bool {
-        !self.has_begun(id) || self.readings.has(id.0)
+    /// Whether what a subscriber waits for has to come from elsewhere: its channels are not known here, and the sequencer
+    /// has had its time to tell them, or it reads what no ring keeps.
+    pub fn depends_on_others(&self, id: SubscriberId, now: Now) -> bool {
+        if self.has_begun(id) {
+            return self.readings.has(id.0);
+        }
+        let rest = self.subscribers.get(id.0).and_then(|subscriber| subscriber.rest.as_ref());
+        // A clock that was set back says nothing of how long it was.
+        let waited_ms = rest.and_then(|rest| now.unix_ms.checked_sub(rest.asked_ms));
+        waited_ms.is_none_or(|waited_ms| waited_ms >= TELLING_MS)
     }
 
     /// What a subscriber at rest would come back with: whoever subscribes so goes on where it stands. `None` while

@@ -349,12 +349,13 @@ impl Hubs {
     }
 
     /// See [`Hub::depends_on_others`].
-    pub fn depends_on_others(&self, id: SubscriberId) -> bool {
+    pub fn depends_on_others(&self, id: SubscriberId, now: Now) -> bool {
         match self.whose(id) {
-            Whose::Hub(stream, id) => self.hubs[stream].depends_on_others(id),
+            Whose::Hub(stream, id) => self.hubs[stream].depends_on_others(id, now),
             Whose::Span(at) => self.spans.get(at).is_none_or(|span| {
-                let depends =
-                    |strand: &Strand| strand.here && self.hubs[strand.stream].depends_on_others(strand.id);
+                let depends = |strand: &Strand| {
+                    strand.here && self.hubs[strand.stream].depends_on_others(strand.id, now)
+                };
                 span.strands.iter().any(depends)
             }),
         }

@@ -28,6 +28,10 @@ pub const ENCODED_SHARE: u64 = 4;
 /// after a reload of the page on a slow line. In ns: 30 s.
 pub const UNWANTED_NS: u64 = 30 * 1_000_000_000;
 
+/// How long the sequencer has to tell a core of a channel that it knows, in ms, before the core says that the channel is not
+/// known: it needs some µs, and on a machine that is busy elsewhere some slices of its scheduler.
+pub const TELLING_MS: u64 = 100;
+
 /// How long a member who polls stays after its last answer, in ns: 10 s. Shorter than [`UNWANTED_NS`], so that the
 /// channel is still there when the member goes.
 pub const LINGER_NS: u64 = 10 * 1_000_000_000;

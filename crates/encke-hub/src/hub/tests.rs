@@ -78,6 +78,10 @@ impl Rig {
         published.done().expect("no store is waited for").position.offset
     }
 
+    fn depends_on_others(&self, id: SubscriberId) -> bool {
+        self.hub.depends_on_others(id, self.now)
+    }
+
     /// Carries everything between the two machines until there is nothing.
     fn carry(&mut self) {
         loop {
@@ -763,3 +767,18 @@ fn a_parked_subscriber_goes_on_where_it_stood() {
 }
 
 mod reading;
+
+#[test]
+fn a_channel_is_said_to_be_unknown_when_the_sequencer_has_had_its_time_to_tell_it() {
+    let mut rig = Rig::new(&Rules::default());
+    let asks = rig.subscribe(&["a"], Since::Now, Once::Oldest);
+    let several = rig.subscribe(&["a", "b"], Since::Now, Once::Oldest);
+    rig.passes(TELLING_MS - 1);
+    assert!(!rig.depends_on_others(asks) && !rig.depends_on_others(several), "an answer may be on its way");
+    rig.passes(1);
+    assert!(rig.depends_on_others(asks) && rig.depends_on_others(several), "there would have been one");
+    rig.now.unix_ms -= 500_000;
+    assert!(rig.depends_on_others(asks), "a clock that was set back hides nothing");
+    rig.told();
+    assert!(!rig.depends_on_others(asks) && !rig.depends_on_others(several), "it is known");
+}

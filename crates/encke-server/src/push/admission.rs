@@ -31,7 +31,7 @@ use super::form::{self, Kind};
 use super::negotiate::refusal;
 use super::pace::{Pace, TOO_FAST};
 use super::rights::Share;
-use super::room::Room;
+use super::room::{Room, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::{NONE, Phase};
@@ -263,7 +263,10 @@ impl Core {
         let id = SubscriberId(self.conns[token.index as usize].record);
         let outage = |room: &Room| room.plan.cluster.as_ref().is_some_and(|cluster| !cluster.is_up());
         id.0 != NONE
-            && self.room.as_deref().is_some_and(|room| outage(room) && room.hub.depends_on_others(id))
+            && self
+                .room
+                .as_deref()
+                .is_some_and(|room| outage(room) && room.hub.depends_on_others(id, hub_now(self.now)))
     }
 
     /// Turns one away that was admitted and has waited in vain. Nothing was said to it yet.
