@@ -11,6 +11,8 @@ among those that the run before it has left in TIME-WAIT. By turns, because a ma
 seconds: runs one after the other were seen to differ by a third, messages half an interval apart by some hundredths. The
 witness takes its times just before send(2) and just after recv(2), and its percentiles are exact; those of `encke load` are
 known to 1/64, rounded up, which is at most 1.6 % of the 5 % that they may be apart.
+
+The witness has no line of Encke's code. It knows one thing of `encke load push`: where its messages say when they were sent.
 """
 
 import itertools
@@ -144,7 +146,7 @@ def _round(bench: Bench, run: Running, crowd: tuple[int, int, int], sources: Ite
     # all the time.
     witness = _witness(bench, run, (subscribers, messages - 2, rate), next(sources), follows=True)
     try:
-        witness.is_ready()
+        witness.wait_ready()
         load = _load(bench, run, crowd, next(sources)).figures()
         told = witness.figures()
     finally:
@@ -160,7 +162,7 @@ class _Run:
         self._process = bench.generator(name.replace(" ", "-"), argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._places = places
 
-    def is_ready(self) -> None:
+    def wait_ready(self) -> None:
         """Returns when the witness has all of its connections and waits for the other's first message."""
         if read_line(self._process.stdout, ANSWER_SECONDS_MAX) != READY:
             raise Trouble(f"{self._process.name} is not ready{self._process.last_words()}")

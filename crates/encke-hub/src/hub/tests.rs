@@ -766,8 +766,6 @@ fn a_parked_subscriber_goes_on_where_it_stood() {
     assert_eq!(rig.said(), ["2:after @2", "last 2:after @2"]);
 }
 
-mod reading;
-
 #[test]
 fn a_channel_is_said_to_be_unknown_when_the_sequencer_has_had_its_time_to_tell_it() {
     let mut rig = Rig::new(&Rules::default());
@@ -782,3 +780,5 @@ fn a_channel_is_said_to_be_unknown_when_the_sequencer_has_had_its_time_to_tell_i
     rig.told();
     assert!(!rig.depends_on_others(asks) && !rig.depends_on_others(several), "it is known");
 }
+
+mod reading;
