@@ -85,6 +85,8 @@ pub(crate) const SECURE: u16 = 1 << 6;
 pub(crate) const COUNTED: u16 = 1 << 7;
 /// Behind [`LAST`]: the client may not have read everything then, so linger.
 pub(crate) const LINGER: u16 = 1 << 8;
+/// A subscriber whose right to read ends at a time that its [`Extra`](crate::push::room::Extra) knows.
+pub(crate) const EXPIRES: u16 = 1 << 9;
 
 /// What an idle connection is. Its size is pinned by a test.
 pub(crate) struct Conn {

@@ -282,6 +282,8 @@ impl Press {
 
 /// A WebSocket without envelopes has missed messages, and there is no other way to say so.
 pub(crate) const CLOSE_GAP: u16 = 4410;
+/// The token or certificate of a WebSocket has expired: the client needs a new one.
+pub(crate) const CLOSE_UNAUTHORIZED: u16 = 4401;
 /// The first byte of a Close (RFC 6455 §5.2: FIN and opcode 8).
 pub(crate) const CLOSE_BYTE: u8 = 0x88;
 /// Nothing of push may be kept by a cache or changed on its way.
@@ -329,6 +331,18 @@ pub(crate) fn gap(form: Form, gap: &Gap) -> Vec<u8> {
     }
     frame(form, &body, &mut out);
     out
+}
+
+/// The last bytes of a subscriber whose token or certificate has expired.
+pub(crate) fn expired(form: Form, retry_ms: u64) -> Vec<u8> {
+    match kind(form) {
+        Kind::Envelope | Kind::Payload => {
+            let mut out = Vec::new();
+            websocket::put_close(&mut out, CLOSE_UNAUTHORIZED, "the token has expired");
+            out
+        }
+        Kind::Sse | Kind::SseEnvelope | Kind::Ndjson | Kind::Raw | Kind::Json => farewell(form, retry_ms),
+    }
 }
 
 /// A stream's last words: when to come back, and its end.

@@ -453,6 +453,7 @@ impl Pusher {
                     member,
                     share,
                     identity: identity.is_somebody().then(|| identity.clone()),
+                    rights_serial: self.plan.rights.serial(),
                 };
                 Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
             }
@@ -478,6 +479,7 @@ impl Pusher {
                     // What a WebSocket says its page may read: the browser asks no further (RFC 6455 §10.2).
                     share: Share::Nobody,
                     identity: identity.is_somebody().then(|| identity.clone()),
+                    rights_serial: self.plan.rights.serial(),
                 };
                 let speaker = socket::Speaker {
                     identity: identity.clone(),

@@ -237,12 +237,12 @@ impl Rights {
         // Where no token can be right, none is wrong either.
         let token = if self.takes_tokens() { self.token(request)? } else { None };
         let Some(token) = token else {
-            let certified = if open.is_ok() { None } else { self.certified(request) };
+            let certified = if open.is_ok() { None } else { self.certified(request)? };
             return Ok(certified.unwrap_or_else(|| without.clone()));
         };
         let (digest, now_s) = (Digest::of(token.as_bytes()), request.now().unix_s());
         if let Some(identity) = memory.tokens.find(&digest)
-            && identity.expires_unix_s.is_none_or(|end_s| now_s < end_s)
+            && !identity.has_expired(now_s)
         {
             return Ok(identity.clone());
         }
@@ -257,15 +257,23 @@ impl Rights {
         }
     }
 
-    /// Who shows a certificate.
-    fn certified(&self, request: &Request<'_>) -> Option<Identity> {
-        let client = request.tls()?.client.as_ref()?;
-        Some(Identity(Arc::new(Somebody {
+    /// The identity of a client certificate, if the connection has one.
+    ///
+    /// # Errors
+    /// The certificate was valid during the handshake and has expired since.
+    fn certified(&self, request: &Request<'_>) -> Result<Option<Identity>, Denial> {
+        let Some(client) = request.tls().and_then(|tls| tls.client.as_ref()) else { return Ok(None) };
+        let identity = Identity(Arc::new(Somebody {
             grants: self.grants_of(&client.name),
             name: Some(Arc::clone(&client.name)),
             expires_unix_s: Some(client.expires_unix_s),
             credential: Credential::Certified,
-        })))
+        }));
+        if identity.has_expired(request.now().unix_s()) {
+            let text = "the client certificate has expired: connect again with a valid one";
+            return Err(Denial::Unauthorized(text.into()));
+        }
+        Ok(Some(identity))
     }
 
     /// What a certificate's subject may do.
@@ -360,6 +368,11 @@ impl Rights {
         }
     }
 
+    /// Distinguishes these rights from those before and after a reload.
+    pub(crate) const fn serial(&self) -> u64 {
+        self.serial
+    }
+
     fn takes_tokens(&self) -> bool {
         !self.keys.is_empty() || !self.tokens.is_empty()
     }
@@ -422,6 +435,11 @@ impl Identity {
     /// Whether they may publish only because anybody may: then there is a limit to how fast.
     pub(crate) fn publishes_as_anybody(&self) -> bool {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
+    }
+
+    /// Whether the token or certificate has expired at this time, in seconds since 1970.
+    pub(crate) fn has_expired(&self, now_unix_s: u64) -> bool {
+        self.expires_unix_s.is_some_and(|end_s| end_s <= now_unix_s)
     }
 
     /// Whether a token or a certificate has told who they are.

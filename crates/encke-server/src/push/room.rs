@@ -47,8 +47,32 @@ pub struct Subscription {
     pub(crate) member: Option<Arc<str>>,
     /// Which pages of another origin may read it.
     pub(crate) share: Share,
-    /// Who listens, if a token says so: its right may end.
+    /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
     pub(crate) identity: Option<Identity>,
+    /// [`Rights::serial`](super::rights::Rights::serial) of the rights that admitted the request.
+    pub(crate) rights_serial: u64,
+}
+
+impl Subscription {
+    /// Whether the subscription is still allowed under the rights of `plan`, which a reload may have changed while the
+    /// request was pending. Replaces the identity by the current one.
+    pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
+        if self.rights_serial == plan.rights.serial() {
+            return true;
+        }
+        self.rights_serial = plan.rights.serial();
+        match &mut self.identity {
+            Some(identity) => renew(identity, &self.channels, plan),
+            None => plan.rights.admits_nobody(),
+        }
+    }
+}
+
+/// Replaces an identity by the one it has under the rights of `plan`. Returns whether it may read these channels.
+fn renew(identity: &mut Identity, channels: &[Name], plan: &PushPlan) -> bool {
+    let Some(new) = plan.rights.renew(identity) else { return false };
+    *identity = new;
+    channels.iter().all(|channel| identity.may(Act::Subscribe, channel))
 }
 
 /// What a handler asks of push.
@@ -128,13 +152,12 @@ impl Extra {
         self.right.as_ref().and_then(|(identity, _)| identity.expires_unix_s)
     }
 
-    /// Whether that right holds under a new plan; what it is now is kept.
+    /// Replaces the identity by the one it has under the rights of a new plan. Returns whether the subscriber may stay.
     pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
-        let Some((identity, channels)) = &mut self.right else { return plan.rights.admits_nobody() };
-        let Some(new) = plan.rights.renew(identity) else { return false };
-        let holds = channels.iter().all(|channel| new.may(Act::Subscribe, channel));
-        *identity = new;
-        holds
+        match &mut self.right {
+            Some((identity, channels)) => renew(identity, channels, plan),
+            None => plan.rights.admits_nobody(),
+        }
     }
 }
 

@@ -7,7 +7,10 @@
 //!                                                                 waits in the stash and follows it
 //! poll:      subscribe ─► the first run, or nothing in time ─► answered ─► between requests
 //! drain:     each at its own moment within the drain's time ─► farewell (when to come back) ─► closed
+//! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: answered, and the next one rejected
 //! ```
+//! A subscriber at rest has one deadline, the earliest of heartbeat, expiry and drain ([`Core::due_ns`]). Traffic
+//! postpones the heartbeat only: an expiry is also checked after each send and before each message from a WebSocket.
 //! A send that has begun is always finished before anything else is sent: deliveries are whole frames.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +26,7 @@ use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Answers, Deed, Heard, Role, SocketState};
 use crate::close::CloseReason;
-use crate::conn::{Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
+use crate::conn::{EXPIRES, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
 use crate::exchange::ExchangeKey;
 use crate::handler::Upgrade;
 use crate::log::Entry;
@@ -36,6 +39,8 @@ const UNANSWERED_MAX: u32 = 64;
 /// What a WebSocket's messages may become at a time before others have their turn: 64 KiB that were read could become
 /// 64 MiB, which takes 240 ms. A message that is begun is finished, so that this is one more at most: some 10 ms.
 const INFLATED_BYTES_MAX: u64 = 1024 * 1024;
+/// The text for a request whose rights a reload took away while it was pending.
+const REVOKED: &str = "the right to read this channel was removed while the request was pending";
 /// How long a poll whose time is over waits for its channel, or for what there is in it, before it is looked at again.
 const SERVING_NS: u64 = 100_000_000;
 
@@ -55,7 +60,7 @@ impl Core {
         &mut self,
         token: Token,
         asked: Asked,
-        subscription: Subscription,
+        mut subscription: Subscription,
         entry: Option<Box<Entry>>,
     ) {
         let poll = matches!(subscription.kind, Kind::Raw | Kind::Json);
@@ -73,6 +78,10 @@ impl Core {
             let whom = (subscription.kind, &subscription.share);
             return self.answer_turned_away(token, asked, away, whom, entry);
         }
+        if !self.may_join(&mut subscription) {
+            let reply = super::negotiate::refusal(403, REVOKED.into()).and_close();
+            return self.answer_subscription(token, asked, subscription.share.onto(reply), entry);
+        }
         let mut bits = if asked.version_10 { form::VERSION10 } else { 0 };
         let (phase, wait_ns) = if poll {
             if !asked.keep || draining {
@@ -89,8 +98,14 @@ impl Core {
         };
         self.join(token, Place { phase, bits, asked, wait_ns }, subscription, entry);
         if self.conns[token.index as usize].subscribes() {
+            let wait_ns = self.right_left_ns(token).map_or(wait_ns, |left_ns| wait_ns.min(left_ns));
             self.set_deadline(token, wait_ns);
         }
+    }
+
+    /// Whether a subscription is still allowed: a reload may have changed rights while its request was pending.
+    fn may_join(&self, subscription: &mut Subscription) -> bool {
+        self.room.as_ref().is_none_or(|room| subscription.renew(&room.plan))
     }
 
     /// A handshake: the connection is a WebSocket from now on.
@@ -101,7 +116,20 @@ impl Core {
         upgrade: Upgrade,
         entry: Option<Box<Entry>>,
     ) {
-        let Upgrade { mut head, deflate, role, subscription } = upgrade;
+        let Upgrade { mut head, deflate, mut role, mut subscription } = upgrade;
+        if let Some(subscription) = &mut subscription {
+            let serial = subscription.rights_serial;
+            if !self.may_join(subscription) {
+                let reply = super::negotiate::refusal(403, REVOKED.into()).and_close();
+                return self.answer_subscription(token, asked, reply, entry);
+            }
+            if subscription.rights_serial != serial
+                && let (Role::Push(speaker), Some(room)) = (&mut role, &self.room)
+                && let Some(identity) = room.plan.rights.renew(&speaker.identity)
+            {
+                speaker.identity = identity;
+            }
+        }
         head.extend_from_slice(b"\r\n");
         self.metrics.responses(101);
         if let Some(subscription) = &subscription
@@ -128,8 +156,7 @@ impl Core {
                 self.out.tail(&mut self.buffers).extend_from_slice(&head);
             }
         }
-        let heartbeat_ns = self.heartbeat_ns();
-        self.set_deadline(token, heartbeat_ns);
+        self.await_due(token);
     }
 
     /// A handshake that was accepted after its call.
@@ -153,6 +180,42 @@ impl Core {
         self.settle(token);
     }
 
+    /// The time until the subscriber's token or certificate expires, in nanoseconds; `None`: never.
+    fn right_left_ns(&self, token: Token) -> Option<u64> {
+        if !self.conns[token.index as usize].has(EXPIRES) {
+            return None;
+        }
+        let end_s = self.room.as_ref()?.extras.get(&token.index)?.expires_unix_s()?;
+        Some(self.left_ns(end_s))
+    }
+
+    /// The nanoseconds until a moment in seconds since 1970; 0 if it has passed.
+    const fn left_ns(&self, end_unix_s: u64) -> u64 {
+        end_unix_s.saturating_mul(1_000_000_000).saturating_sub(self.now.unix_ns)
+    }
+
+    /// Whether the subscriber's token or certificate has expired.
+    fn right_has_ended(&self, token: Token) -> bool {
+        self.right_left_ns(token) == Some(0)
+    }
+
+    /// The next moment at which a subscriber at rest needs attention, on the monotonic clock: its turn in a drain, else
+    /// its heartbeat, or before that the end of its right.
+    fn due_ns(&self, token: Token) -> u64 {
+        let now_ns = self.now.mono_ns;
+        let due_ns = self.farewell_ns(token).unwrap_or_else(|| now_ns.saturating_add(self.heartbeat_ns()));
+        match self.right_left_ns(token) {
+            Some(left_ns) => due_ns.min(now_ns.saturating_add(left_ns)),
+            None => due_ns,
+        }
+    }
+
+    /// Sets the deadline of a subscriber at rest.
+    fn await_due(&mut self, token: Token) {
+        let due_ns = self.due_ns(token);
+        self.set_deadline(token, due_ns.saturating_sub(self.now.mono_ns));
+    }
+
     fn heartbeat_ns(&self) -> u64 {
         self.room.as_ref().map_or(25_000_000_000, |room| room.plan.heartbeat_ns)
     }
@@ -161,6 +224,9 @@ impl Core {
     fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
         let Place { phase, bits, asked, wait_ns } = place;
         let Subscription { channels, since, kind, member, identity, share, .. } = subscription;
+        let end_s = identity.as_ref().and_then(|identity| identity.expires_unix_s);
+        let left_ns = end_s.map(|end_s| self.left_ns(end_s));
+        let wait_ns = left_ns.map_or(wait_ns, |left_ns| wait_ns.min(left_ns));
         let right = identity.map(|identity| (identity, channels.clone()));
         // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
         let until_ns = (self.out.len() > 0 || !self.segments.is_empty())
@@ -187,6 +253,9 @@ impl Core {
         conn.phase = phase;
         conn.record = id.0;
         conn.form = form.0;
+        if left_ns.is_some() {
+            conn.flags |= EXPIRES;
+        }
         if phase != Phase::Polling {
             self.ops.push((token, Op::Tune(Tuning { unsent_bytes, dead_after_ms })));
         }
@@ -195,6 +264,7 @@ impl Core {
     /// A subscriber's connection is no subscriber any more: what is known of it comes back.
     pub(crate) fn leave(&mut self, token: Token) -> Option<Extra> {
         let conn = &mut self.conns[token.index as usize];
+        conn.flags &= !EXPIRES;
         let id = SubscriberId(std::mem::replace(&mut conn.record, NONE));
         let room = self.room.as_mut()?;
         if id.0 != NONE {
@@ -500,13 +570,12 @@ impl Core {
 
     /// A send of a subscriber has ended.
     pub(crate) fn subscriber_sent(&mut self, token: Token) {
-        let farewell_ns = self.farewell_ns(token);
-        let next_ns = farewell_ns.unwrap_or_else(|| self.now.mono_ns.saturating_add(self.heartbeat_ns()));
+        let next_ns = self.due_ns(token);
         let conn = &mut self.conns[token.index as usize];
         conn.deadline_ns = next_ns;
-        // The send has armed the timer for its own end, which is soon enough for heartbeats that are slower.
+        // The send has armed the timer for its rate window. A later deadline is armed when that timer fires.
         let armed_ns = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
-        if farewell_ns.is_some() || next_ns < armed_ns {
+        if next_ns < armed_ns {
             self.wheel.arm_earlier(token.index, next_ns);
         }
         let conn = &mut self.conns[token.index as usize];
@@ -520,6 +589,9 @@ impl Core {
         }
         if self.conns[token.index as usize].has(LAST) {
             return self.end(token);
+        }
+        if self.right_has_ended(token) {
+            return self.expire(token);
         }
         if phase == Phase::Socket {
             let waiting =
@@ -587,9 +659,11 @@ impl Core {
         if phase == Phase::Polling {
             return self.poll_overdue(token);
         }
+        if self.right_has_ended(token) {
+            return self.expire(token);
+        }
         if phase == Phase::Socket && self.conns[token.index as usize].input.is_some() {
-            let heartbeat_ns = self.heartbeat_ns();
-            self.set_deadline(token, heartbeat_ns);
+            self.await_due(token);
             self.resume_input(token);
             return self.settle(token);
         }
@@ -601,26 +675,34 @@ impl Core {
             if self.waits_in_vain(token) {
                 return self.turn_away_at_last(token);
             }
-            let heartbeat_ns = self.heartbeat_ns();
-            return self.set_deadline(token, heartbeat_ns);
+            return self.await_due(token);
+        }
+        let form = Form(form);
+        if self.draining() {
+            let retry_ms = self.retry_ms(token);
+            return self.end_subscriber(token, &form::farewell(form, retry_ms), CloseReason::Drain);
+        }
+        self.out.tail(&mut self.buffers).extend_from_slice(&form::heartbeat(form));
+        self.settle(token);
+    }
+
+    /// Ends a subscriber whose token or certificate has expired, between two sends.
+    fn expire(&mut self, token: Token) {
+        if !self.has_begun(token) {
+            // No part of a response has left: the client's next request is rejected with a reason.
+            return self.close(token, CloseReason::TokenExpired, false);
         }
         let retry_ms = self.retry_ms(token);
-        let draining = self.draining();
-        let unix_s = self.now.unix_s();
-        let form = Form(form);
-        let expired = self.room.as_ref().is_some_and(|room| {
-            room.extras.get(&token.index).and_then(Extra::expires_unix_s).is_some_and(|end| end <= unix_s)
-        });
-        let bytes = if draining {
-            self.end_after(token, CloseReason::Drain);
-            form::farewell(form, retry_ms)
-        } else if expired {
-            self.end_after(token, CloseReason::TokenExpired);
-            form::farewell(form, retry_ms)
-        } else {
-            form::heartbeat(form)
-        };
-        self.out.tail(&mut self.buffers).extend_from_slice(&bytes);
+        let mut bytes = self.sockets.get_mut(&token.index).map(SocketState::take_waiting).unwrap_or_default();
+        let form = Form(self.conns[token.index as usize].form);
+        bytes.extend_from_slice(&form::expired(form, retry_ms));
+        self.end_subscriber(token, &bytes, CloseReason::TokenExpired);
+    }
+
+    /// Sends the last bytes of a subscriber and closes its connection behind them.
+    fn end_subscriber(&mut self, token: Token, bytes: &[u8], reason: CloseReason) {
+        self.end_after(token, reason);
+        self.out.tail(&mut self.buffers).extend_from_slice(bytes);
         self.settle(token);
         if self.conn(token).is_some_and(|conn| !conn.has(SENDING) && conn.has(LAST)) {
             self.end(token);
@@ -682,12 +764,9 @@ impl Core {
         for index in self.conns.places() {
             let conn = &self.conns[index as usize];
             let token = Token { index, generation: conn.generation };
-            // To whom something is being sent, it is said after that.
-            if conn.subscribes()
-                && !conn.has(SENDING)
-                && let Some(at_ns) = self.farewell_ns(token)
-            {
-                self.set_deadline(token, at_ns - self.now.mono_ns);
+            // A subscriber with a send in flight gets its deadline when that has left.
+            if conn.subscribes() && !conn.has(SENDING) {
+                self.await_due(token);
             }
         }
     }
@@ -746,6 +825,13 @@ impl Core {
                         websocket::put_close(&mut out, 1011, "the server has made a mistake");
                         self.end_after(token, CloseReason::HandlerPanic);
                     }
+                }
+                (Some(Heard::Message(_)), Role::Push(speaker))
+                    if speaker.identity.has_expired(self.now.unix_s()) =>
+                {
+                    let form = Form(self.conns[token.index as usize].form);
+                    out.extend_from_slice(&form::expired(form, 0));
+                    self.end_after(token, CloseReason::TokenExpired);
                 }
                 (Some(Heard::Message(message)), Role::Push(speaker)) => {
                     let tell = speaker.channel.is_none();

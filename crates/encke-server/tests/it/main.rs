@@ -56,6 +56,7 @@ mod defects;
 mod deflate;
 mod delays;
 mod drain;
+mod expiry;
 mod files;
 mod h2;
 mod http1;

@@ -60,6 +60,15 @@ pub(super) fn publish(rig: &Rig, channel: &str, body: &str) -> Answer {
     post(rig, &format!("/push/{channel}"), "", body.as_bytes())
 }
 
+/// Publishes with a token on a connection that is kept.
+pub(super) fn publish_by(client: &mut Client, channel: &str, token: &str, body: &str) -> Answer {
+    client.ask(format!(
+        "POST /push/{channel} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n\
+         {body}",
+        body.len()
+    ))
+}
+
 pub(super) fn post(rig: &Rig, path: &str, fields: &str, body: &[u8]) -> Answer {
     let mut client = rig.client();
     let mut request =
