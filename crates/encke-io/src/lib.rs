@@ -45,7 +45,7 @@ mod uring;
 
 pub use clock::Now;
 pub use fault::Fault;
-pub use op::{Done, Event, Job, Op, OpKind, Peer, Segment, Send, Token, Tuning};
+pub use op::{Done, Event, Job, JobLane, Op, OpKind, Peer, Segment, Send, Token, Tuning};
 pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
 pub use sim::SimReactor;
 pub use socket::{Address, Listener};

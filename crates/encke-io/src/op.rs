@@ -202,10 +202,21 @@ impl Segment {
     }
 }
 
+/// The threads of the pool on which a job runs: jobs of one lane never delay those of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobLane {
+    /// For disks and computation on this machine: files, listings, compression, commits.
+    Local,
+    /// For responses of another program, which may take seconds or never arrive.
+    Remote,
+}
+
 /// Work that may block, and the key by which its result is known.
 pub struct Job {
     /// Comes back with the result.
     pub key: u64,
+    /// Where it runs.
+    pub lane: JobLane,
     /// Runs on a thread of the pool (in the simulator: at once).
     pub run: Box<dyn FnOnce() -> Done + std::marker::Send>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
 use encke_io::{
-    Event, Fault, Job, Now, Occupancy, Op, OpKind, Reactor, Segment, Send, SimReactor, Source, Token,
+    Event, Fault, Job, JobLane, Now, Occupancy, Op, OpKind, Reactor, Segment, Send, SimReactor, Source, Token,
 };
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -340,8 +340,14 @@ fn reactors_wake_each_other_late_at_times_and_never_in_vain() {
 fn a_job_runs_at_once_and_completes_later() {
     let world = World::new(1);
     let mut reactor = world.reactor();
-    reactor.submit(Token::NONE, Op::Offload(Job { key: 7, run: Box::new(|| Box::new(42_u32)) }));
-    reactor.submit(Token::NONE, Op::Offload(Job { key: 8, run: Box::new(|| panic!("as the case wants")) }));
+    reactor.submit(
+        Token::NONE,
+        Op::Offload(Job { key: 7, lane: JobLane::Local, run: Box::new(|| Box::new(42_u32)) }),
+    );
+    reactor.submit(
+        Token::NONE,
+        Op::Offload(Job { key: 8, lane: JobLane::Local, run: Box::new(|| panic!("as the case wants")) }),
+    );
     assert_eq!(reactor.occupancy().jobs, 2);
     assert!(reactor.next().is_none(), "not before its time");
     let mut results = BTreeMap::new();

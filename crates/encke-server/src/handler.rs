@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_io::changes::Changes;
 use encke_io::socket::Watched;
-use encke_io::{Done, Job, Now};
+use encke_io::{Done, Job, JobLane, Now};
 use encke_wire::field::Known;
 use encke_wire::websocket;
 
@@ -152,10 +152,20 @@ impl Desk {
 
     /// Runs a blocking job on the pool; its result comes by [`Handler::offloaded`].
     pub fn offload<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
+        self.offload_to(JobLane::Local, job)
+    }
+
+    /// Runs a job that waits for another program, apart from those that read files; its result comes by
+    /// [`Handler::offloaded`], which gets none if too many such jobs wait already.
+    pub fn offload_remote<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
+        self.offload_to(JobLane::Remote, job)
+    }
+
+    fn offload_to<T: Any + Send>(&self, lane: JobLane, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         let number = self.tray.next_job.get();
         self.tray.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
         let key = u64::from(self.handler) << JOB_BITS | number;
-        self.tray.jobs.borrow_mut().push(Job { key, run: Box::new(move || Box::new(job()) as Done) });
+        self.tray.jobs.borrow_mut().push(Job { key, lane, run: Box::new(move || Box::new(job()) as Done) });
         JobId(key)
     }
 

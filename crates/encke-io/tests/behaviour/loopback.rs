@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use encke_io::offload::Pool;
+use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Stream, Watched, unconnected};
 use encke_io::{
-    Address, Fault, Job, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, Unavailable,
+    Address, Fault, Job, JobLane, Listener, Op, OpKind, Peer as Origin, Reactor, Source, Token, Unavailable,
     UringReactor, UringSettings,
 };
 use rustix::event::{EventfdFlags, eventfd};
@@ -503,11 +503,17 @@ pub fn wakes_of_many_threads_are_never_lost<B: BackEnd>(stage: &mut Stage<Loopba
 
 pub fn a_job_comes_back_as_an_event<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
     for key in 0..20_u64 {
-        stage.submit(Token::NONE, Op::Offload(Job { key, run: Box::new(move || Box::new(key * 2)) }));
+        stage.submit(
+            Token::NONE,
+            Op::Offload(Job { key, lane: JobLane::Local, run: Box::new(move || Box::new(key * 2)) }),
+        );
         let done = offloaded(stage, key).expect("it ran");
         assert_eq!(*done.downcast::<u64>().expect("what the job returned"), key * 2);
     }
-    stage.submit(Token::NONE, Op::Offload(Job { key: 99, run: Box::new(|| panic!("as the case wants")) }));
+    stage.submit(
+        Token::NONE,
+        Op::Offload(Job { key: 99, lane: JobLane::Local, run: Box::new(|| panic!("as the case wants")) }),
+    );
     assert!(offloaded(stage, 99).is_none(), "a job that panics has no result");
 }
 
@@ -518,16 +524,49 @@ pub fn a_job_too_many_is_refused<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
         begin.send(()).expect("the case waits");
         Box::new(released.recv().is_ok())
     };
-    stage.submit(Token::NONE, Op::Offload(Job { key: 0, run: Box::new(blocker) }));
+    stage.submit(Token::NONE, Op::Offload(Job { key: 0, lane: JobLane::Local, run: Box::new(blocker) }));
     begun.recv().expect("the job runs");
     for key in 1..=JOBS as u64 + 1 {
-        stage.submit(Token::NONE, Op::Offload(Job { key, run: Box::new(move || Box::new(key)) }));
+        stage.submit(
+            Token::NONE,
+            Op::Offload(Job { key, lane: JobLane::Local, run: Box::new(move || Box::new(key)) }),
+        );
     }
     assert_eq!(stage.reactor().occupancy().jobs, JOBS + 2);
     assert!(offloaded(stage, JOBS as u64 + 1).is_none());
     release.send(()).expect("the job waits");
     for key in 0..=JOBS as u64 {
         assert!(offloaded(stage, key).is_some(), "job {key} was in the queue");
+    }
+}
+
+pub fn hanging_remote_jobs_delay_no_local_job<B: BackEnd>(stage: &mut Stage<Loopback<B>>) {
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let hanging = (offload::REMOTE_THREADS_MAX + offload::REMOTE_QUEUE_MAX) as u64;
+    let (begin, begun) = mpsc::channel::<()>();
+    for key in 1..=hanging {
+        let (released, begin) = (Arc::clone(&released), begin.clone());
+        let hang = move || -> encke_io::op::Done {
+            begin.send(()).expect("the case waits");
+            Box::new(released.lock().expect("no panic").recv().is_ok())
+        };
+        stage.submit(Token::NONE, Op::Offload(Job { key, lane: JobLane::Remote, run: Box::new(hang) }));
+        if key <= offload::REMOTE_THREADS_MAX as u64 {
+            begun.recv().expect("each of the first has a thread of its own");
+        }
+    }
+    let run = || -> encke_io::op::Done { Box::new(()) };
+    stage.submit(
+        Token::NONE,
+        Op::Offload(Job { key: hanging + 1, lane: JobLane::Remote, run: Box::new(run) }),
+    );
+    assert!(offloaded(stage, hanging + 1).is_none(), "the queue of remote jobs is full");
+    stage.submit(Token::NONE, Op::Offload(Job { key: 0, lane: JobLane::Local, run: Box::new(run) }));
+    assert!(offloaded(stage, 0).is_some(), "a local job");
+    drop(release);
+    for key in 1..=hanging {
+        assert!(offloaded(stage, key).is_some(), "remote job {key}");
     }
 }
 

@@ -94,6 +94,7 @@ macro_rules! on_the_system {
                 wakes_of_many_threads_are_never_lost,
                 a_job_comes_back_as_an_event,
                 a_job_too_many_is_refused,
+                hanging_remote_jobs_delay_no_local_job,
                 a_wait_ends_at_its_moment,
                 what_comes_while_it_gathers_is_told_by_one_wait,
                 what_was_not_fetched_comes_first,

@@ -28,7 +28,7 @@ mod watch;
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
-use encke_io::{Done, Job, Op, Segment, Token, Tuning};
+use encke_io::{Done, Job, JobLane, Op, Segment, Token, Tuning};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
@@ -432,7 +432,7 @@ impl Core {
             let whole = read.is_ok_and(|read| read == piece.bytes);
             Box::new(whole.then_some(bytes)) as Done
         };
-        self.ops.push((Token::NONE, Op::Offload(Job { key, run: Box::new(run) })));
+        self.ops.push((Token::NONE, Op::Offload(Job { key, lane: JobLane::Local, run: Box::new(run) })));
     }
 
     /// The pool has read a piece of a file for a stream; `None`: it had no room, or has panicked.

@@ -60,6 +60,8 @@ const KEY_BYTES_MAX: usize = 255;
 
 /// By this name it is counted that bodies of others took all the memory that there is for them.
 const CROWDED: &str = "push_incoming";
+/// The metric's label for requests that met too many pending authorization requests.
+const ASK_FULL: &str = "push_ask";
 
 /// The client library, at `/encke.js`: made from `client/` and kept in the repository as it is served.
 const CLIENT: &str = include_str!("../../../../client/dist/encke.js");
@@ -122,7 +124,7 @@ struct Pusher {
     /// The memory that they take: not more than `push.incoming`, but for a single one.
     incoming_bytes: usize,
     tokens: TokenCache,
-    /// What the application is being asked, by question: at most as many as the pool takes jobs.
+    /// Authorization requests in progress, by question: at most as many as the pool takes remote jobs.
     inquiries: HashMap<Digest, Inquiry>,
     /// … and by the job that asks.
     jobs: HashMap<JobId, Digest>,
@@ -238,13 +240,14 @@ impl Handler for Pusher {
                 crate::errors::report(crate::settings::Level::Warn, error);
             }
             Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
-            None => {}
+            None => self.desk.metrics().refused(ASK_FULL),
         }
         for asking in inquiry.waiting {
             match verdict.as_deref() {
                 Some(Verdict::Allowed { .. }) => self.go_on(asking),
                 Some(Verdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
-                Some(Verdict::Unanswered(_)) | None => asking.exchange.answer(unasked()),
+                Some(Verdict::Unanswered(_)) => asking.exchange.answer(unasked()),
+                None => asking.exchange.answer(ask_full()),
             }
         }
     }
@@ -305,7 +308,7 @@ impl Pusher {
             Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
             Entry::Vacant(place) => {
                 let asked = question.clone();
-                let job = self.desk.offload(move || asked.ask());
+                let job = self.desk.offload_remote(move || asked.ask());
                 self.jobs.insert(job, *place.key());
                 place.insert(Inquiry { question, waiting: vec![asking] });
             }
@@ -541,6 +544,12 @@ fn hold_up(too_fast: TooFast) -> Reply {
 fn crowded() -> Reply {
     let text = "too many messages are on their way in at once (push.incoming); come back in a moment";
     refusal(503, text.into()).with("Retry-After", "1")
+}
+
+/// Too many authorization requests wait already.
+fn ask_full() -> Reply {
+    let text = "the authorization endpoint (auth.ask) has too many requests pending; try again in a moment";
+    refusal(503, text.into()).with("Retry-After", "2")
 }
 
 /// The application did not say.

@@ -17,7 +17,7 @@ use encke_hub::{
     Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published, Publishing,
     Refusal, Request, Sequencer, Since, Streams, Ticket,
 };
-use encke_io::{Done, Job, Now};
+use encke_io::{Done, Job, JobLane, Now};
 use encke_stats::Histogram;
 
 use super::envelope;
@@ -525,7 +525,8 @@ impl Room {
         let due_ns = sequencer.commit_due_ns();
         self.next_ns = self.next_ns.into_iter().chain(due_ns).min();
         let (commit, archive) = (commit?, Arc::clone(archive));
-        Some(Job { key: COMMIT, run: Box::new(move || Box::new(archive.commit(&commit)) as Done) })
+        let run = Box::new(move || Box::new(archive.commit(&commit)) as Done);
+        Some(Job { key: COMMIT, lane: JobLane::Local, run })
     }
 
     /// A commit has ended; `None`: the pool is too busy for it, or it has panicked.

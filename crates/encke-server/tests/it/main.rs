@@ -50,6 +50,7 @@ macro_rules! on_every_stand {
 }
 
 mod answers;
+mod asking;
 mod bodies;
 mod cuts;
 mod defects;

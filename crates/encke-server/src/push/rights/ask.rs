@@ -7,7 +7,8 @@
 //!  Authorization, Cookie: as they came
 //!  X-Encke-Certificate: its subject         or nothing:  503, and nothing is remembered
 //! ```
-//! It blocks, up to [`PATIENCE`], and so belongs on the offload pool. Only the answer's head is read.
+//! A request blocks for up to [`PATIENCE`], and so runs on the pool's threads for remote jobs. Only the response's head
+//! is read.
 //!
 //! Questions of which nothing differs, who asks included, are one: a worker sends it once, and the answer is all of
 //! theirs (`push::Inquiry`). So an application is asked at most once a worker at a time, however many tabs come back at
@@ -27,8 +28,8 @@ use super::Denial;
 use super::keys::Digest;
 use crate::settings::auth::{Act, AskUrl};
 
-/// An application on the same machine answers in milliseconds. Whoever waits for it occupies a thread of the
-/// pool.
+/// An application on the same machine responds in milliseconds. A request in progress occupies one of the pool's
+/// threads for remote jobs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An answer is remembered no longer, whatever it says: an hour after somebody has lost a right it is gone.

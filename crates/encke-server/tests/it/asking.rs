@@ -1,0 +1,86 @@
+//! Requests for which an application is asked (`auth.ask`).
+
+use std::net::{TcpListener, TcpStream};
+
+use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
+use encke_server::settings::{AuthSettings, PushSettings};
+use encke_server::site::{Site, SiteSettings};
+
+use crate::rig::{Folder, Rig, Stand};
+
+on_every_back_end! {
+    a_hanging_authorization_endpoint_delays_no_file,
+    authorization_requests_beyond_the_queue_get_503,
+}
+
+/// The server is open to requests from this machine, unless they come through a proxy.
+const PROXIED: &str = "Via: 1.1 proxy\r\n";
+
+/// A server of a directory and of channels, and the endpoint that it asks: nothing ever responds there.
+fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
+    let endpoint = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    endpoint.set_nonblocking(true).expect("our own socket");
+    let url = format!("http://{}/may", endpoint.local_addr().expect("bound"));
+    let auth = AuthSettings {
+        anonymous: Vec::new(),
+        ask: Some(url.parse().expect("a URL")),
+        ..AuthSettings::default()
+    };
+    let site = SiteSettings { root: folder.path().to_owned(), list: true, ..SiteSettings::default() };
+    let site = Site::new(&[site], Vec::new()).expect("a readable directory");
+    let rig = on.serve(|server| {
+        server.mount("/", site).push(&PushSettings::default(), &auth).expect("valid settings")
+    });
+    (rig, endpoint)
+}
+
+fn a_hanging_authorization_endpoint_delays_no_file(on: Stand) {
+    let folder = Folder::new().with("sub/file.txt", "hello");
+    let (rig, endpoint) = serve(on, &folder);
+    let mut waiting = Vec::new();
+    let hanging: Vec<TcpStream> = (0..REMOTE_THREADS_MAX)
+        .map(|number| {
+            let mut client = rig.client();
+            client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));
+            waiting.push(client);
+            let mut accepted = None;
+            rig.wait(
+                || {
+                    accepted = endpoint.accept().ok();
+                    accepted.is_some()
+                },
+                "an authorization request",
+            );
+            accepted.expect("it has come").0
+        })
+        .collect();
+    // The thread pool reads directories: a cached file would not need it.
+    let listing = rig.client().get("/sub/");
+    assert_eq!(listing.status, 200);
+    assert!(listing.text().contains("file.txt"));
+    drop(hanging);
+    for client in &mut waiting {
+        assert_eq!(client.answer().status, 503, "the endpoint has closed without a response");
+    }
+}
+
+fn authorization_requests_beyond_the_queue_get_503(on: Stand) {
+    let folder = Folder::new();
+    let (rig, endpoint) = serve(on, &folder);
+    let mut clients: Vec<_> = (0..2 * (REMOTE_THREADS_MAX + REMOTE_QUEUE_MAX))
+        .map(|number| {
+            let mut client = rig.client();
+            client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));
+            client
+        })
+        .collect();
+    rig.wait(
+        || rig.count_of("encke_http_refusals_total", "push_ask") > 0,
+        "a request that meets a full queue",
+    );
+    drop(endpoint);
+    for client in &mut clients {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("2")), "{}", answer.text());
+    }
+}
