@@ -46,6 +46,7 @@ pub(crate) struct Metrics {
     pub(crate) h2_connections_open: Gauge,
     pub(crate) h2_streams: Counter,
     pub(crate) h2_streams_open: Gauge,
+    pub(crate) h2_unsent_bytes: Gauge,
     pub(crate) h2_resets_received: Counter,
     pub(crate) h2_resets_sent: Counter,
     pub(crate) subscribers: Gauge,
@@ -356,6 +357,8 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             .value(sum(&|worker| worker.h2_streams.value())),
         Family::gauge("encke_h2_streams", "Open streams of HTTP/2.")
             .value(level(&|worker| worker.h2_streams_open.value())),
+        Family::gauge("encke_h2_unsent_bytes", "Bytes of HTTP/2 responses that were read but not sent.")
+            .value(level(&|worker| worker.h2_unsent_bytes.value())),
         Family::counter("encke_h2_resets_total", "Streams of HTTP/2 that ended before their answer, by who ended them.")
             .with(&[("by", "peer")], sum(&|worker| worker.h2_resets_received.value()))
             .with(&[("by", "us")], sum(&|worker| worker.h2_resets_sent.value())),

@@ -32,6 +32,10 @@ pub struct Policy {
     pub linger_time_ns: u64,
     /// Streams that an HTTP/2 connection may have open at a time.
     pub streams: u32,
+    /// Open HTTP/2 streams of the whole process.
+    pub open_streams: u32,
+    /// Bytes of HTTP/2 responses that the whole process has read but not sent.
+    pub unsent_bytes: usize,
     /// After so many requests a connection is closed; `None`: never.
     pub requests_per_connection: Option<u32>,
     /// Connections of the whole process.
@@ -99,6 +103,9 @@ impl Default for Policy {
             linger_time_ns: 2_000_000_000,
             // What RFC 9113 §6.5.2 recommends at least is 100. A page with 20 EventSources in each of five tabs fits.
             streams: 128,
+            // An open stream takes some 7 KiB: 220 MiB if clients open all of them.
+            open_streams: 32_768,
+            unsent_bytes: 64 * 1024 * 1024,
             requests_per_connection: None,
             connections: 1_000,
             connections_per_address: None,

@@ -194,6 +194,12 @@ pub struct LimitSettings {
     pub linger_time: Period,
     /// Requests that an HTTP/2 connection may have open at a time, subscriptions included.
     pub streams: NonZeroU32,
+    /// Open HTTP/2 requests of all connections. One that has any may open no more than an eighth of those that are left;
+    /// a request beyond that is rejected with REFUSED_STREAM, and clients send it again.
+    pub open_streams: NonZeroU32,
+    /// Bytes of HTTP/2 responses that were read but not sent, in all. A connection may hold an eighth of what is left:
+    /// then nothing more is read for it until its client takes what it has.
+    pub unsent: ByteSize,
     /// After so many requests a connection is closed; or `off`.
     pub requests_per_connection: OrOff<NonZeroU32>,
     /// Connections in all. `auto` is the limit of open descriptors less what listeners, the file cache and a
@@ -219,6 +225,8 @@ impl Default for LimitSettings {
             idle_time: Period::seconds(policy.idle_time_ns / 1_000_000_000),
             linger_time: Period::seconds(policy.linger_time_ns / 1_000_000_000),
             streams: NonZeroU32::new(policy.streams).expect("the default is not 0"),
+            open_streams: NonZeroU32::new(policy.open_streams).expect("the default is not 0"),
+            unsent: ByteSize::of(policy.unsent_bytes as u64),
             requests_per_connection: OrOff::Off,
             connections: OrAuto::Auto,
             connections_per_address: OrOff::Off,
@@ -498,6 +506,8 @@ impl Settings {
             rate_window_ns: Policy::default().rate_window_ns,
             linger_time_ns: limits.linger_time.nanoseconds(),
             streams: limits.streams.get(),
+            open_streams: limits.open_streams.get(),
+            unsent_bytes: usize::try_from(limits.unsent.bytes()).unwrap_or(usize::MAX),
             requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
             connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),

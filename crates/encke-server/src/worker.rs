@@ -170,6 +170,8 @@ pub(crate) struct Core {
     /// TLS handshakes that go on.
     pub(crate) handshakes: usize,
     pub(crate) http2: Http2,
+    /// The number of workers that share the limits of the process.
+    workers: usize,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -245,6 +247,7 @@ impl<R: Reactor> Worker<R> {
             scratch: Scratch::default(),
             handshakes: 0,
             http2: Http2::default(),
+            workers: shared.workers,
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -261,6 +264,7 @@ impl<R: Reactor> Worker<R> {
             inbox_left: false,
             checked_second: 0,
         };
+        core.http2.limit(&plan.policy, core.workers);
         core.mount(plan);
         if let Some(push) = &plan.push {
             let mut room =
@@ -434,6 +438,7 @@ impl<R: Reactor> Worker<R> {
             }
             Command::Reload(plan) => {
                 self.core.policy = Rc::new(plan.policy.clone());
+                self.core.http2.limit(&plan.policy, self.core.workers);
                 if !self.core.draining() {
                     self.core.rest_ns = plan.policy.idle_time_ns;
                 }
@@ -586,6 +591,7 @@ impl<R: Reactor> Worker<R> {
         let (engines, streams) = core.http2.counts();
         core.metrics.h2_connections_open.set(engines as i64);
         core.metrics.h2_streams_open.set(streams as i64);
+        core.metrics.h2_unsent_bytes.set(core.http2.unsent_bytes() as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
         if let Some(room) = &core.room {
             core.metrics.subscribers.set(room.hub.subscribers() as i64);

@@ -10,6 +10,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use encke_io::Token;
@@ -17,6 +18,7 @@ use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 
+use super::budget::{Account, Budget, Charge};
 use super::pipe::Pipe;
 use super::stream::Data;
 use super::watch::Watch;
@@ -27,9 +29,11 @@ use crate::policy::Policy;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024 - 1;
 /// … of all bodies of its connection: four that a handler leaves unread do not keep a fifth from arriving.
 const CONNECTION_WINDOW_BYTES: u32 = 5 * STREAM_WINDOW_BYTES;
-/// Output that the engine takes of one stream before the socket has taken it: two frames of the usual size. With 128
-/// streams a client that reads nothing holds 4 MiB, until `write_rate` ends it.
+/// Output that the engine takes of one stream before the socket has taken it: two frames of the usual size. What all
+/// streams of all connections hold is bounded by `limits.unsent`.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
+/// What a connection that holds no bytes of responses may read, however many others hold all they can get.
+const BYTES_LEAST: usize = 1024;
 /// The client's dynamic table of field names: the protocol's own first value.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 
@@ -41,6 +45,28 @@ pub(super) enum Polled {
     Request(Box<Parts>, RecvStream, SendResponse<Data>),
     Quiet,
     Over,
+}
+
+/// What the connections of a worker may hold in common.
+pub(super) struct Budgets {
+    /// Bytes of responses that were read but not sent.
+    pub(super) bytes: Rc<Budget>,
+    /// Open streams.
+    pub(super) streams: Rc<Budget>,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { bytes: Budget::new(BYTES_LEAST), streams: Budget::new(1) }
+    }
+}
+
+impl Budgets {
+    /// Sets the share of one of `workers` in the process-wide limits.
+    pub(super) fn limit(&self, policy: &Policy, workers: usize) {
+        self.bytes.set_max(policy.unsent_bytes / workers.max(1));
+        self.streams.set_max(policy.open_streams as usize / workers.max(1));
+    }
 }
 
 enum State {
@@ -68,13 +94,22 @@ pub(super) struct Engine {
     pub(super) fault: Option<&'static str>,
     /// It is among those that want to be polled.
     pub(super) stirred: bool,
+    /// The bytes of responses that it holds.
+    pub(super) bytes: Rc<Account>,
+    /// The streams that it has open.
+    pub(super) open: Rc<Account>,
+    /// Output that the socket has not taken.
+    in_flight: Charge,
+    /// Streams that wait for it to hold less, by place.
+    crowded: Vec<u32>,
     /// It takes no new streams, for this reason.
     leaving: Option<CloseReason>,
 }
 
 impl Engine {
-    pub(super) fn new(token: Token, policy: &Policy, now_ns: u64) -> Self {
-        let pipe = Pipe::default();
+    pub(super) fn new(token: Token, policy: &Policy, now_ns: u64, budgets: &Budgets) -> Self {
+        let (bytes, open) = (Account::new(&budgets.bytes), Account::new(&budgets.streams));
+        let pipe = Pipe::new(&bytes);
         let mut builder = Builder::new();
         builder
             .max_concurrent_streams(policy.streams)
@@ -95,6 +130,10 @@ impl Engine {
             reason: None,
             fault: None,
             stirred: false,
+            in_flight: bytes.charge(0),
+            bytes,
+            open,
+            crowded: Vec::new(),
             leaving: None,
         }
     }
@@ -118,7 +157,34 @@ impl Engine {
     pub(super) fn take_output(&mut self) -> Vec<u8> {
         let output = self.pipe.take_output();
         self.watch.sent(output.len() as u64);
+        self.in_flight.set(output.len());
         output
+    }
+
+    /// The socket has taken all output.
+    pub(super) fn output_sent(&mut self) {
+        self.in_flight.set(0);
+    }
+
+    /// Whether it may open another stream: it holds no more than its share of streams and of bytes.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.room() > 0 && self.bytes.room() > 0
+    }
+
+    /// Has a stream wait until the connection may hold more.
+    pub(super) fn wait_for_room(&mut self, place: u32) {
+        if !self.crowded.contains(&place) {
+            self.crowded.push(place);
+        }
+    }
+
+    /// Streams that waited for room, if there is some again.
+    pub(super) fn take_crowded(&mut self) -> Vec<u32> {
+        if self.crowded.is_empty() || self.bytes.room() == 0 {
+            Vec::new()
+        } else {
+            std::mem::take(&mut self.crowded)
+        }
     }
 
     /// Whether it has ended.

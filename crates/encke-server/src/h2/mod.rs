@@ -19,6 +19,7 @@
 //!                until nothing stirs ─► one send for each engine that has output
 //! ```
 
+mod budget;
 mod engine;
 mod head;
 mod pipe;
@@ -36,9 +37,10 @@ use http::request::Parts;
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::conns::{among_streams, is_stream, stream_place};
+use crate::policy::Policy;
 use crate::worker::Core;
 
-use engine::{Engine, Polled};
+use engine::{Budgets, Engine, Polled};
 use stream::{Data, FilePiece, PulledIn, Pushed, Rung, Stream};
 use watch::Breach;
 
@@ -80,6 +82,7 @@ impl Preface {
 /// A worker's HTTP/2 connections and their streams.
 #[derive(Default)]
 pub(crate) struct Http2 {
+    budgets: Budgets,
     engines: Slab<Engine>,
     streams: Slab<Stream>,
     /// Counts streams, so that a late event never meets another one.
@@ -95,9 +98,19 @@ pub(crate) struct Http2 {
 }
 
 impl Http2 {
+    /// Obeys the limits of a policy, for one of this many workers.
+    pub(crate) fn limit(&self, policy: &Policy, workers: usize) {
+        self.budgets.limit(policy, workers);
+    }
+
     /// Connections and streams that are open.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.engines.len(), self.streams.len())
+    }
+
+    /// Bytes of responses that were read but not sent.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.budgets.bytes.used()
     }
 
     /// The number of a connection's stream in the protocol; 0 for what is no stream.
@@ -160,7 +173,7 @@ impl Http2 {
 impl Core {
     /// A connection has begun with the preface.
     pub(crate) fn begin_http2(&mut self, token: Token, bytes: &[u8]) {
-        let engine = Engine::new(token, &self.policy, self.now.mono_ns);
+        let engine = Engine::new(token, &self.policy, self.now.mono_ns, &self.http2.budgets);
         let place = self.http2.engines.insert(engine);
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Http2;
@@ -201,10 +214,13 @@ impl Core {
     pub(crate) fn http2_settle(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
         let place = conn.record;
-        if conn.has(PEER_ENDED)
-            && let Some(engine) = self.http2.engines.get_mut(place)
-        {
-            engine.end_input();
+        if let Some(engine) = self.http2.engines.get_mut(place) {
+            if conn.has(PEER_ENDED) {
+                engine.end_input();
+            }
+            if !conn.has(SENDING) {
+                engine.output_sent();
+            }
         }
         self.http2.stir(place);
     }
@@ -294,6 +310,9 @@ impl Core {
     fn run_engine(&mut self, place: u32) {
         if let Some(engine) = self.http2.engines.get_mut(place) {
             engine.stirred = false;
+            for stream in engine.take_crowded() {
+                self.http2.rung.ring(stream);
+            }
             self.http2.touched.push(place);
         }
         while let Some(engine) = self.http2.engines.get_mut(place) {
@@ -320,6 +339,12 @@ impl Core {
             return respond.send_reset(Reason::PROTOCOL_ERROR);
         };
         let Some(engine) = self.http2.engines.get_mut(engine_place) else { return };
+        if !engine.has_room() {
+            // Nothing of the request was processed: the client may send it again (RFC 9113 §8.7).
+            self.metrics.refused("h2_crowded");
+            self.buffers.give(text);
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
         let carrier = engine.token;
         self.http2.generation = self.http2.generation.wrapping_add(1);
         let place = self.http2.streams.next_index();
@@ -327,7 +352,8 @@ impl Core {
         let head_only = parts.method == http::Method::HEAD;
         let urgency = urgency(parts);
         let body = (!ended).then_some(body);
-        let mut stream = Stream::new(token, engine_place, respond, body, head_only, urgency);
+        let accounts = (&engine.bytes, engine.open.charge(1));
+        let mut stream = Stream::new(token, engine_place, respond, body, head_only, urgency, accounts);
         stream.set_form(form);
         engine.streams.push(place);
         self.http2.streams.insert(stream);
@@ -365,6 +391,7 @@ impl Core {
     fn go_on_with(&mut self, place: u32) {
         let rung = Arc::clone(&self.http2.rung);
         let Some(stream) = self.http2.streams.get_mut(place) else { return };
+        stream.expect_no_more();
         let (token, engine) = (stream.token, stream.engine);
         let bell = stream.bell(place, &rung);
         if stream.is_reset(&bell) {
@@ -416,6 +443,11 @@ impl Core {
         match stream.push_out(among_streams(token), &rung) {
             Pushed::Done => self.http2.sent.push(token),
             Pushed::Waits => {}
+            Pushed::Crowded => {
+                if let Some(engine) = self.http2.engines.get_mut(engine) {
+                    engine.wait_for_room(among_streams(token));
+                }
+            }
             Pushed::File(piece) => self.read_file(token, piece),
             Pushed::Shrunk => self.close(token, CloseReason::FileShrunk, true),
             Pushed::Gone => self.close(token, CloseReason::PeerReset, true),

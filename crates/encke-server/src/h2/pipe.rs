@@ -10,14 +10,15 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::budget::{Account, Charge};
+
 /// Output that waits for the socket; more is taken once this has left. As much as a batch of HTTP/1 answers.
 const OUTPUT_BYTES_MAX: usize = crate::policy::BATCH_BYTES_MAX;
 
 /// One end of a pipe. The engine and the protocol have one each.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Pipe(Rc<RefCell<Sides>>);
 
-#[derive(Default)]
 struct Sides {
     input: Vec<u8>,
     /// What of `input` was read.
@@ -25,9 +26,29 @@ struct Sides {
     /// No more input comes.
     ended: bool,
     output: Vec<u8>,
+    account: Rc<Account>,
+    /// … for `output`.
+    charge: Charge,
+}
+
+impl Sides {
+    fn has_room(&self) -> bool {
+        self.output.is_empty() || self.output.len() < OUTPUT_BYTES_MAX && self.account.room() > 0
+    }
 }
 
 impl Pipe {
+    pub(super) fn new(account: &Rc<Account>) -> Self {
+        Self(Rc::new(RefCell::new(Sides {
+            input: Vec::new(),
+            read: 0,
+            ended: false,
+            output: Vec::new(),
+            account: Rc::clone(account),
+            charge: account.charge(0),
+        })))
+    }
+
     /// Bytes arrived.
     pub(super) fn feed(&self, bytes: &[u8]) {
         self.0.borrow_mut().input.extend_from_slice(bytes);
@@ -51,7 +72,9 @@ impl Pipe {
 
     /// Takes what is to be sent.
     pub(super) fn take_output(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.borrow_mut().output)
+        let mut sides = self.0.borrow_mut();
+        sides.charge.set(0);
+        std::mem::take(&mut sides.output)
     }
 }
 
@@ -78,10 +101,12 @@ impl AsyncRead for Pipe {
 impl AsyncWrite for Pipe {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut sides = self.0.borrow_mut();
-        if sides.output.len() >= OUTPUT_BYTES_MAX {
+        if !sides.has_room() {
             return Poll::Pending;
         }
         sides.output.extend_from_slice(bytes);
+        let len = sides.output.len();
+        sides.charge.set(len);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -91,12 +116,14 @@ impl AsyncWrite for Pipe {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut sides = self.0.borrow_mut();
-        if sides.output.len() >= OUTPUT_BYTES_MAX {
+        if !sides.has_room() {
             return Poll::Pending;
         }
         for piece in pieces {
             sides.output.extend_from_slice(piece);
         }
+        let len = sides.output.len();
+        sides.charge.set(len);
         Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()))
     }
 

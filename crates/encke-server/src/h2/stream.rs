@@ -4,6 +4,7 @@
 //! ```text
 //! send(segments) ─► push_out ─┬─ Done    all of it is the engine's
 //!                             ├─ Waits   for its window, or for the socket: the bell rings
+//!                             ├─ Crowded for its connection to hold less: nothing is read meanwhile
 //!                             ├─ File    for a piece that is not in the kernel's memory: a job of the pool
 //!                             └─ Gone    the stream has ended
 //! pull_in ─► a piece of the body │ its end │ nothing yet: the bell rings │ the stream has ended
@@ -11,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -22,16 +24,19 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 
+use super::budget::{Account, Charge};
 use super::head::{self, BodyForm};
+use crate::reply::BLOCK_CONTENT_MAX;
 
 /// A buffer of at most this size is copied and given back; a larger one goes to the engine as it is.
 const COPY_BYTES_MAX: usize = 4 * 1024;
-/// Of a file so much is read at a time: what the engine takes of one stream at once.
+/// The most that is read of a file at a time: what the engine takes of one stream at once.
 const WINDOW_BYTES: u64 = 32 * 1024;
 
 /// Bytes on their way through the engine.
 pub(super) enum Data {
-    Own(Bytes),
+    /// Bytes of this response alone, which are charged to its connection.
+    Own(Bytes, Charge),
     /// Bytes that several connections send.
     Shared(Arc<[u8]>, Range<usize>),
 }
@@ -39,21 +44,21 @@ pub(super) enum Data {
 impl Buf for Data {
     fn remaining(&self) -> usize {
         match self {
-            Self::Own(bytes) => bytes.len(),
+            Self::Own(bytes, _) => bytes.len(),
             Self::Shared(_, range) => range.len(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match self {
-            Self::Own(bytes) => bytes,
+            Self::Own(bytes, _) => bytes,
             Self::Shared(bytes, range) => &bytes[range.clone()],
         }
     }
 
     fn advance(&mut self, count: usize) {
         match self {
-            Self::Own(bytes) => bytes.advance(count),
+            Self::Own(bytes, _) => bytes.advance(count),
             Self::Shared(_, range) => range.start += count,
         }
     }
@@ -62,7 +67,7 @@ impl Buf for Data {
 impl Data {
     fn split_to(&mut self, count: usize) -> Self {
         match self {
-            Self::Own(bytes) => Self::Own(bytes.split_to(count)),
+            Self::Own(bytes, charge) => Self::Own(bytes.split_to(count), charge.split_to(count)),
             Self::Shared(bytes, range) => {
                 let front = range.start..range.start + count;
                 range.start = front.end;
@@ -98,6 +103,7 @@ pub(super) struct FilePiece {
 pub(super) enum Pushed {
     Done,
     Waits,
+    Crowded,
     File(FilePiece),
     /// The file has become shorter.
     Shrunk,
@@ -137,8 +143,13 @@ pub(super) struct Stream {
     /// The answer is whole.
     ended: bool,
     waiting: VecDeque<Waiting>,
-    /// The pool reads for it.
-    reading_file: bool,
+    /// What the pool reads for it is charged meanwhile.
+    reading_file: Option<Charge>,
+    account: Rc<Account>,
+    /// Room for a response of the usual size, from the request until its handler has had a turn: what a batch of
+    /// requests leads to is not known yet when the next one of it arrives.
+    expected: Option<Charge>,
+    _open: Charge,
     body: Option<RecvStream>,
     form: BodyForm,
     bell: Option<Waker>,
@@ -152,6 +163,7 @@ impl Stream {
         body: Option<RecvStream>,
         head_only: bool,
         urgency: u8,
+        (account, open): (&Rc<Account>, Charge),
     ) -> Self {
         Self {
             token,
@@ -167,7 +179,10 @@ impl Stream {
             trailers: None,
             ended: false,
             waiting: VecDeque::new(),
-            reading_file: false,
+            reading_file: None,
+            account: Rc::clone(account),
+            expected: Some(account.charge(BLOCK_CONTENT_MAX)),
+            _open: open,
             body,
             form: BodyForm::None,
             bell: None,
@@ -194,6 +209,16 @@ impl Stream {
         bell(&mut self.bell, place, rung).clone()
     }
 
+    /// The handler has had its turn: from now on what there is of the response is charged.
+    pub(super) fn expect_no_more(&mut self) {
+        self.expected = None;
+    }
+
+    fn own(&self, bytes: Bytes) -> Waiting {
+        let charge = self.account.charge(bytes.len());
+        Waiting::Data(Data::Own(bytes, charge))
+    }
+
     /// Takes segments to be sent.
     pub(super) fn send(&mut self, mut segments: Vec<Segment>) {
         self.sending = true;
@@ -211,11 +236,15 @@ impl Stream {
                         }
                     }
                     if !rest.is_empty() {
-                        self.waiting.push_back(Waiting::Data(Data::Own(Bytes::copy_from_slice(rest))));
+                        let rest = self.own(Bytes::copy_from_slice(rest));
+                        self.waiting.push_back(rest);
                     }
                     self.spent.push(Segment::Bytes(bytes));
                 }
-                Segment::Bytes(bytes) => self.waiting.push_back(Waiting::Data(Data::Own(bytes.into()))),
+                Segment::Bytes(bytes) => {
+                    let bytes = self.own(bytes.into());
+                    self.waiting.push_back(bytes);
+                }
                 Segment::Shared(bytes, start) => {
                     let used =
                         if self.respond.is_some() { self.put_head(&bytes[start..]).unwrap_or(0) } else { 0 };
@@ -259,29 +288,18 @@ impl Stream {
     pub(super) fn push_out(&mut self, place: u32, rung: &Arc<Rung>) -> Pushed {
         while let Some(front) = self.waiting.front_mut() {
             let Some(answer) = &mut self.answer else { return Pushed::Gone };
-            let data = match front {
-                Waiting::Data(data) => data,
-                Waiting::File { .. } if self.reading_file => return Pushed::Waits,
-                Waiting::File { file, offset, len } => {
-                    let bytes = WINDOW_BYTES.min(*len) as usize;
-                    let mut piece = vec![0; bytes];
-                    match file.read_cached_at(*offset, &mut piece) {
-                        Some(read) if read == bytes => {
-                            self.put_piece(piece);
-                            continue;
-                        }
-                        Some(_) => return Pushed::Shrunk,
-                        None => {
-                            self.reading_file = true;
-                            let (file, offset) = (Arc::clone(file), *offset);
-                            return Pushed::File(FilePiece { file, offset, bytes });
-                        }
-                    }
-                }
+            let wanted = match front {
+                Waiting::Data(data) => data.remaining(),
+                Waiting::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
+                // No more is read than can be held. Capacity is not reserved without room: it would be taken from
+                // streams that have some, and waking those would go on for ever.
+                Waiting::File { len, .. } => match self.account.room() {
+                    0 => return Pushed::Crowded,
+                    room => room.min(WINDOW_BYTES.min(*len) as usize),
+                },
             };
-            let len = data.remaining();
-            answer.reserve_capacity(len);
-            let capacity = answer.capacity().min(len);
+            answer.reserve_capacity(wanted);
+            let capacity = answer.capacity().min(wanted);
             if capacity == 0 {
                 let bell = bell(&mut self.bell, place, rung);
                 match answer.poll_capacity(&mut Context::from_waker(bell)) {
@@ -290,8 +308,27 @@ impl Stream {
                     Poll::Pending => return Pushed::Waits,
                 }
             }
+            let data = match front {
+                Waiting::Data(data) => data,
+                Waiting::File { file, offset, .. } => {
+                    let bytes = capacity;
+                    let mut piece = vec![0; bytes];
+                    match file.read_cached_at(*offset, &mut piece) {
+                        Some(read) if read == bytes => {
+                            self.put_piece(piece);
+                            continue;
+                        }
+                        Some(_) => return Pushed::Shrunk,
+                        None => {
+                            self.reading_file = Some(self.account.charge(bytes));
+                            let (file, offset) = (Arc::clone(file), *offset);
+                            return Pushed::File(FilePiece { file, offset, bytes });
+                        }
+                    }
+                }
+            };
             let piece = data.split_to(capacity);
-            if capacity == len {
+            if capacity == wanted {
                 self.waiting.pop_front();
             }
             if let Some(left) = &mut self.content_left {
@@ -314,12 +351,13 @@ impl Stream {
         if *len == 0 {
             self.waiting.pop_front();
         }
-        self.waiting.push_front(Waiting::Data(Data::Own(piece.into())));
+        let piece = self.own(piece.into());
+        self.waiting.push_front(piece);
     }
 
     /// The pool has read; `None`: it could not, or the file has become shorter.
     pub(super) fn file_read(&mut self, piece: Option<Vec<u8>>) -> bool {
-        self.reading_file = false;
+        self.reading_file = None;
         let Some(piece) = piece else { return false };
         self.put_piece(piece);
         true
@@ -395,7 +433,7 @@ impl Stream {
         }
         self.ended = match self.trailers.take() {
             Some(trailers) => answer.send_trailers(*trailers).is_ok(),
-            None => answer.send_data(Data::Own(Bytes::new()), true).is_ok(),
+            None => answer.send_data(Data::Own(Bytes::new(), self.account.charge(0)), true).is_ok(),
         };
         self.ended
     }

@@ -48,6 +48,9 @@ on_every_back_end! {
     a_window_that_stays_shut_costs_its_stream,
     a_client_that_takes_nothing_is_closed,
     windows_of_a_kilobyte_are_no_flood,
+    a_closed_window_has_no_file_read,
+    clients_that_read_nothing_leave_memory_for_others,
+    clients_that_hold_streams_leave_some_for_others,
     an_idle_connection_is_told_goodbye,
     a_drain_lets_open_streams_end,
     a_client_that_goes_takes_its_streams_along,
@@ -626,6 +629,89 @@ fn windows_of_a_kilobyte_are_no_flood(stand: Stand) {
     let mut client = H2::speak(rig.client());
     client.send(&[PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 2, 0])].concat());
     assert!(client.get("/big.bin") == OK.with(content), "another content");
+}
+
+fn a_closed_window_has_no_file_read(stand: Stand) {
+    let folder = Folder::new().with("big.bin", handlers::pattern(1 << 20));
+    let rig = stand.serve_folder(&folder);
+    let mut client = H2::connect(&rig);
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    for number in 0..100 {
+        client.send(&request(2 * number + 1, GET, "/big.bin", END_STREAM));
+    }
+    client.ping();
+    for number in 0..100 {
+        while client.got(2 * number + 1).status.is_none() {
+            client.read_one();
+        }
+    }
+    rig.wait(
+        || rig.count("encke_h2_streams") == 100 && rig.count("encke_h2_unsent_bytes") == 0,
+        "a hundred open streams that hold nothing",
+    );
+}
+
+fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
+    const UNSENT_BYTES: usize = 4 << 20;
+    let content = handlers::pattern(8 << 20);
+    let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
+    let site = crate::rig::site(&folder);
+    let rig = stand.serve_by(|policy| policy.unsent_bytes = UNSENT_BYTES, |server| server.mount("/", site));
+    let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
+    let requests = (0..32).flat_map(|number| request(2 * number + 1, GET, "/big.bin", END_STREAM));
+    let greedy = [PREFACE.to_vec(), settings, window, requests.collect()].concat();
+    let mut crowd = Vec::new();
+    for number in 1..=40 {
+        let mut client = rig.narrow_client();
+        client.send(&greedy);
+        crowd.push(client);
+        rig.wait(|| rig.count("encke_h2_connections_total") == number, "the next connection");
+    }
+    // Of all that the crowd may hold each connection takes what it gets, and then waits.
+    rig.wait(|| rig.count("encke_h2_unsent_bytes") > UNSENT_BYTES as u64 / 2, "bytes that nobody takes");
+    let mut client = H2::connect(&rig);
+    assert_eq!(client.get("/small.txt"), OK.with(b"small"));
+    client.send(&request(3, GET, "/big.bin", END_STREAM));
+    assert!(client.answer(3) == OK.with(content), "another content");
+    // Each may hold one buffer more than its share: what it writes next is known only when it is written.
+    let held = rig.count("encke_h2_unsent_bytes");
+    assert!(held <= UNSENT_BYTES as u64 + 40 * FRAME_BYTES as u64, "{held} bytes are held");
+}
+
+fn clients_that_hold_streams_leave_some_for_others(stand: Stand) {
+    let held = Held::default();
+    let rig = stand.serve_by(|policy| policy.open_streams = 160, |server| server.mount("/", held.clone()));
+    let mut greedy = H2::connect(&rig);
+    for number in 0..40 {
+        greedy.send(&request(2 * number + 1, GET, "/", END_STREAM));
+    }
+    let refused = || rig.count_of("encke_http_refusals_total", "h2_crowded");
+    rig.wait(|| rig.count("encke_h2_streams") + refused() == 40, "a response or a reset for each");
+    assert_eq!(rig.count("encke_h2_streams"), 160 / 9);
+    let resets = |greedy: &mut H2| {
+        (0..40).filter(|number| greedy.got(2 * number + 1).reset == Some(REFUSED_STREAM)).count() as u64
+    };
+    while resets(&mut greedy) < refused() {
+        greedy.read_one();
+    }
+    let mut other = H2::connect(&rig);
+    other.send(&request(1, GET, "/", END_STREAM));
+    other.ping();
+    assert_eq!(other.got(1).reset, None);
+    // A stream that ends makes room for another one.
+    held.take(&rig).answer(Reply::text(200, "done"));
+    assert_eq!(greedy.answer(1), OK.with(b"done"));
+    greedy.send(&request(101, GET, "/", END_STREAM));
+    loop {
+        let exchange = held.take(&rig);
+        let stream = exchange.key().stream;
+        exchange.answer(Reply::text(200, "done"));
+        if stream == 101 {
+            break;
+        }
+    }
+    assert_eq!(greedy.answer(101), OK.with(b"done"));
 }
 
 fn an_idle_connection_is_told_goodbye(stand: Stand) {

@@ -1,0 +1,160 @@
+//! Limits on what the HTTP/2 connections of a worker hold in common: open streams, and bytes of responses that were read
+//! but not sent.
+//!
+//! ```text
+//! Budget (a worker's): max, used ◄── Account (a connection's): used ◄── Charge (one thing held; returned when dropped)
+//! ```
+//! **A connection may hold an eighth of what is free**, a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998). So `k` connections that take all they can get leave `1 / (1 + k/8)`
+//! of the budget free: a few use it well, and thousands cannot exhaust it. A connection that holds nothing may always take
+//! the least amount, and one that may take no more waits for a charge of its own: no connection waits for another.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The part of what is free that a connection may hold.
+const SHARE: usize = 8;
+
+/// What the connections of a worker may hold in common.
+pub(super) struct Budget {
+    max: Cell<usize>,
+    used: Cell<usize>,
+    /// What a connection that holds nothing may always take.
+    least: usize,
+}
+
+impl Budget {
+    pub(super) fn new(least: usize) -> Rc<Self> {
+        Rc::new(Self { max: Cell::new(0), used: Cell::new(0), least })
+    }
+
+    /// Replaces the limit; what is held stays.
+    pub(super) fn set_max(&self, max: usize) {
+        self.max.set(max);
+    }
+
+    /// What all connections hold.
+    pub(super) fn used(&self) -> usize {
+        self.used.get()
+    }
+}
+
+/// What one connection holds of a [`Budget`].
+pub(super) struct Account {
+    budget: Rc<Budget>,
+    used: Cell<usize>,
+}
+
+impl Account {
+    pub(super) fn new(budget: &Rc<Budget>) -> Rc<Self> {
+        Rc::new(Self { budget: Rc::clone(budget), used: Cell::new(0) })
+    }
+
+    /// How much more the connection may hold.
+    pub(super) fn room(&self) -> usize {
+        let free = self.budget.max.get().saturating_sub(self.budget.used.get());
+        let share = (free / SHARE).saturating_sub(self.used.get());
+        if self.used.get() == 0 { share.max(self.budget.least) } else { share }
+    }
+
+    /// Notes that the connection holds more, whether or not there is room.
+    pub(super) fn charge(self: &Rc<Self>, amount: usize) -> Charge {
+        self.take(amount);
+        Charge { account: Rc::clone(self), amount }
+    }
+
+    fn take(&self, amount: usize) {
+        self.used.set(self.used.get() + amount);
+        self.budget.used.set(self.budget.used.get() + amount);
+    }
+
+    fn give(&self, amount: usize) {
+        self.used.set(self.used.get() - amount);
+        self.budget.used.set(self.budget.used.get() - amount);
+    }
+}
+
+/// A part of an [`Account`], returned when dropped.
+pub(super) struct Charge {
+    account: Rc<Account>,
+    amount: usize,
+}
+
+impl Charge {
+    /// Splits the first `amount` off.
+    pub(super) fn split_to(&mut self, amount: usize) -> Self {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        Self { account: Rc::clone(&self.account), amount }
+    }
+
+    /// Holds this much from now on.
+    pub(super) fn set(&mut self, amount: usize) {
+        self.account.take(amount);
+        self.account.give(self.amount);
+        self.amount = amount;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.give(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: usize = 10;
+
+    fn budget(max: usize) -> Rc<Budget> {
+        let budget = Budget::new(LEAST);
+        budget.set_max(max);
+        budget
+    }
+
+    #[test]
+    fn a_dropped_charge_returns_what_it_held() {
+        let budget = budget(8_000);
+        let account = Account::new(&budget);
+        let mut whole = account.charge(500);
+        assert_eq!((account.room(), budget.used()), ((8_000 - 500) / SHARE - 500, 500));
+        let part = whole.split_to(200);
+        drop(whole);
+        assert_eq!(budget.used(), 200);
+        drop(part);
+        assert_eq!((account.room(), budget.used()), (1_000, 0));
+        let mut held = account.charge(5);
+        held.set(7);
+        assert_eq!(budget.used(), 7);
+        held.set(0);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn greedy_connections_never_exhaust_a_budget() {
+        let budget = budget(64_000);
+        let mut held = Vec::new();
+        let accounts: Vec<_> = (0..1_000).map(|_| Account::new(&budget)).collect();
+        for account in &accounts {
+            while let room @ 1.. = account.room() {
+                held.push(account.charge(room));
+            }
+        }
+        assert!(budget.used() < 64_000 + accounts.len() * LEAST, "{}", budget.used());
+        let newcomer = Account::new(&budget);
+        assert!(newcomer.room() >= LEAST);
+        drop(held);
+        assert_eq!((budget.used(), newcomer.room()), (0, 64_000 / SHARE));
+    }
+
+    #[test]
+    fn a_connection_that_holds_nothing_may_always_take_the_least() {
+        let budget = budget(0);
+        let account = Account::new(&budget);
+        assert_eq!(account.room(), LEAST);
+        let _held = account.charge(1);
+        assert_eq!(account.room(), 0);
+    }
+}
