@@ -1,16 +1,19 @@
 //! Requests for which an application is asked (`auth.ask`).
 
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 
 use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
 use encke_server::settings::{AuthSettings, PushSettings};
 use encke_server::site::{Site, SiteSettings};
 
+use super::push::handshake;
 use crate::rig::{Folder, Rig, Stand};
 
 on_every_back_end! {
     a_hanging_authorization_endpoint_delays_no_file,
     authorization_requests_beyond_the_queue_get_503,
+    a_right_removed_during_an_authorization_request_is_gone,
 }
 
 /// The server is open to requests from this machine, unless they come through a proxy.
@@ -34,6 +37,42 @@ fn serve(on: Stand, folder: &Folder) -> (Rig, TcpListener) {
     (rig, endpoint)
 }
 
+/// The next authorization request.
+fn accept(rig: &Rig, endpoint: &TcpListener) -> TcpStream {
+    let mut accepted = None;
+    rig.wait(
+        || {
+            accepted = endpoint.accept().ok();
+            accepted.is_some()
+        },
+        "an authorization request",
+    );
+    accepted.expect("it has come").0
+}
+
+fn a_right_removed_during_an_authorization_request_is_gone(on: Stand) {
+    for websocket in [false, true] {
+        let folder = Folder::new();
+        let (rig, endpoint) = serve(on, &folder);
+        let mut client = rig.client();
+        client.send(if websocket {
+            handshake("/push/news", PROXIED)
+        } else {
+            format!("GET /push/news?as=sse HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n")
+        });
+        let mut asked = accept(&rig, &endpoint);
+        let shut = AuthSettings { anonymous: Vec::new(), ..AuthSettings::default() };
+        let push = PushSettings { origins: vec!["https://a.example".into()], ..PushSettings::default() };
+        rig.running().reload_push(&push, &shut).expect("valid settings");
+        let preflight = "OPTIONS /push/news HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\r\n";
+        let reloaded = || rig.client().ask(preflight).field("Access-Control-Allow-Origin").is_some();
+        rig.wait(reloaded, "the new settings");
+        asked.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the server waits");
+        let answer = client.answer();
+        assert_eq!(answer.status, 403, "{}", answer.text());
+    }
+}
+
 fn a_hanging_authorization_endpoint_delays_no_file(on: Stand) {
     let folder = Folder::new().with("sub/file.txt", "hello");
     let (rig, endpoint) = serve(on, &folder);
@@ -43,15 +82,7 @@ fn a_hanging_authorization_endpoint_delays_no_file(on: Stand) {
             let mut client = rig.client();
             client.send(format!("GET /push/channel-{number} HTTP/1.1\r\nHost: localhost\r\n{PROXIED}\r\n"));
             waiting.push(client);
-            let mut accepted = None;
-            rig.wait(
-                || {
-                    accepted = endpoint.accept().ok();
-                    accepted.is_some()
-                },
-                "an authorization request",
-            );
-            accepted.expect("it has come").0
+            accept(&rig, &endpoint)
         })
         .collect();
     // The thread pool reads directories: a cached file would not need it.

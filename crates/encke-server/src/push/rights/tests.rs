@@ -663,6 +663,19 @@ fn a_certificate_may_what_its_subject_may() {
 }
 
 #[test]
+fn a_certificate_that_expires_on_an_open_connection_is_rejected() {
+    let rights = rights(&with_certificates());
+    let certified = Asked::here().from(REMOTE).certified("ann");
+    assert!(certified.clone().at(NOW_S + 99).identity(&rights).is_ok());
+    let Err(Denial::Unauthorized(text)) = certified.clone().at(NOW_S + 100).identity(&rights) else {
+        panic!("an expired certificate is accepted")
+    };
+    assert!(text.contains("certificate has expired"), "{text}");
+    let anonymous = Asked::here().from(REMOTE).at(NOW_S + 100).identity(&rights);
+    assert!(anonymous.is_ok_and(|identity| !identity.is_somebody()));
+}
+
+#[test]
 fn a_token_counts_in_place_of_a_certificate() {
     let token = StaticToken {
         token: Secret::Text(FIXED.into()),
