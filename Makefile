@@ -41,6 +41,7 @@ test:
 	.ci/need pebble pebble-challtestsrv nats-server
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/cluster --encke $(abspath $(TARGET))/debug/encke --polls 1500 --rounds 20
+	tests/attacks/run --encke $(abspath $(TARGET))/debug/encke
 	cd bench && python3 -m unittest -q
 	cd client && npm ci --silent --no-audit --no-fund && npm test
 	cd tests/browser && npm ci --silent --no-audit --no-fund && ENCKE=$(abspath $(TARGET))/debug/encke npm test
