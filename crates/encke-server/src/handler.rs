@@ -155,8 +155,8 @@ impl Desk {
         self.offload_to(JobLane::Local, job)
     }
 
-    /// Runs a job that waits for another program, apart from those that read files; its result comes by
-    /// [`Handler::offloaded`], which gets none if too many such jobs wait already.
+    /// Runs a job that waits for another program, on threads apart from jobs for files. [`Handler::offloaded`] receives
+    /// its result, or `None` if too many such jobs are queued.
     pub fn offload_remote<T: Any + Send>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
         self.offload_to(JobLane::Remote, job)
     }

@@ -194,11 +194,11 @@ pub struct LimitSettings {
     pub linger_time: Period,
     /// Requests that an HTTP/2 connection may have open at a time, subscriptions included.
     pub streams: NonZeroU32,
-    /// Open HTTP/2 requests of all connections. One that has any may open no more than an eighth of those that are left;
-    /// a request beyond that is rejected with REFUSED_STREAM, and clients send it again.
+    /// Open HTTP/2 requests of all connections. A connection may have an eighth of the number that is left, and always
+    /// one. Encke rejects a request beyond that with REFUSED_STREAM, and clients retry it.
     pub open_streams: NonZeroU32,
-    /// Bytes of HTTP/2 responses that were read but not sent, in all. A connection may hold an eighth of what is left:
-    /// then nothing more is read for it until its client takes what it has.
+    /// Bytes of HTTP/2 responses that were read but not sent, in all. A connection may hold an eighth of the rest. Then
+    /// Encke reads no more for it until its client has received some.
     pub unsent: ByteSize,
     /// After so many requests a connection is closed; or `off`.
     pub requests_per_connection: OrOff<NonZeroU32>,

@@ -4,22 +4,22 @@
 //! ```text
 //! Budget (a worker's): max, used ◄── Account (a connection's): used ◄── Charge (one thing held; returned when dropped)
 //! ```
-//! **A connection may hold an eighth of what is free**, a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
-//! thresholds for shared-memory packet switches", 1998). So `k` connections that take all they can get leave `1 / (1 + k/8)`
-//! of the budget free: a few use it well, and thousands cannot exhaust it. A connection that holds nothing may always take
-//! the least amount, and one that may take no more waits for a charge of its own: no connection waits for another.
+//! **A connection may hold an eighth of the free budget**, a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998). `k` greedy connections therefore leave `1 / (1 + k/8)` of the
+//! budget free: a few connections use it well, and thousands cannot exhaust it. A connection that holds nothing may always
+//! take the least amount. At its limit a connection waits for the release of a charge of its own, never for another one.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The part of what is free that a connection may hold.
+/// A connection may hold one part in `SHARE` of the free budget.
 const SHARE: usize = 8;
 
-/// What the connections of a worker may hold in common.
+/// An amount that the connections of a worker share.
 pub(super) struct Budget {
     max: Cell<usize>,
     used: Cell<usize>,
-    /// What a connection that holds nothing may always take.
+    /// The amount that a connection may always take if it holds nothing.
     least: usize,
 }
 
@@ -28,18 +28,18 @@ impl Budget {
         Rc::new(Self { max: Cell::new(0), used: Cell::new(0), least })
     }
 
-    /// Replaces the limit; what is held stays.
+    /// Replaces the limit; charges stay.
     pub(super) fn set_max(&self, max: usize) {
         self.max.set(max);
     }
 
-    /// What all connections hold.
+    /// The sum of all charges.
     pub(super) fn used(&self) -> usize {
         self.used.get()
     }
 }
 
-/// What one connection holds of a [`Budget`].
+/// The charges of one connection to a [`Budget`].
 pub(super) struct Account {
     budget: Rc<Budget>,
     used: Cell<usize>,

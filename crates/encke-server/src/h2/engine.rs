@@ -29,10 +29,10 @@ use crate::policy::Policy;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024 - 1;
 /// … of all bodies of its connection: four that a handler leaves unread do not keep a fifth from arriving.
 const CONNECTION_WINDOW_BYTES: u32 = 5 * STREAM_WINDOW_BYTES;
-/// Output that the engine takes of one stream before the socket has taken it: two frames of the usual size. What all
-/// streams of all connections hold is bounded by `limits.unsent`.
+/// Output that the engine takes of one stream before the socket has taken it: two frames of the usual size.
+/// `limits.unsent` bounds the total over all connections.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
-/// What a connection that holds no bytes of responses may read, however many others hold all they can get.
+/// Bytes that a connection may read if it holds none, even when the budget is exhausted.
 const BYTES_LEAST: usize = 1024;
 /// The client's dynamic table of field names: the protocol's own first value.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
@@ -47,7 +47,7 @@ pub(super) enum Polled {
     Over,
 }
 
-/// What the connections of a worker may hold in common.
+/// The limits that the connections of a worker share.
 pub(super) struct Budgets {
     /// Bytes of responses that were read but not sent.
     pub(super) bytes: Rc<Budget>,

@@ -340,7 +340,7 @@ impl Core {
         };
         let Some(engine) = self.http2.engines.get_mut(engine_place) else { return };
         if !engine.has_room() {
-            // Nothing of the request was processed: the client may send it again (RFC 9113 §8.7).
+            // No handler has seen the request: the client may retry it (RFC 9113 §8.7).
             self.metrics.refused("h2_crowded");
             self.buffers.give(text);
             return respond.send_reset(Reason::REFUSED_STREAM);

@@ -30,7 +30,7 @@ use crate::reply::BLOCK_CONTENT_MAX;
 
 /// A buffer of at most this size is copied and given back; a larger one goes to the engine as it is.
 const COPY_BYTES_MAX: usize = 4 * 1024;
-/// The most that is read of a file at a time: what the engine takes of one stream at once.
+/// Bytes of one read of a file, at most: the engine's buffer for one stream.
 const WINDOW_BYTES: u64 = 32 * 1024;
 
 /// Bytes on their way through the engine.
@@ -143,11 +143,11 @@ pub(super) struct Stream {
     /// The answer is whole.
     ended: bool,
     waiting: VecDeque<Waiting>,
-    /// What the pool reads for it is charged meanwhile.
+    /// The charge for a read in progress on the thread pool.
     reading_file: Option<Charge>,
     account: Rc<Account>,
-    /// Room for a response of the usual size, from the request until its handler has had a turn: what a batch of
-    /// requests leads to is not known yet when the next one of it arrives.
+    /// A charge for a small response, from the request until its handler was called: the next request of a batch
+    /// arrives before the response to this one exists.
     expected: Option<Charge>,
     _open: Charge,
     body: Option<RecvStream>,
@@ -209,7 +209,7 @@ impl Stream {
         bell(&mut self.bell, place, rung).clone()
     }
 
-    /// The handler has had its turn: from now on what there is of the response is charged.
+    /// Ends the charge for an expected response: from now on its actual bytes are charged.
     pub(super) fn expect_no_more(&mut self) {
         self.expected = None;
     }
@@ -291,8 +291,8 @@ impl Stream {
             let wanted = match front {
                 Waiting::Data(data) => data.remaining(),
                 Waiting::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
-                // No more is read than can be held. Capacity is not reserved without room: it would be taken from
-                // streams that have some, and waking those would go on for ever.
+                // No more is read than the connection may hold. Without room no capacity is reserved: the reservation
+                // would wake other streams of the connection, and theirs would wake this one, without end.
                 Waiting::File { len, .. } => match self.account.room() {
                     0 => return Pushed::Crowded,
                     room => room.min(WINDOW_BYTES.min(*len) as usize),

@@ -699,7 +699,7 @@ impl Core {
         self.end_subscriber(token, &bytes, CloseReason::TokenExpired);
     }
 
-    /// Sends the last bytes of a subscriber and closes its connection behind them.
+    /// Sends the last bytes of a subscriber and then closes its connection.
     fn end_subscriber(&mut self, token: Token, bytes: &[u8], reason: CloseReason) {
         self.end_after(token, reason);
         self.out.tail(&mut self.buffers).extend_from_slice(bytes);

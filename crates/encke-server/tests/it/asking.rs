@@ -1,4 +1,4 @@
-//! Requests for which an application is asked (`auth.ask`).
+//! Authorization requests to an application (`auth.ask`).
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
