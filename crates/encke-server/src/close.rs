@@ -57,6 +57,7 @@ close_reasons! {
     Flood Peer "flood" "The client had too much done for nothing: resets, pings, settings and the like of HTTP/2.",
     ProxyHeader Peer "proxy_header" "The PROXY header was missing or malformed.",
     AddressLimit Us "address_limit" "Its address has as many connections as it may have.",
+    HandshakeLimit Us "handshake_limit" "As many TLS handshakes were open as may be.",
     Shed Us "shed" "It was idle while descriptors were short.",
     Drain Us "drain" "The server stops.",
     TurnedAway Us "turned_away" "It wanted to listen when it could not: it was told when to come back.",

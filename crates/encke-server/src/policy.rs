@@ -16,7 +16,7 @@ pub struct Policy {
     pub head_time_ns: u64,
     /// From the first moment of a connection by TLS, or the end of its PROXY header, to the end of its handshake.
     pub handshake_time_ns: u64,
-    /// TLS handshakes that a worker has going on at a time; who comes then is closed at once.
+    /// TLS handshakes that a worker has open at a time, each counted from its complete ClientHello.
     pub handshakes: usize,
     /// Between two requests.
     pub idle_time_ns: u64,

@@ -168,8 +168,9 @@ pub struct LimitSettings {
     pub head_time: Period,
     /// How long a TLS handshake may take.
     pub handshake_time: Period,
-    /// TLS handshakes that a worker has going on at a time. Who comes then is closed at once: with 1,024 of them a core
-    /// is busy for a quarter of a second.
+    /// TLS handshakes that a worker has open at a time, each counted from its complete ClientHello: 1,024 of them keep a
+    /// core busy for a quarter of a second. One more takes the place of the oldest if that is a second old, and is
+    /// closed if not.
     pub handshakes: NonZeroU32,
     /// A request's head in all; at most 65535. More is a 431.
     #[serde(deserialize_with = "head_bytes")]

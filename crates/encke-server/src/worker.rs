@@ -40,7 +40,7 @@ use crate::push::room::{self, Letter, Room};
 use crate::push::socket::{Codec, SocketState};
 use crate::record::Record;
 use crate::request::Request;
-use crate::tls::{Identity, Scratch, Tls};
+use crate::tls::{Handshakes, Identity, Scratch, Tls};
 use crate::transport::Transport;
 
 /// Events served before timers and messages have their turn.
@@ -167,8 +167,7 @@ pub(crate) struct Core {
     pub(crate) codec: Codec,
     /// What TLS connections work with.
     pub(crate) scratch: Scratch,
-    /// TLS handshakes that go on.
-    pub(crate) handshakes: usize,
+    pub(crate) handshakes: Handshakes,
     pub(crate) http2: Http2,
     /// The number of workers that share the limits of the process.
     workers: usize,
@@ -245,7 +244,7 @@ impl<R: Reactor> Worker<R> {
             sockets: HashMap::new(),
             codec: Codec::default(),
             scratch: Scratch::default(),
-            handshakes: 0,
+            handshakes: Handshakes::default(),
             http2: Http2::default(),
             workers: shared.workers,
             turn_answers: 0,
@@ -739,13 +738,11 @@ impl Core {
         }
         if let Some(identity) = &kind.tls {
             let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
-            let within = self.handshakes < self.policy.handshakes;
-            let Some(tls) = Tls::new(identity.config(), ends_ns).filter(|_| within) else {
+            let Some(tls) = Tls::new(identity.config(), ends_ns) else {
                 self.metrics.handshakes_refused.add(1);
                 self.ops.push((token, Op::Close));
                 return;
             };
-            self.handshakes += 1;
             conn.transport = Transport::Tls(tls);
             conn.flags |= SECURE;
             if !proxy_protocol {
@@ -915,10 +912,8 @@ impl Core {
         {
             self.census.leave_address(address.ip());
         }
-        if let Transport::Tls(tls) = &conn.transport {
-            self.handshakes -= usize::from(!tls.is_established());
-        }
-        *conn = Conn::vacant();
+        self.end_handshake(token);
+        self.conns[token.index as usize] = Conn::vacant();
         self.wheel.cancel(token.index);
         self.open -= 1;
         self.census.leave();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use encke_io::{Op, Peer, Token};
 use encke_wire::proxy::{self, ProxyHeader};
 
-use super::{TlsFault, TlsKnown};
+use super::{Handshake, TlsFault, TlsKnown};
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, PackedPeer, Phase, SECURE, SENDING};
 use crate::conns::is_stream;
@@ -43,6 +43,18 @@ impl Core {
                     }
                     lease = &mut behind;
                 }
+            }
+        }
+        let conn = &mut self.conns[token.index as usize];
+        let Transport::Tls(tls) = &mut conn.transport else { return };
+        if tls.handshake == Handshake::Awaited {
+            match tls.await_hello(lease) {
+                Ok(None) => return self.settle(token),
+                Ok(Some(rest)) => lease = rest,
+                Err(fault) => return self.break_tls(token, fault, false),
+            }
+            if !self.begin_handshake(token) {
+                return self.close(token, CloseReason::HandshakeLimit, false);
             }
         }
         let mut plain = std::mem::take(&mut self.scratch.plain);
@@ -103,7 +115,7 @@ impl Core {
 
     /// The handshake is over: requests may come.
     fn shook_hands(&mut self, token: Token) {
-        self.handshakes -= 1;
+        self.end_handshake(token);
         let conn = &mut self.conns[token.index as usize];
         let mut http2 = false;
         if let Transport::Tls(tls) = &conn.transport {
@@ -137,7 +149,6 @@ impl Core {
             conn.transport = Transport::Plain;
             conn.flags = conn.flags & !SECURE | LINGER;
             conn.phase = Phase::Open;
-            self.handshakes -= 1;
             let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
             let text =
                 "400 Bad Request\nThis port speaks TLS, and this request came without it: use https.\n";

@@ -1,7 +1,8 @@
 //! TLS on one connection of a server: records in, plaintext out, and the other way round.
 //!
 //! ```text
-//!  lease ─► open ─┬─ plaintext, gathered in the worker's scratch ─► protocol
+//!  lease ─► await_hello, until the ClientHello is complete
+//!           open ─┬─ plaintext, gathered in the worker's scratch ─► protocol
 //!                 └─ what TLS itself has to say ──────────────┐
 //!  segments ─► `queue` ─► seal: at most WINDOW_BYTES a send ──┴─► one buffer of records
 //!                └── a large file, and a kernel that encrypts ───► the segments as they are, from then on
@@ -18,9 +19,10 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::acme::PROOF_PROTOCOL;
+use super::hello::{HANDSHAKE, Hello};
 use super::kernel::{self, KernelSession};
 use super::records::{RECORD_BYTES, Records};
-use super::{Certified, Opened, TlsFault, TlsKnown, known};
+use super::{Certified, Handshake, Opened, TlsFault, TlsKnown, known};
 
 /// What is sealed for one send. 64 KiB are four records: enough to keep a socket busy that holds some 200 KiB, and the
 /// most that a client who stops reading makes us hold of sealed bytes.
@@ -29,9 +31,6 @@ const WINDOW_BYTES: usize = 64 * 1024;
 /// From a file of so many bytes on it is worth while to have the kernel encrypt. The change costs two system calls and
 /// the kernel's state of a cipher, once a connection; what it saves a byte is a copy.
 const KERNEL_FILE_BYTES: u64 = 256 * 1024;
-
-/// The content type of a handshake record (RFC 8446 §5.1): what every TLS connection begins with.
-const HANDSHAKE: u8 = 22;
 
 /// What the connections of a worker work with, one at a time.
 #[derive(Default)]
@@ -58,6 +57,7 @@ pub(crate) struct Tls {
     known: Option<Arc<TlsKnown>>,
     /// Until when the handshake must be over, on the monotonic clock in ns.
     pub(crate) handshake_ends_ns: u64,
+    pub(crate) handshake: Handshake,
 }
 
 /// Who makes records, and who opens them.
@@ -102,7 +102,40 @@ impl Tls {
             server_name: None,
             known: None,
             handshake_ends_ns,
+            handshake: Handshake::Awaited,
         }))
+    }
+
+    /// Takes bytes of the ClientHello. Returns what [`Tls::open`] is to be called with once it is complete, and `None`
+    /// before.
+    ///
+    /// # Errors
+    /// The bytes are an HTTP request, or a ClientHello beyond its limit.
+    pub(crate) fn await_hello<'lease>(
+        &mut self,
+        lease: &'lease mut [u8],
+    ) -> Result<Option<&'lease mut [u8]>, TlsFault> {
+        let Layer::Ours(records) = &mut self.layer else { return Ok(Some(lease)) };
+        let kept = &mut records.partial;
+        if kept.is_empty() {
+            if looks_like_http(lease) {
+                return Err(TlsFault::PlainHttp);
+            }
+            // Most arrive in one piece, which is not copied.
+            if Hello::of(lease) == Hello::Whole {
+                return Ok(Some(lease));
+            }
+        }
+        kept.extend_from_slice(lease);
+        match Hello::of(kept) {
+            Hello::Partial => Ok(None),
+            Hello::Whole => Ok(Some(&mut [])),
+            Hello::TooLarge => {
+                records.give_up();
+                self.handshake = Handshake::Over;
+                Err(TlsFault::Protocol)
+            }
+        }
     }
 
     /// Opens what has arrived: plaintext is appended to `plain`. After a fault an alert may be in [`Tls::seal`].
@@ -115,9 +148,6 @@ impl Tls {
         self.heard = true;
         if records.is_established() {
             return records.open(lease, plain).map_err(|error| TlsFault::of(&error));
-        }
-        if records.partial.is_empty() && looks_like_http(lease) {
-            return Err(TlsFault::PlainHttp);
         }
         let opened = records.open(lease, plain);
         self.server_name = known::take_server_name().or_else(|| self.server_name.take());

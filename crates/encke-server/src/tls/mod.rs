@@ -17,6 +17,9 @@ mod client;
 mod conn;
 #[cfg(feature = "tls")]
 mod engine;
+mod handshakes;
+#[cfg(feature = "tls")]
+mod hello;
 #[cfg(feature = "tls")]
 mod identity;
 #[cfg(feature = "tls")]
@@ -45,6 +48,7 @@ pub use without::{ClientSession, Identity, LocalAuthority, Trust};
 pub(crate) use acme::Acme;
 #[cfg(feature = "tls")]
 pub(crate) use engine::{Scratch, Tls};
+pub(crate) use handshakes::Handshakes;
 #[cfg(feature = "tls")]
 pub(crate) use watch::Watch;
 #[cfg(not(feature = "tls"))]
@@ -57,6 +61,17 @@ pub(crate) struct Opened {
     pub(crate) established: bool,
     /// The peer sends nothing more.
     pub(crate) ended: bool,
+}
+
+/// The state of a connection's handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    /// The ClientHello is not complete.
+    Awaited,
+    /// The ClientHello is complete: the handshake counts against the limit.
+    Open,
+    /// The handshake has ended, or the connection has.
+    Over,
 }
 
 /// Why a connection cannot go on.

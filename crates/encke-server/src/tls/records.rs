@@ -111,6 +111,12 @@ impl<S: Session> Records<S> {
             && matches!(self.session.step(&mut []).state, Ok(ConnectionState::WriteTraffic(_)))
     }
 
+    /// Ends the session without an alert. Later bytes are dropped.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
+        self.partial = Vec::new();
+    }
+
     /// Opens what has arrived: plaintext is appended to `plain`.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::time::Duration;
 use encke_io::{Fault, Op, Segment};
 use encke_stats::Family;
 
-use super::{Distrust, Opened, TlsFault, TlsKnown};
+use super::{Distrust, Handshake, Opened, TlsFault, TlsKnown};
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::reply::Reply;
@@ -127,11 +127,19 @@ pub(crate) struct Scratch {
 pub(crate) struct Tls {
     none: Infallible,
     pub(crate) handshake_ends_ns: u64,
+    pub(crate) handshake: Handshake,
 }
 
 impl Tls {
     pub(crate) fn new(config: Config, _: u64) -> Option<Box<Self>> {
         match config.0 {}
+    }
+
+    pub(crate) fn await_hello<'lease>(
+        &mut self,
+        _: &'lease mut [u8],
+    ) -> Result<Option<&'lease mut [u8]>, TlsFault> {
+        match self.none {}
     }
 
     pub(crate) fn open(&mut self, _: &mut [u8], _: &mut Vec<u8>) -> Result<Opened, TlsFault> {

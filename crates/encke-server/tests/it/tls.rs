@@ -32,13 +32,16 @@ on_every_stand! {
     a_handshake_has_its_time,
     a_handshake_that_drips_has_no_more_time,
     a_handshake_may_be_cut_off_anywhere,
-    a_thousand_who_stop_in_mid_handshake_keep_nobody_out,
+    a_thousand_stopped_handshakes_block_no_client,
     records_that_are_none_end_their_connection,
     slow_clients_are_ended_as_in_the_clear,
     what_is_no_handshake_is_closed_with_an_alert,
     plain_http_is_told_to_use_tls,
     a_proxy_header_comes_before_the_handshake,
     so_many_handshakes_go_on_at_a_time,
+    partial_client_hellos_do_not_count_as_handshakes,
+    a_stalled_handshake_gives_way_to_a_new_one,
+    a_client_hello_beyond_its_limit_is_rejected,
     a_subscriber_gets_what_is_published,
     who_asks_together_with_the_end_of_the_handshake_gets_what_is_published,
     an_answer_that_is_the_last_one_ends_with_a_farewell,
@@ -313,8 +316,8 @@ fn a_handshake_that_drips_has_no_more_time(stand: Stand) {
     let rig = serve(stand, &authority, |policy| policy.handshake_time_ns = ms(200), |server| server);
     let mut slow = connect(&rig);
     slow.set_read_timeout(Some(Duration::from_millis(5))).expect("a time");
-    // A record of 16 KiB: a byte every 5 ms would take 80 s.
-    slow.write_all(&[22, 3, 1, 0x40, 0]).expect("sent");
+    // A ClientHello of 15 KiB: a byte every 5 ms would take 77 s.
+    slow.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3c, 0]).expect("sent");
     let waits = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
     while slow.read(&mut [0]).is_err_and(|error| waits(&error)) && slow.write_all(&[1]).is_ok() {}
     rig.wait_for_closes(CloseReason::HandshakeTime, 1);
@@ -343,12 +346,12 @@ fn a_handshake_may_be_cut_off_anywhere(stand: Stand) {
     rig.wait_for_closes(CloseReason::PeerReset, cuts.len() as u64 - 1);
 }
 
-fn a_thousand_who_stop_in_mid_handshake_keep_nobody_out(stand: Stand) {
+fn a_thousand_stopped_handshakes_block_no_client(stand: Stand) {
     const STOPPED: usize = 1_000;
     let authority = Authority::new();
     let folder = Folder::new().with("a.txt", "here");
     let limit = |policy: &mut Policy| {
-        policy.handshakes = STOPPED + 1;
+        policy.handshakes = 1;
         policy.connections = 2 * STOPPED;
     };
     let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
@@ -530,21 +533,90 @@ fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
 fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
     let authority = Authority::new();
     let rig = serve(stand, &authority, |policy| policy.handshakes = 2, |server| server);
+    let said = client_hello(&authority);
     let most = 2 * stand.workers as u64;
     let refused = || rig.count_of("encke_tls_handshake_failures_total", "busy");
     let mut waiting = Vec::new();
     while refused() == 0 {
-        waiting.push(connect(&rig));
-        let came = waiting.len() as u64;
-        rig.wait(|| rig.connections() + refused() >= came, "everybody who came");
-        assert!(rig.connections() <= most);
+        let mut stream = connect(&rig);
+        stream.write_all(&said).expect("sent");
+        // The response is the server's part of the handshake, or the end.
+        let _response_or_end = stream.read(&mut [0; 16]);
+        waiting.push(stream);
+        assert!(waiting.len() as u64 <= most + 1, "{most} handshakes, and one too many");
     }
-    // Each that goes makes room for another.
+    // Each handshake that ends makes room for another.
     drop(waiting);
     rig.wait(|| rig.connections() == 0, "their end");
     let config = Arc::new(authority.client(&BOTH));
     let (head, _) = ask(&mut shake(&rig, &config, "localhost"), &get("/"));
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+}
+
+fn partial_client_hellos_do_not_count_as_handshakes(stand: Stand) {
+    // With 4 workers all of them have one in all but one of 10^7 runs.
+    const PARTIAL: usize = 64;
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |policy| policy.handshakes = 1, |server| server);
+    let said = client_hello(&authority);
+    let partial: Vec<TcpStream> = (0..PARTIAL)
+        .map(|number| {
+            let mut stream = connect(&rig);
+            stream.write_all(&said[..number * (said.len() - 1) / (PARTIAL - 1)]).expect("sent");
+            stream
+        })
+        .collect();
+    let accepted = || rig.connections() + rig.count_of("encke_tls_handshake_failures_total", "busy");
+    rig.wait(|| accepted() == PARTIAL as u64, "all of them");
+    for version in BOTH {
+        let config = Arc::new(authority.client(&[version]));
+        let (head, _) = ask(&mut shake(&rig, &config, "localhost"), &get("/"));
+        assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    }
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "busy"), 0);
+    drop(partial);
+    rig.wait_for_closes(CloseReason::Handshake, PARTIAL as u64);
+}
+
+fn a_stalled_handshake_gives_way_to_a_new_one(stand: Stand) {
+    // Enough that each of 4 workers has a stalled one in all but one of 10^7 runs.
+    const STALLED: usize = 64;
+    let authority = Authority::new();
+    let limit = |policy: &mut Policy| {
+        policy.handshakes = 1;
+        policy.handshake_time_ns = ms(600_000);
+    };
+    let rig = serve(stand, &authority, limit, |server| server);
+    let said = client_hello(&authority);
+    let _stalled: Vec<TcpStream> = (0..STALLED)
+        .map(|_| {
+            let mut stream = connect(&rig);
+            stream.write_all(&said).expect("sent");
+            let _response_or_end = stream.read(&mut [0; 16]);
+            stream
+        })
+        .collect();
+    let config = Arc::new(authority.client(&BOTH));
+    let served = || {
+        let mut stream = shake(&rig, &config, "localhost");
+        stream.write_all(get("/").as_bytes()).is_ok() && stream.read(&mut [0; 12]).is_ok_and(|count| count > 0)
+    };
+    rig.wait(served, "a new client is served");
+    assert!(rig.closes(CloseReason::HandshakeTime) > 0, "one has given way");
+}
+
+fn a_client_hello_beyond_its_limit_is_rejected(stand: Stand) {
+    let authority = Authority::new();
+    let rig = serve(stand, &authority, |_| {}, |server| server);
+    // A message of 32 KiB in two records, of which the first one is whole.
+    let mut said = vec![22, 3, 1, 0x40, 0, 1, 0, 0x80, 0];
+    said.resize(5 + 0x4000, 0);
+    let mut stream = connect(&rig);
+    stream.write_all(&said).expect("sent");
+    stream.read_to_end(&mut Vec::new()).expect("its end");
+    drop(stream);
+    rig.wait_for_closes(CloseReason::Handshake, 1);
+    assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 1);
 }
 
 fn a_subscriber_gets_what_is_published(stand: Stand) {
