@@ -625,14 +625,18 @@ impl Core {
         if bytes.is_empty() {
             return 0;
         }
-        let (data, used, done) = match &mut decoder {
+        // The length of a body with one was judged with its head.
+        let (data, used, done, announced) = match &mut decoder {
             Decoder::Length(left) => {
                 let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                 *left -= take as u64;
-                (&bytes[..take], take, *left == 0)
+                (&bytes[..take], take, *left == 0, 0)
             }
             Decoder::Chunked(chunked) => match chunked.feed(bytes) {
-                Ok(chunk) => (chunk.data, chunk.consumed, chunk.state == BodyState::Done),
+                Ok(chunk) => {
+                    let done = chunk.state == BodyState::Done;
+                    (chunk.data, chunk.consumed, done, chunked.announced())
+                }
                 Err(refusal) => {
                     self.metrics.refused(refusal.reason());
                     self.break_body(token, CloseReason::Refused, Some(refusal.status()));
@@ -641,11 +645,9 @@ impl Core {
             },
         };
         record.body_seen += data.len() as u64;
-        let over = if wanted {
-            self.policy.body_bytes.is_some_and(|most| record.body_seen > most)
-        } else {
-            record.body_seen > DISCARD_BYTES_MAX
-        };
+        let body_bytes = record.body_seen.saturating_add(announced);
+        let limit = if wanted { self.policy.body_bytes } else { Some(DISCARD_BYTES_MAX) };
+        let over = limit.is_some_and(|limit| body_bytes > limit);
         if over {
             record.intake = Intake::Unread(decoder);
             self.metrics.refused("body_too_large");

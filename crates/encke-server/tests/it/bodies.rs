@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_server::{
-    CloseReason, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Reply, Request,
+    CloseReason, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Policy, Reply, Request,
 };
 
 use crate::rig::handlers::{Echo, Valve, hello, pattern};
@@ -13,6 +13,7 @@ use crate::rig::{End, Stand};
 on_every_stand! {
     a_body_is_echoed_in_both_framings,
     a_chunked_body_may_have_extensions_and_trailers,
+    a_chunk_that_announces_too_much_is_rejected_at_once,
     a_client_that_waits_is_told_to_continue_once_the_handler_reads,
     a_client_that_waits_behind_a_pipelined_request_is_told_to_continue,
     a_client_that_waits_is_not_told_to_continue_if_nobody_reads,
@@ -64,6 +65,37 @@ fn a_chunked_body_may_have_extensions_and_trailers(stand: Stand) {
 }
 
 const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+
+fn a_chunk_that_announces_too_much_is_rejected_at_once(stand: Stand) {
+    let limit = |policy: &mut Policy| policy.body_bytes = Some(1000);
+    let rig = stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo));
+    let half = "x".repeat(500);
+    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for body in [
+        "7fffffffffffffff\r\n".to_owned(),
+        "ffffffffffffffff\r\nx".to_owned(),
+        "3e9\r\n".to_owned(),
+        format!("1f4\r\n{half}\r\n1f5\r\n"),
+    ] {
+        let mut client = rig.client();
+        client.send(head("/echo"));
+        client.send(&body);
+        // The client neither sends the data nor ends its side.
+        let answer = client.answer();
+        assert!(answer.status == 413 && answer.closes(), "{body:?}: {answer:?}");
+        assert_eq!(client.end(), End::Finished, "{body:?}");
+    }
+    let mut client = rig.client();
+    client.send(head("/echo"));
+    client.send(format!("1f4\r\n{half}\r\n1f4\r\n{half}\r\n0\r\n\r\n"));
+    assert_eq!(client.answer().body.len(), 1000, "the limit itself");
+    // The rest of a body that no handler reads.
+    let mut client = rig.client();
+    client.send(head("/"));
+    client.send("10001\r\n");
+    assert_eq!(client.answer().status, 200);
+    assert_eq!(client.end(), End::Finished);
+}
 
 fn a_client_that_waits_is_told_to_continue_once_the_handler_reads(stand: Stand) {
     let valve = Valve::default();

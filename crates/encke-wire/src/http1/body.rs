@@ -82,6 +82,12 @@ impl ChunkedDecoder {
         }
     }
 
+    /// Bytes of data that the current chunk has announced and that have not arrived; 0 between two chunks.
+    #[must_use]
+    pub const fn announced(&self) -> u64 {
+        if matches!(self.phase, Phase::Data) { self.left } else { 0 }
+    }
+
     /// Looks at `input` up to the end of its first piece of data. The caller uses `data`, moves on by
     /// `consumed` and calls again until its input is used up or the state is `Done`; what follows then is the
     /// next message. An empty `data` with `More` means that all of the input was framing.
@@ -304,6 +310,20 @@ mod tests {
         assert_eq!(body(b"A\r\n0123456789\r\n00\r\n\r\n"), b"0123456789");
         assert_eq!(body(b"0000000000000003\r\nabc\r\n0\r\n\r\n"), b"abc");
         assert_eq!(body(b"a\r\n\r\n0\r\n\r\nx\r\n\r\n0\r\n\r\n"), b"\r\n0\r\n\r\nx\r\n");
+    }
+
+    #[test]
+    fn a_chunk_announces_its_data_at_the_end_of_its_size_line() {
+        let mut decoder = ChunkedDecoder::new();
+        for (input, announced) in
+            [(&b"7fffffffffffffff"[..], 0), (b"\r\n", 0x7fff_ffff_ffff_ffff), (b"abc", 0x7fff_ffff_ffff_fffc)]
+        {
+            decoder.feed(input).expect("valid so far");
+            assert_eq!(decoder.announced(), announced, "{}", input.escape_ascii());
+        }
+        let mut decoder = ChunkedDecoder::new();
+        let chunk = decoder.feed(b"3\r\nabc\r\n").expect("valid so far");
+        assert_eq!((chunk.data, decoder.announced()), (&b"abc"[..], 0));
     }
 
     #[test]
