@@ -40,6 +40,11 @@ pub(super) fn put_request(parts: &Parts, ended: bool, out: &mut Vec<u8>) -> Resu
     {
         return Err(Malformed);
     }
+    // An origin server serves http and https alone (RFC 9113 §8.3.1). The engine reports the scheme only with an authority.
+    let scheme = parts.uri.scheme_str().filter(|_| authority.is_some()).unwrap_or("http");
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(Malformed);
+    }
     let target = match parts.uri.path_and_query() {
         Some(path) if parts.method != Method::CONNECT || tunnel => path.as_str().as_bytes(),
         None if parts.method == Method::CONNECT => authority.ok_or(Malformed)?,
@@ -224,6 +229,19 @@ mod tests {
     fn an_authority_and_a_host_that_differ_are_no_request() {
         assert_eq!(written(Request::get("http://h/").header("host", "other"), true), Err(Malformed));
         assert!(written(Request::get("http://h/").header("host", "H"), true).is_ok());
+    }
+
+    #[test]
+    fn a_request_has_a_scheme_of_http() {
+        for (uri, expected) in [
+            ("http://h/", true),
+            ("HTTPS://h/", true),
+            ("ftp://h/", false),
+            ("httpx://h/", false),
+            ("/", true),
+        ] {
+            assert_eq!(written(Request::get(uri).header("host", "h"), true).is_ok(), expected, "{uri}");
+        }
     }
 
     #[test]

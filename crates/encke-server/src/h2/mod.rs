@@ -24,6 +24,7 @@ mod engine;
 mod head;
 mod pipe;
 mod stream;
+mod trailers;
 mod watch;
 
 use std::sync::Arc;
@@ -398,6 +399,12 @@ impl Core {
             self.metrics.h2_resets_received.add(1);
             return self.close(token, CloseReason::PeerReset, true);
         }
+        if stream.has_body_left()
+            && self.http2.engines.get(engine).is_some_and(|engine| engine.watch.is_malformed(stream.id))
+        {
+            self.metrics.refused("h2_request");
+            return self.close(token, CloseReason::Refused, true);
+        }
         if stream.sending {
             self.push_out(token);
         }
@@ -530,11 +537,12 @@ impl Core {
         let (last, reason) = (conn.has(LAST), conn.reason);
         *conn = Conn::vacant();
         self.wheel.cancel(token.index);
-        let engine_place = stream.engine;
+        let (engine_place, id) = (stream.engine, stream.id);
         self.recycle_stream(stream, in_order && last, reset_reason(reason));
         let idle_ns = self.now.mono_ns.saturating_add(self.rest_ns);
         if let Some(engine) = self.http2.engines.get_mut(engine_place) {
             engine.streams.retain(|open| *open != place);
+            engine.watch.forget(id);
             let carrier = &mut self.conns[engine.token.index as usize];
             if engine.streams.is_empty() && !carrier.has(SENDING) {
                 carrier.deadline_ns = idle_ns;
@@ -627,6 +635,7 @@ impl Core {
 /// What a stream that cannot be finished is reset with (RFC 9113 §7).
 fn reset_reason(reason: CloseReason) -> Reason {
     match reason {
+        CloseReason::Refused => Reason::PROTOCOL_ERROR,
         CloseReason::WriteRate | CloseReason::BodyRate | CloseReason::HeadTime => Reason::ENHANCE_YOUR_CALM,
         CloseReason::HandlerPanic
         | CloseReason::StreamFailed

@@ -4,10 +4,13 @@
 //! bytes ─► frame headers ─┬─ PING, SETTINGS, PRIORITY, WINDOW_UPDATE, CONTINUATION, empty DATA, unknown: a chore
 //!                         ├─ RST_STREAM: a reset, and a chore
 //!                         └─ HEADERS: from here to its END_HEADERS a block is open; of a stream that the client has
-//!                                     just reset it is a breach, which the engine may have forgotten how to name
+//!                                     just reset it is a breach, which the engine may have forgotten how to name;
+//!                                     of a stream that is open they are trailers
 //! ```
 //! Chores and resets are paid for from two purses that fill with time, and the first also with what the client is
-//! sent. It looks at nine bytes of each frame and copies nothing; whether a frame is well formed is the engine's to say.
+//! sent. It looks at nine bytes of each frame, and at the first field of trailers, and copies nothing; whether a frame is well formed is the engine's to say.
+
+use super::trailers::FirstField;
 
 /// Chores at once. A browser sends some ten frames of the kind a second; a client that takes 64 MiB in frames of 16 KiB
 /// sends 8,192 window updates, which what it is sent pays for.
@@ -32,6 +35,13 @@ const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
+/// Bytes before the field block of a frame with the flag PRIORITY (RFC 9113 §6.2).
+const PRIORITY_BYTES: u32 = 5;
+/// Streams with malformed trailers that are remembered: as many as are open by default. A client's share of memory is 512
+/// bytes.
+const MALFORMED_MAX: usize = 128;
 
 /// Why a client's frames are looked at no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +65,26 @@ pub(super) struct Watch {
     block: bool,
     /// The stream that the client has reset last; 0: none.
     reset: u32,
+    /// The stream that the client has opened last; 0: none.
+    opened: u32,
+    /// Trailers that are arriving.
+    trailers: Option<Trailers>,
+    /// Streams whose trailers have a pseudo-header field.
+    malformed: Vec<u32>,
     chores: Purse,
     resets: Purse,
+}
+
+/// Trailers of which a part has arrived.
+struct Trailers {
+    stream: u32,
+    first: FirstField,
+    /// The next byte is the length of the padding.
+    padded: bool,
+    /// Bytes before the frame's part of the field block.
+    before: u32,
+    /// Bytes of that part.
+    part: u32,
 }
 
 /// So much at once, and so much a second.
@@ -76,6 +104,9 @@ impl Watch {
             skip: PREFACE_BYTES,
             block: false,
             reset: 0,
+            opened: 0,
+            trailers: None,
+            malformed: Vec::new(),
             chores: purse(CHORES_MAX, CHORES_PER_SECOND),
             resets: purse(RESETS_MAX, RESETS_PER_SECOND),
         }
@@ -89,6 +120,9 @@ impl Watch {
             if self.skip > 0 {
                 let passed = bytes.len().min(self.skip as usize);
                 self.skip -= passed as u32;
+                if self.trailers.is_some() {
+                    self.look_into_trailers(&bytes[..passed]);
+                }
                 bytes = &bytes[passed..];
                 continue;
             }
@@ -116,6 +150,41 @@ impl Watch {
         self.block
     }
 
+    /// Whether the trailers of a stream have a pseudo-header field.
+    pub(super) fn is_malformed(&self, stream: u32) -> bool {
+        self.malformed.contains(&stream)
+    }
+
+    /// Forgets a stream that has ended.
+    pub(super) fn forget(&mut self, stream: u32) {
+        self.malformed.retain(|malformed| *malformed != stream);
+    }
+
+    /// Looks at a piece of a frame's payload, while trailers arrive.
+    fn look_into_trailers(&mut self, mut payload: &[u8]) {
+        let Some(trailers) = &mut self.trailers else { return };
+        if trailers.padded
+            && let Some((padding, rest)) = payload.split_first()
+        {
+            trailers.padded = false;
+            trailers.part = trailers.part.saturating_sub(u32::from(*padding));
+            payload = rest;
+        }
+        let before = payload.len().min(trailers.before as usize);
+        trailers.before -= before as u32;
+        let part = &payload[before..];
+        let part = &part[..part.len().min(trailers.part as usize)];
+        trailers.part -= part.len() as u32;
+        trailers.first.feed(part);
+        let FirstField::Known(is_pseudo) = trailers.first else { return };
+        let stream = trailers.stream;
+        self.trailers = None;
+        if is_pseudo {
+            self.malformed.truncate(MALFORMED_MAX - 1);
+            self.malformed.push(stream);
+        }
+    }
+
     fn frame(&mut self) -> Result<(), Breach> {
         let [a, b, c, kind, flags, id @ ..] = self.header;
         // Its first bit means nothing (RFC 9113 §4.1).
@@ -137,6 +206,20 @@ impl Watch {
         if kind == HEADERS && id != 0 && id == self.reset {
             return Err(Breach::Closed);
         }
+        self.trailers = match kind {
+            HEADERS if id > self.opened => {
+                self.opened = id;
+                None
+            }
+            HEADERS => {
+                let padded = flags & PADDED != 0;
+                let before = if flags & PRIORITY != 0 { PRIORITY_BYTES } else { 0 };
+                let part = len.saturating_sub(u32::from(padded) + before);
+                Some(Trailers { stream: id, first: FirstField::Representation, padded, before, part })
+            }
+            CONTINUATION => self.trailers.take().map(|trailers| Trailers { part: len, ..trailers }),
+            _ => None,
+        };
         if chore { self.chores.pay().ok_or(Breach::Chores) } else { Ok(()) }
     }
 }

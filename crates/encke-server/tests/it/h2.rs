@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_server::settings::{AuthSettings, PushSettings};
 use encke_server::{Body, CloseReason, Fields, Pulled, Reply};
 
-use crate::rig::handlers::{self, Echo, Held, Valve};
+use crate::rig::handlers::{self, Echo, Held, Valve, hello};
 use crate::rig::{Client, Cut, End, Folder, Rig, Stand, ms};
 
 on_every_back_end! {
@@ -23,6 +23,8 @@ on_every_back_end! {
     an_early_answer_lets_the_body_come_to_its_end,
     a_body_behind_its_answer_has_a_moment,
     trailers_of_a_request_are_dropped,
+    trailers_with_a_pseudo_field_reset_their_stream,
+    a_foreign_scheme_resets_its_stream,
     an_answer_may_have_trailers,
     early_hints_come_before_the_answer,
     a_body_is_invited_once_it_is_wanted,
@@ -223,6 +225,58 @@ fn trailers_of_a_request_are_dropped(stand: Stand) {
         client.send(&frame(DATA, 0, id, b"body"));
         client.send(&frame(HEADERS, END_HEADERS | END_STREAM, id, &trailers));
         assert_eq!(client.answer(id), OK.with(b"body"));
+    }
+}
+
+fn trailers_with_a_pseudo_field_reset_their_stream(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", Echo));
+    let mut client = H2::connect(&rig);
+    let mut literal = Vec::new();
+    put_literal(&mut literal, b":path", b"/other");
+    let mut regular = Vec::new();
+    put_literal(&mut regular, b"checksum", b"abc");
+    let last = END_HEADERS | END_STREAM;
+    let mut id = 1;
+    for (name, trailers) in [
+        ("indexed", vec![(HEADERS, last, vec![0x84])]),
+        ("a static name", vec![(HEADERS, last, b"\x04\x06/other".to_vec())]),
+        ("a literal name", vec![(HEADERS, last, literal.clone())]),
+        ("before a regular field", vec![(HEADERS, last, [&[0x84], &regular[..]].concat())]),
+        ("behind a regular field", vec![(HEADERS, last, [&regular[..], &[0x84]].concat())]),
+        (
+            "in a continuation",
+            vec![(HEADERS, END_STREAM, vec![]), (CONTINUATION, END_HEADERS, literal.clone())],
+        ),
+        ("padded", vec![(HEADERS, last | PADDED, [&[3], &literal[..], &[0; 3]].concat())]),
+    ] {
+        client.send(&request(id, POST, "/", 0));
+        client.send(&frame(DATA, 0, id, b"body"));
+        for (kind, flags, payload) in trailers {
+            client.send(&frame(kind, flags, id, &payload));
+        }
+        let got = client.answer(id);
+        assert_eq!((got.reset, got.ended), (Some(PROTOCOL_ERROR), false), "{name}");
+        id += 2;
+    }
+    // A padded field block may end before its padding, which is no field.
+    client.send(&request(id, POST, "/", 0));
+    client.send(&frame(DATA, 0, id, b"body"));
+    client.send(&frame(HEADERS, last | PADDED, id, &[&[2], &regular[..], &[0; 2]].concat()));
+    assert_eq!(client.answer(id), OK.with(b"body"), "the connection goes on");
+}
+
+fn a_foreign_scheme_resets_its_stream(stand: Stand) {
+    let rig = stand.serve(|server| server.mount("/", hello));
+    let mut client = H2::connect(&rig);
+    for (id, scheme, expected) in
+        [(1, "ftp", false), (3, "https", true), (5, "httpx", false), (7, "http", true)]
+    {
+        let name = [0x06, scheme.len() as u8];
+        let block = [GET, &name, scheme.as_bytes(), &target("/")].concat();
+        client.send(&frame(HEADERS, END_HEADERS | END_STREAM, id, &block));
+        let got = client.answer(id);
+        let (status, reset) = if expected { (Some(OK_STATUS), None) } else { (None, Some(PROTOCOL_ERROR)) };
+        assert_eq!((got.status, got.reset), (status, reset), "{scheme}");
     }
 }
 
@@ -1007,6 +1061,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
 
 const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
