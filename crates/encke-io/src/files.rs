@@ -49,6 +49,9 @@ pub struct Metadata {
     pub len: u64,
     /// Last change of the contents, ns since 1970; earlier moments read as 1970.
     pub modified_ns: u64,
+    /// Last change of the contents or the metadata (ctime), ns since 1970. No program can set it, so it also tells apart
+    /// two contents that were given the same `modified_ns`.
+    pub changed_ns: u64,
     /// The file's number on its device.
     pub inode: u64,
     /// The device.
@@ -419,12 +422,15 @@ mod unix {
                 FileType::Directory => Kind::Folder,
                 _ => Kind::Other,
             };
-            let seconds = u64::try_from(stat.st_mtime as i64).unwrap_or(0);
-            let nanoseconds = u64::try_from(stat.st_mtime_nsec as i64).unwrap_or(0);
+            let moment = |seconds: i64, nanoseconds: i64| {
+                let seconds = u64::try_from(seconds).unwrap_or(0);
+                seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+            };
             Self {
                 kind,
                 len: u64::try_from(stat.st_size as i64).unwrap_or(0),
-                modified_ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
+                modified_ns: moment(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+                changed_ns: moment(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
                 inode: stat.st_ino as u64,
                 device: stat.st_dev as u64,
             }

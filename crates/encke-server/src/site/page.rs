@@ -464,9 +464,11 @@ impl Shape<'_> {
     }
 }
 
-/// What tells one state of a file from every other: which file, how long, and when it was written.
+/// The tag of one state of a file: inode, length, and the times of the last write and the last change. The second one
+/// differs where a program has written other content of the same length and set the first one back (`rsync -t`, `tar`).
 fn tag(metadata: &Metadata) -> Vec<u8> {
-    format!("{:x}-{:x}-{:x}", metadata.inode, metadata.len, metadata.modified_ns).into_bytes()
+    let Metadata { inode, len, modified_ns, changed_ns, .. } = metadata;
+    format!("{inode:x}-{len:x}-{modified_ns:x}-{changed_ns:x}").into_bytes()
 }
 
 fn coded_tag(opaque: &[u8], coding: Coding) -> Vec<u8> {
@@ -479,10 +481,10 @@ fn push_tag(fields: &mut Fields, tag: EntityTag<'_>) {
     fields.push("ETag", &value).expect("a tag of hexadecimal digits");
 }
 
-/// Whether a file was written so lately that another write could leave it with the same time: file systems
-/// count time in ticks of up to 2 s (FAT), most in 4 ms.
+/// Whether a file was changed so lately that another change could leave it with the same times: file systems count time
+/// in ticks of up to 2 s (FAT), most in 4 ms.
 fn is_fresh(metadata: &Metadata, now_unix_ns: u64) -> bool {
-    metadata.modified_ns.saturating_add(SETTLED_AFTER_NS) > now_unix_ns
+    metadata.modified_ns.max(metadata.changed_ns).saturating_add(SETTLED_AFTER_NS) > now_unix_ns
 }
 
 /// A range of a ready-made answer's content.

@@ -146,6 +146,41 @@ fn a_tag_is_weak_until_the_file_has_settled() {
 }
 
 #[test]
+fn new_content_with_the_old_time_has_a_new_tag() {
+    let scene = Scene::new("same-time");
+    scene.write("a.css", "old!");
+    scene.write("a.css.gz", "OLD!");
+    let times = ["a.css", "a.css.gz"].map(|name| {
+        let metadata = std::fs::metadata(scene.path(name)).expect("it is there");
+        (name, metadata.modified().expect("a time"))
+    });
+    let mut stage = Stage::new(&scene, "");
+    let accepted = ["", "Accept-Encoding: gzip\r\n"];
+    let before = accepted.map(|lines| stage.get_with("/a.css", lines));
+    // The kernel's clock for files has ticks: the same file is written until its change has another time.
+    let changed = |name: &str| {
+        use std::os::unix::fs::MetadataExt as _;
+        let metadata = std::fs::metadata(scene.path(name)).expect("it is there");
+        (metadata.ctime(), metadata.ctime_nsec())
+    };
+    for (name, modified) in times {
+        let start = changed(name);
+        while changed(name) == start {
+            let file = std::fs::File::options().write(true).open(scene.path(name)).expect("opened");
+            std::os::unix::fs::FileExt::write_all_at(&file, b"new!", 0).expect("written");
+            file.set_modified(modified).expect("the time is set");
+        }
+    }
+    for (before, lines) in before.iter().zip(accepted) {
+        let condition = format!("{lines}If-None-Match: {}\r\n", before.etag());
+        let after = stage.get_with("/a.css", &condition);
+        assert_eq!((after.status, after.text()), (200, "new!"), "{lines:?}");
+        assert_eq!(after.value("Last-Modified"), before.value("Last-Modified"));
+        assert_ne!(after.etag(), before.etag());
+    }
+}
+
+#[test]
 fn a_file_from_the_future_has_no_date_and_no_strong_tag() {
     let scene = Scene::new("future");
     scene.write("a.txt", "a");

@@ -61,9 +61,13 @@ impl Drop for Scene {
     }
 }
 
+/// Lead of a stage's clock over the system's. Only the kernel sets the time of a file's last change (ctime), and with this
+/// lead the file has settled.
+const AHEAD: Duration = Duration::from_secs(60);
+
 fn set_age(path: &Path, age: Duration) {
     let file = std::fs::File::options().write(true).open(path).expect("opened");
-    file.set_modified(SystemTime::now() - age).expect("the time is set");
+    file.set_modified(SystemTime::now() + AHEAD - age).expect("the time is set");
 }
 
 /// A worker's place for one handler.
@@ -121,7 +125,8 @@ impl Stage {
 
     fn with(open: impl FnOnce(Desk) -> Box<dyn Handler>) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        let now = SystemTime::now() + AHEAD;
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let now = Now { mono_ns: 1_000_000_000, unix_ns: now.as_nanos() as u64 };
         let tray = Rc::new(Tray::default());
         tray.set_now(now);
