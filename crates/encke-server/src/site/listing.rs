@@ -8,8 +8,9 @@
 //!   GET /music/?json                  {"schema":1,"path":"/music/","truncated":false,"entries":[
 //!     or Accept: application/json       {"name":"a.ogg","kind":"file","size_bytes":4096,"modified":"2024-…Z"}]}
 //! ```
-//! Left out is what could not be opened from here: hidden and forbidden names, links that may not be followed,
-//! paths that rules refuse, devices, names that are not UTF-8.
+//! Entries that could not be opened from the page are left out: hidden and forbidden names, links that may not be followed,
+//! paths that rules refuse, devices, names that are not UTF-8, and names that no request can contain
+//! ([`can_be_requested`]).
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -18,9 +19,10 @@ use encke_io::files::{Kind, Metadata, OpenError, Patience};
 use encke_wire::accept;
 use encke_wire::civil::Civil;
 use encke_wire::field::Known;
-use encke_wire::target::{encode_path, query_pairs};
+use encke_wire::target::{decode_path, encode_path, query_pairs};
 
 use super::find::Ground;
+use super::pattern::PATH_BYTES_MAX;
 use crate::request::Request;
 
 /// What a folder holds.
@@ -222,7 +224,8 @@ impl Listing {
                 };
                 metadata = target.metadata;
             }
-            if !ground.rules.shows(&entry_path)
+            if !can_be_requested(&entry_path)
+                || !ground.rules.shows(&entry_path)
                 || ground.has_forbidden(&metadata)
                 || metadata.kind == Kind::Other
             {
@@ -232,6 +235,14 @@ impl Listing {
         }
         Ok(Self { path: path.to_owned(), entries, truncated })
     }
+}
+
+/// Whether a request can name a path. None can if it has a control character or a backslash, which are rejected as they
+/// are and escaped, or if it is longer than any path that is looked up.
+fn can_be_requested(path: &str) -> bool {
+    let (mut encoded, mut decoded) = (String::new(), String::new());
+    encode_path(path, &mut encoded);
+    path.len() <= PATH_BYTES_MAX && decode_path(encoded.as_bytes(), &mut decoded).is_ok() && decoded == path
 }
 
 impl Line {

@@ -194,6 +194,64 @@ fn a_listing_shows_what_can_be_opened() {
 }
 
 #[test]
+fn every_link_of_a_listing_can_be_opened() {
+    let scene = Scene::new("odd-names");
+    let mut good = vec![
+        "100%",
+        "%41",
+        "%2F",
+        "what?",
+        "#1",
+        "a;b",
+        ":start",
+        "java:x",
+        "dot.",
+        "a b",
+        "+",
+        "&amp;",
+        "'q'",
+        "\"q\"",
+        "<i>",
+        "ünï",
+        "\u{85}",
+        "\u{202e}abc",
+        "~",
+        "a=b",
+        "[x]",
+        "{x}",
+        "|",
+        "^",
+        "`",
+        "@",
+        "!",
+        "$",
+        ",",
+    ];
+    for name in &good {
+        scene.write(&format!("odd/{name}"), *name);
+    }
+    for bad in ["back\\slash", "line\nbreak", "tab\tx", "bell\u{7}", "del\u{7f}"] {
+        scene.write(&format!("odd/{bad}"), bad);
+        std::fs::create_dir(scene.path(&format!("odd/{bad}.d"))).expect("made");
+    }
+    let mut stage = Stage::new(&scene, "list = true");
+    let page = stage.get("/odd/");
+    let links = page.text().split("href=\"./").skip(1).map(|rest| rest.split_once('"').expect("a link").0);
+    let links: Vec<String> = links.map(str::to_owned).collect();
+    let mut opened = Vec::new();
+    for link in &links {
+        let answer = stage.get(&format!("/odd/{link}"));
+        assert_eq!(answer.status, 200, "{link}");
+        opened.push(answer.text().to_owned());
+    }
+    good.sort_unstable();
+    opened.sort_unstable();
+    assert_eq!(opened, good);
+    let json: serde_json::Value = serde_json::from_slice(&stage.get("/odd/?json").body).expect("JSON");
+    assert_eq!(json["entries"].as_array().map(Vec::len), Some(good.len()));
+}
+
+#[test]
 fn a_listing_is_bounded_and_says_so() {
     let scene = Scene::new("bounded");
     std::fs::create_dir(scene.path("many")).expect("made");
