@@ -28,7 +28,8 @@ pub struct SiteSettings {
     /// their own routing in the browser. Requests for a name with an extension, and those that do not accept
     /// HTML, still get their 404.
     pub spa: bool,
-    /// Serves names that begin with a dot, too. `/.well-known/` is always served.
+    /// Serves names that begin with a dot, too. The names in the requested path count, not the target of a symbolic link.
+    /// `/.well-known/` is always served.
     pub hidden: bool,
     /// What a symbolic link may do.
     pub symlinks: Symlinks,

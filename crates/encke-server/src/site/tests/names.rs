@@ -86,6 +86,21 @@ fn dotfiles_are_not_there() {
 }
 
 #[test]
+fn names_in_the_requested_path_decide_what_is_hidden() {
+    let scene = Scene::new("dot-link");
+    scene.write(".notes", "notes");
+    scene.write("dir/x", "x");
+    symlink(".notes", scene.path("notes")).expect("linked");
+    symlink("dir", scene.path(".dir")).expect("linked");
+    let mut stage = Stage::new(&scene, "");
+    assert_eq!(stage.get("/notes").text(), "notes");
+    for hidden in ["/.notes", "/.dir/x"] {
+        assert_eq!(stage.get(hidden).status, 404, "{hidden}");
+    }
+    assert_eq!(Stage::new(&scene, "symlinks = \"deny\"").get("/notes").status, 403);
+}
+
+#[test]
 fn settings_state_and_logs_are_served_by_no_name() {
     let scene = Scene::new("forbidden");
     scene.write("encke.toml", "keys");
