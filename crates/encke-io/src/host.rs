@@ -452,6 +452,33 @@ mod unix {
 #[cfg(unix)]
 pub use unix::*;
 
+/// The environment of this process, if it usually has a reverse proxy in front: a container or a systemd unit. `None` if
+/// neither is detected.
+pub fn enclosure() -> Option<&'static str> {
+    use std::io::IsTerminal as _;
+    let has_variable = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let has_file = |path: &str| std::path::Path::new(path).exists();
+    enclosure_by(has_variable, has_file, std::io::stderr().is_terminal())
+}
+
+/// As [`enclosure`], with the environment, the file system and standard error as arguments.
+fn enclosure_by(
+    has_variable: impl Fn(&str) -> bool,
+    has_file: impl Fn(&str) -> bool,
+    on_terminal: bool,
+) -> Option<&'static str> {
+    // Kubernetes names its services, systemd-nspawn and Podman set `container`, and the files are Docker's and Podman's.
+    let is_container = ["KUBERNETES_SERVICE_HOST", "container"].into_iter().any(&has_variable)
+        || ["/.dockerenv", "/run/.containerenv"].into_iter().any(has_file);
+    if is_container {
+        return Some("a container");
+    }
+    // A desktop's terminal is a unit as well, and its shells inherit the variables (systemd.exec(5)): but a service has no
+    // terminal.
+    let is_unit = ["INVOCATION_ID", "JOURNAL_STREAM"].into_iter().any(has_variable);
+    (is_unit && !on_terminal).then_some("a systemd unit")
+}
+
 /// Fills `bytes` from the system's source of secrets.
 ///
 /// # Errors
@@ -540,6 +567,23 @@ pub fn unsupported() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_enclosure_is_known_by_its_variables_and_files() {
+        let of = |known: &[&str], on_terminal| {
+            let has = |name: &str| known.contains(&name);
+            enclosure_by(has, has, on_terminal)
+        };
+        assert_eq!(of(&[], false), None);
+        assert_eq!(of(&["HOME", "/etc/passwd"], false), None);
+        for name in ["container", "KUBERNETES_SERVICE_HOST", "/.dockerenv", "/run/.containerenv"] {
+            assert_eq!(of(&[name, "INVOCATION_ID"], true), Some("a container"), "{name}");
+        }
+        for name in ["INVOCATION_ID", "JOURNAL_STREAM"] {
+            assert_eq!(of(&[name], false), Some("a systemd unit"), "{name}");
+            assert_eq!(of(&[name], true), None, "a terminal of a desktop inherits {name}");
+        }
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

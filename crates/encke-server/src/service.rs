@@ -117,6 +117,7 @@ impl Service {
         }
         if settings.push.enabled {
             let openness = openness(settings, &doors);
+            note_enclosure(openness, &mut notes);
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
                 let cluster = Cluster::join(&settings.cluster, &plan.rules)?;
@@ -398,6 +399,19 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
 /// To whom channels are open without a token.
 fn openness(settings: &Settings, doors: &[Door]) -> Openness {
     Openness::of(settings.open, settings.file.is_some(), doors.iter().map(|door| &door.address))
+}
+
+/// Channels that are open to this machine, where a proxy may make every request look as if it came from here.
+fn note_enclosure(openness: Openness, notes: &mut Vec<String>) {
+    if openness == Openness::Loopback
+        && let Some(enclosure) = host::enclosure()
+    {
+        notes.push(format!(
+            "channels are open to requests from this machine, and this server runs in {enclosure}: a reverse proxy \
+             that adds none of the fields Via, Forwarded, X-Forwarded-* and X-Real-IP and sends `Host: localhost` \
+             opens them to all of its clients; say in [auth] of a settings file who may publish and subscribe"
+        ));
+    }
 }
 
 /// A folder of a site where channels are: nobody will see it.

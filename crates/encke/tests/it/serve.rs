@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::running::{Folder, Running, encke, text};
+use crate::running::{Folder, Running, encke, is_container, text};
 use encke_io::host::Signal;
 
 fn site(name: &str) -> Folder {
@@ -30,6 +30,33 @@ fn it_greets_serves_logs_and_stops() {
     );
     server.signal(Signal::Terminate);
     assert_eq!(server.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn open_channels_in_a_container_or_unit_print_a_warning() {
+    let folder = site("enclosure");
+    let settings = folder.write("encke.toml", "[auth]\nanonymous = [\"subscribe\"]\n");
+    let errors = |name: &str, value: &str, arguments: &[&str]| {
+        let mut command = encke();
+        command.args(["serve", "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-w", "2"]).args(arguments);
+        let server = Running::start_command(command.arg(folder.path("public")).env(name, value));
+        server.signal(Signal::Terminate);
+        server.end_with_all().1
+    };
+    for (name, value, place) in [
+        ("container", "podman", "a container"),
+        ("KUBERNETES_SERVICE_HOST", "10.0.0.1", "a container"),
+        ("INVOCATION_ID", "0123456789abcdef0123456789abcdef", "a systemd unit"),
+        ("JOURNAL_STREAM", "8:12345", "a systemd unit"),
+    ] {
+        let said = errors(name, value, &[]);
+        let place = if is_container() { "a container" } else { place };
+        assert!(said.contains(&format!("this server runs in {place}: a reverse proxy")), "{name}: {said}");
+        for closed in [&["--open"][..], &["-c", &settings], &["-l", ":0"]] {
+            let said = errors(name, value, closed);
+            assert!(!said.contains("a reverse proxy"), "{closed:?}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,10 @@ pub(crate) fn encke() -> Command {
         "ENCKE_URL",
         "LISTEN_FDS",
         "LISTEN_PID",
+        "INVOCATION_ID",
         "JOURNAL_STREAM",
+        "KUBERNETES_SERVICE_HOST",
+        "container",
         "NOTIFY_SOCKET",
     ] {
         command.env_remove(name);
@@ -187,14 +190,28 @@ impl Running {
         patiently(self.child.id(), || next_line(output)).expect("text")
     }
 
-    /// Waits for its end: exit status, and what else it said on standard error.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+    /// Waits for its end. Returns the exit status and the rest of standard error. The warning about a container depends on
+    /// the machine that runs the tests and is left out.
+    pub(crate) fn end(self) -> (Option<i32>, String) {
+        let (status, said) = self.end_with_all();
+        let is_warning =
+            |line: &&str| is_container() && line.contains("runs in a container: a reverse proxy");
+        (status, said.split_inclusive('\n').filter(|line| !is_warning(line)).collect())
+    }
+
+    /// As [`Running::end`], with every line.
+    pub(crate) fn end_with_all(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         if let Some(errors) = &mut self.errors {
             patiently(self.child.id(), || errors.read_to_string(&mut rest)).expect("text");
         }
         (self.child.wait().expect("a child").code(), rest)
     }
+}
+
+/// Whether the tests run in a container.
+pub(crate) fn is_container() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|file| std::path::Path::new(file).exists())
 }
 
 /// Empty at the end.
