@@ -15,6 +15,7 @@ mod admin;
 mod buffers;
 mod census;
 mod close;
+mod closing;
 mod conn;
 mod conns;
 mod date;

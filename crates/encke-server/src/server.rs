@@ -29,6 +29,7 @@ use encke_io::{Address, Backend, Reactor};
 
 use crate::admin::Pulse;
 use crate::census::Census;
+use crate::closing::Closing;
 use crate::exchange::{Link, Message};
 use crate::handler::Mount;
 use crate::log::AccessLog;
@@ -126,6 +127,8 @@ pub struct Running {
     watch: Mutex<Option<Watch>>,
     backlog: u32,
     certificates_every: Duration,
+    /// Listeners that workers are closing.
+    closing: Arc<Closing>,
 }
 
 /// Who a listener says it is.
@@ -362,6 +365,7 @@ impl Server {
             watch: Mutex::new(None),
             backlog: options.backlog,
             certificates_every: options.certificates_every,
+            closing: Arc::default(),
         };
         for (number, (queue, metrics)) in queues.into_iter().zip(metrics).enumerate() {
             let seat = Seat {
@@ -514,7 +518,8 @@ impl Running {
         }
     }
 
-    /// Binds those doors at which nobody listens yet.
+    /// Binds the doors that have no listener yet. Waits until this server has closed earlier listeners on their addresses;
+    /// no worker waits.
     ///
     /// # Errors
     /// One of them cannot be bound; then none is.
@@ -523,8 +528,14 @@ impl Running {
         let mut queues = Vec::new();
         queues.resize_with(self.links.len(), Vec::new);
         for door in doors.iter().filter(|door| !known.contains(&door.address)) {
-            if let Some(bound) = bind(door, self.backlog, &mut queues)? {
-                lock(&self.board.identities).extend(Named::of(door, &bound));
+            let closing = self.closing.wait(&door.address);
+            match bind(door, self.backlog, &mut queues) {
+                Ok(Some(bound)) => lock(&self.board.identities).extend(Named::of(door, &bound)),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    return Err(self.closing.explain(error, &door.address, closing, &known));
+                }
+                Err(error) => return Err(error),
             }
         }
         self.watch_certificates()?;
@@ -552,7 +563,7 @@ impl Running {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
             for link in &self.links {
-                link.send(Message::Command(Command::Unlisten(address.clone())));
+                link.send(Message::Command(Command::Unlisten(self.closing.begin(&address))));
             }
         }
         lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));

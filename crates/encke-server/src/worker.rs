@@ -26,6 +26,7 @@ use encke_wire::http1::Head;
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
+use crate::closing::ClosingListener;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, is_stream};
 use crate::date::DateCache;
@@ -65,8 +66,8 @@ const SHED_LOOK: usize = 64;
 pub(crate) enum Command {
     /// Accept here, too.
     Listen(Listener, DoorKind),
-    /// Accept there no longer; connections stay.
-    Unlisten(Address),
+    /// Accept there no longer; connections stay. The value is dropped when the listener is closed.
+    Unlisten(ClosingListener),
     /// New settings.
     Reload(Arc<Plan>),
     /// All workers have started: these are their letter boxes, by number.
@@ -101,6 +102,8 @@ struct Door {
     drops: u32,
     /// It is retired, and closes at this moment.
     until_ns: Option<u64>,
+    /// Dropped when it is closed: others wait for its address.
+    closing: Option<ClosingListener>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +178,8 @@ pub(crate) struct Core {
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
     doors: Vec<Door>,
+    /// Listeners that the reactor is closing.
+    closing: Vec<(Token, ClosingListener)>,
     accept_paused: bool,
     accept_retry_ns: Option<u64>,
     shed_hand: usize,
@@ -250,6 +255,7 @@ impl<R: Reactor> Worker<R> {
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
+            closing: Vec::new(),
             accept_paused: false,
             accept_retry_ns: None,
             shed_hand: 0,
@@ -280,7 +286,7 @@ impl<R: Reactor> Worker<R> {
     pub(crate) fn listen(&mut self, listener: Listener, kind: DoorKind) -> Result<(), Fault> {
         let address = listener.address().clone();
         let token = self.reactor.adopt(Source::Listener(listener))?;
-        self.core.doors.push(Door { token, address, kind, drops: 0, until_ns: None });
+        self.core.doors.push(Door { token, address, kind, drops: 0, until_ns: None, closing: None });
         if !self.core.accept_paused {
             self.reactor.submit(token, Op::Accept);
         }
@@ -428,11 +434,15 @@ impl<R: Reactor> Worker<R> {
                     );
                 }
             }
-            Command::Unlisten(address) => {
+            Command::Unlisten(closing) => {
                 let until_ns = self.core.now.mono_ns + RETIRE_NS;
-                for door in self.core.doors.iter_mut().filter(|door| door.address == address) {
+                let at_address =
+                    |door: &&mut Door| door.until_ns.is_none() && door.address == *closing.address();
+                // A worker has one listener of an address.
+                if let Some(door) = self.core.doors.iter_mut().find(at_address) {
                     self.reactor.submit(door.token, Op::Retire);
                     door.until_ns = Some(until_ns);
+                    door.closing = Some(closing);
                 }
             }
             Command::Reload(plan) => {
@@ -544,6 +554,7 @@ impl<R: Reactor> Worker<R> {
         let over = |door: &mut Door| door.until_ns.is_some_and(|until_ns| until_ns <= now);
         for door in self.core.doors.extract_if(.., over) {
             self.reactor.submit(door.token, Op::Close);
+            self.core.closing.extend(door.closing.map(|closing| (door.token, closing)));
         }
         match self.core.stage {
             Stage::Announced { until_ns, time_ns } if until_ns <= now => {
@@ -903,6 +914,9 @@ impl Core {
     }
 
     fn closed(&mut self, token: Token) {
+        if !self.closing.is_empty() {
+            self.closing.retain(|(closing, _)| *closing != token);
+        }
         let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
         if conn.generation != token.generation || conn.phase == Phase::Vacant {
             return;

@@ -17,6 +17,8 @@ on_every_stand! {
     a_reload_changes_limits_and_sites,
     a_reload_adds_and_removes_listeners_and_leaves_the_others_alone,
     a_reload_that_cannot_be_done_changes_nothing,
+    a_reload_to_another_port_and_back_succeeds_at_once,
+    a_reload_names_this_server_where_its_own_listener_is_in_the_way,
     a_reload_says_that_durable_channels_need_a_start,
     nobody_under_load_notices_a_reload,
 }
@@ -103,6 +105,35 @@ fn a_reload_adds_and_removes_listeners_and_leaves_the_others_alone(stand: Stand)
     // And back again.
     service.reload(&settings(stand, &[kept, removed], &folder, "")).expect("the port is free again");
     assert_eq!(Client::connect(&at(removed)).get("/file").text(), "content");
+}
+
+fn a_reload_to_another_port_and_back_succeeds_at_once(stand: Stand) {
+    let folder = Folder::new().with("file", "content");
+    let (one, other) = (free_port(), free_port());
+    let mut service = Service::start(&settings(stand, &[one], &folder, "")).expect("a free port");
+    for _ in 0..2 {
+        for port in [other, one] {
+            service.reload(&settings(stand, &[port], &folder, "")).expect("the port is this server's own");
+            assert_eq!(Client::connect(&at(port)).get("/file").text(), "content");
+        }
+    }
+    service.drain();
+    service.join();
+}
+
+fn a_reload_names_this_server_where_its_own_listener_is_in_the_way(stand: Stand) {
+    let folder = Folder::new().with("file", "content");
+    let port = free_port();
+    let mut service = Service::start(&settings(stand, &[port], &folder, "")).expect("a free port");
+    let everywhere = settings(stand, &[port], &folder, "");
+    let text = format!(":{port}").parse().expect("an address");
+    let mut everywhere = everywhere;
+    everywhere.server.listen = vec![encke_server::settings::Listen::at(text)];
+    let error = service.reload(&everywhere).expect_err("the port is taken").to_string();
+    assert!(error.contains(&format!("this server itself listens on 127.0.0.1:{port}")), "{error}");
+    assert_eq!(Client::connect(&at(port)).get("/file").text(), "content");
+    service.drain();
+    service.join();
 }
 
 fn a_reload_says_that_durable_channels_need_a_start(stand: Stand) {

@@ -599,7 +599,8 @@ fn a_stalled_handshake_gives_way_to_a_new_one(stand: Stand) {
     let config = Arc::new(authority.client(&BOTH));
     let served = || {
         let mut stream = shake(&rig, &config, "localhost");
-        stream.write_all(get("/").as_bytes()).is_ok() && stream.read(&mut [0; 12]).is_ok_and(|count| count > 0)
+        stream.write_all(get("/").as_bytes()).is_ok()
+            && stream.read(&mut [0; 12]).is_ok_and(|count| count > 0)
     };
     rig.wait(served, "a new client is served");
     assert!(rig.closes(CloseReason::HandshakeTime) > 0, "one has given way");

@@ -1,0 +1,138 @@
+//! Addresses whose listeners are being closed: a reload that wants one of them again waits for it.
+//!
+//! ```text
+//!  reload A to B: begin(A) ─► a ClosingListener for each worker ─► Retire ─► RETIRE_NS ─► Close ─► Closed: drop ─┐
+//!  reload B to A: wait(A) ◄── notified ─────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! The thread that reloads waits, no worker does.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use encke_io::Address;
+
+/// The longest wait for a listener: it is retired for 200 ms, and closed in the worker's next turn.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The addresses, once for each listener.
+#[derive(Default)]
+pub(crate) struct Closing {
+    addresses: Mutex<Vec<Address>>,
+    closed: Condvar,
+}
+
+/// A listener that is being closed, until the value is dropped.
+pub(crate) struct ClosingListener {
+    address: Address,
+    closing: Arc<Closing>,
+}
+
+impl Closing {
+    /// Notes a listener that a worker is to close.
+    pub(crate) fn begin(self: &Arc<Self>, address: &Address) -> ClosingListener {
+        self.lock().push(address.clone());
+        ClosingListener { address: address.clone(), closing: Arc::clone(self) }
+    }
+
+    /// Waits until no listener is being closed that keeps `wanted` from being bound. Returns the address of a listener that
+    /// is still open.
+    pub(crate) fn wait(&self, wanted: &Address) -> Option<Address> {
+        let conflicts = |addresses: &mut Vec<Address>| addresses.iter().any(|own| conflict(own, wanted));
+        let waited = self.closed.wait_timeout_while(self.lock(), WAIT_MAX, conflicts);
+        let (addresses, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        addresses.iter().find(|own| conflict(own, wanted)).cloned()
+    }
+
+    /// The error of an address in use, if this server itself uses it: it is `closing` a listener, or has one of those
+    /// `open` there.
+    pub(crate) fn explain(
+        &self,
+        error: io::Error,
+        wanted: &Address,
+        closing: Option<Address>,
+        open: &[Address],
+    ) -> io::Error {
+        let own = open.iter().find(|own| conflict(own, wanted));
+        let reason = match (closing, own) {
+            (Some(own), _) => format!("this server is still closing its listener on {own}: reload again"),
+            (None, Some(own)) => format!("this server itself listens on {own}: restart it to change that"),
+            (None, None) => return error,
+        };
+        io::Error::new(error.kind(), format!("cannot listen on {wanted}: {reason}"))
+    }
+
+    /// A list of addresses is whole wherever a thread could panic.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Address>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClosingListener {
+    pub(crate) const fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Drop for ClosingListener {
+    fn drop(&mut self) {
+        let mut addresses = self.closing.lock();
+        if let Some(place) = addresses.iter().position(|address| *address == self.address) {
+            addresses.swap_remove(place);
+        }
+        drop(addresses);
+        self.closing.closed.notify_all();
+    }
+}
+
+/// Whether a listener on one address may keep another from being bound: the same socket file, or the same port, which a
+/// listener on all addresses takes on each of them.
+fn conflict(own: &Address, wanted: &Address) -> bool {
+    match (own, wanted) {
+        (Address::Inet(own), Address::Inet(wanted)) => {
+            own.port() == wanted.port()
+                && (own.ip() == wanted.ip() || own.ip().is_unspecified() || wanted.ip().is_unspecified())
+        }
+        _ => own == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Address {
+        text.parse().map(Address::Inet).expect("an address")
+    }
+
+    #[test]
+    fn a_listener_that_is_being_closed_is_waited_for() {
+        let closing = Arc::<Closing>::default();
+        let two = [closing.begin(&at("127.0.0.1:80")), closing.begin(&at("127.0.0.1:80"))];
+        let other = closing.begin(&at("127.0.0.1:81"));
+        assert_eq!(closing.wait(&at("127.0.0.2:80")), None, "another address");
+        let dropping = std::thread::spawn(move || two.into_iter().for_each(drop));
+        assert_eq!(closing.wait(&at("0.0.0.0:80")), None);
+        dropping.join().expect("no panic");
+        let still = closing.wait(&at("127.0.0.1:81"));
+        assert_eq!(still, Some(at("127.0.0.1:81")));
+        let error = io::Error::new(io::ErrorKind::AddrInUse, "in use");
+        let explained = closing.explain(error, &at("127.0.0.1:81"), still, &[]).to_string();
+        assert!(explained.contains("still closing its listener on 127.0.0.1:81"), "{explained}");
+        drop(other);
+        assert_eq!(closing.wait(&at("127.0.0.1:81")), None);
+    }
+
+    #[test]
+    fn an_address_in_use_names_this_server_only_if_it_uses_it() {
+        let closing = Closing::default();
+        let error = || io::Error::new(io::ErrorKind::AddrInUse, "another program listens there");
+        let explain = |open: &[Address]| closing.explain(error(), &at("0.0.0.0:80"), None, open).to_string();
+        assert_eq!(explain(&[at("127.0.0.1:81")]), "another program listens there");
+        let own = explain(&[at("127.0.0.1:81"), at("127.0.0.1:80")]);
+        assert_eq!(
+            own,
+            "cannot listen on 0.0.0.0:80: this server itself listens on 127.0.0.1:80: restart it to change that"
+        );
+    }
+}
