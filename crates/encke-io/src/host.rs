@@ -288,7 +288,15 @@ fn connections_of(table: &str, server: SocketAddrV4) -> HashMap<Ipv4Addr, u64> {
 
 #[cfg(unix)]
 mod unix {
+    use std::ffi::{CStr, OsStr};
+    use std::fs::File;
+    use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+    use rustix::fs::FileType;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     pub(super) fn page_bytes() -> u64 {
@@ -341,7 +349,7 @@ mod unix {
         Terminate,
         /// SIGINT, ^C: the same.
         Interrupt,
-        /// SIGHUP: read the settings again.
+        /// SIGHUP: a server reads its settings again, other programs end.
         HangUp,
         /// SIGUSR1: open the logs again.
         User1,
@@ -446,6 +454,51 @@ mod unix {
         let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
         rustix::fs::fstat(std::io::stderr())
             .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether an error of `output` means that its terminal has disappeared: EIO of a character device. isatty(3) denies
+    /// such a terminal, and EIO of a file is a bad disk.
+    pub fn is_lost_terminal(error: &io::Error, output: &impl AsFd) -> bool {
+        let is_device =
+            |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        error.raw_os_error() == Some(libc::EIO) && rustix::fs::fstat(output).is_ok_and(is_device)
+    }
+
+    /// Opens a pseudo-terminal (pty(7)), for tests: the side of the terminal, and the side of its programs.
+    ///
+    /// # Errors
+    /// The system has none left.
+    pub fn pseudo_terminal() -> io::Result<(File, File)> {
+        /// Held while the string of ptsname(3) is used: each call overwrites it.
+        static NAME: Mutex<()> = Mutex::new(());
+        // Children must not inherit it: a terminal closes with its last descriptor.
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        // SAFETY: posix_openpt(3) touches no memory of this process.
+        let number = unsafe { libc::posix_openpt(flags) };
+        if number < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was opened above, and nothing else knows of it.
+        let terminal = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+        // SAFETY: the descriptor is open; neither call touches memory of this process (grantpt(3), unlockpt(3)).
+        if unsafe { libc::grantpt(number) } != 0 || unsafe { libc::unlockpt(number) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let _one_at_a_time = NAME.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the descriptor is open.
+        let name = unsafe { libc::ptsname(number) };
+        if name.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: ptsname(3) returned a string that ends with a zero byte, and no other call changes it while the lock is
+        // held.
+        let name = unsafe { CStr::from_ptr(name) };
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(OsStr::from_bytes(name.to_bytes()))?;
+        Ok((terminal, slave))
     }
 }
 
@@ -680,6 +733,22 @@ mod tests {
         let stat = "7 (a) R (b) S 1 7 7 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 99 8192 1";
         assert_eq!(cpu_ticks(stat), Some(300));
         assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_disappeared_terminal_is_not_a_bad_disk() {
+        use std::io::{Read as _, Write as _};
+        let (terminal, mut slave) = pseudo_terminal().expect("a pseudo-terminal");
+        drop(terminal);
+        assert_eq!(slave.read(&mut [0; 8]).expect("end of file"), 0);
+        let error = slave.write(b"x").expect_err("nobody sees it");
+        assert!(is_lost_terminal(&error, &slave), "{error}");
+        let file = std::fs::File::open("/proc/self/exe")
+            .or_else(|_| std::fs::File::open("/bin/sh"))
+            .expect("a file");
+        assert!(!is_lost_terminal(&error, &file));
+        assert!(!is_lost_terminal(&io::ErrorKind::BrokenPipe.into(), &slave));
     }
 
     #[cfg(target_os = "linux")]

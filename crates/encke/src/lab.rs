@@ -3,8 +3,8 @@
 //! ```text
 //!  names ─► explained, if asked ─► run one after the other, each on a thread of its own ─► table │ --json │ --csv
 //!                                   │                                                       and --report FILE
-//!                                   └─ ^C: the cell at hand is the last; what there is, is told; 130.
-//!                                      A second ^C ends at once.
+//!                                   └─ ^C, TERM, HUP: the current cell is the last; results so far are
+//!                                      reported; 130. A second ^C or TERM ends at once.
 //! ```
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use encke_lab::texts::{Language, filled};
 use encke_lab::{Machine, NAMES, Outcome, Pace, Stop, UNDER_TEST, open, report, rounds, table, under_test};
 
 use crate::arguments::{Lab, LabCommand, LabMerge};
-use crate::{Done, Failure, INTERRUPTED, note, print};
+use crate::{Done, Failure, INTERRUPTED, note, print, print_result};
 
 pub(crate) fn run(arguments: &Lab) -> Done {
     if let Some(LabCommand::Merge(arguments)) = &arguments.command {
@@ -55,6 +55,8 @@ pub(crate) fn run(arguments: &Lab) -> Done {
     let machine = Machine::look();
     let date = encke_lab::rfc3339(Clock::new().now().unix_s());
     let is_table = !arguments.json && !arguments.csv;
+    // If there is a page to write, the experiments continue without a reader of standard output.
+    let print = if arguments.report.is_some() { print_result } else { print };
     if is_table {
         let seed = filled(language.words().seed, &[("seed", seed.to_string())]);
         print(&format!("{date}, Encke {}, {}, {seed}\n\n", machine.encke, machine.line(language)))?;
@@ -164,7 +166,8 @@ fn progress(text: &str) {
     }
 }
 
-/// The first ^C asks to stop, the second one ends the process. Call it before the first thread starts.
+/// The first ^C, TERM or HUP asks to stop; a second ^C or TERM ends the process. A second HUP does not: when a terminal
+/// disappears, its shell and the system send one each. Call it before the first thread starts.
 fn stop_at_interrupt() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let asked = stop.clone();
@@ -173,8 +176,7 @@ fn stop_at_interrupt() -> Result<Stop, Failure> {
         loop {
             match signals.wait() {
                 Signal::Interrupt | Signal::Terminate if asked.asked() => host::exit_now(INTERRUPTED.into()),
-                Signal::Interrupt | Signal::Terminate => asked.ask(),
-                Signal::HangUp => host::exit_now(129),
+                Signal::Interrupt | Signal::Terminate | Signal::HangUp => asked.ask(),
                 Signal::User1 | Signal::User2 => {}
             }
         }

@@ -3,10 +3,10 @@
 //! ```text
 //!   flags ─► Plan ─► Run ── an onlooker: screen or lines ──► Report ─► summary or JSON ─► exit status
 //!                     ▲
-//!                     └── ^C, or q on the screen: begin nothing more, then report; ^C again: end at once
+//!                     └── ^C, TERM, HUP, or q on the screen: begin nothing more, then report; ^C again: end at once
 //! ```
 //! Exit status: 0 fine · 1 nothing could be measured · 2 usage · 3 `--slo` was missed · 4 no verdict, because the
-//! generator was the limit · 130 after ^C.
+//! generator was the limit · 130 after ^C, TERM or HUP.
 
 mod compare;
 mod dress;
@@ -47,7 +47,7 @@ use encke_server::settings::{OrAuto, Period};
 
 use crate::arguments::{Layout, Load, LoadCommand, Secrecy, Switch, Traffic};
 use crate::client::Belief;
-use crate::{Done, Failure, INTERRUPTED, note, print};
+use crate::{Done, Failure, INTERRUPTED, note, print_result};
 
 pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &Load) -> Done {
         Layout::Ab => report.ab(),
         Layout::Htstress => report.htstress(),
     };
-    print(&text)?;
+    print_result(&text)?;
     let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
     for condition in &missed {
         let _nobody_listens = writeln!(io::stderr(), "{condition}");
@@ -176,7 +176,8 @@ fn measure(
     Ok(Report::new(Plan { stop, ..plan }, urls, command(), outcome, series))
 }
 
-/// What ^C ends: the first one the run that is on, which still reports; the second one the process.
+/// Ends runs at signals: the first ^C, TERM or HUP ends the current run, which still reports; a second ^C or TERM ends
+/// the process. A second HUP does not: when a terminal disappears, its shell and the system send one each.
 struct Interrupts {
     seen: Arc<AtomicBool>,
     run: Arc<Mutex<Option<Halt>>>,
@@ -187,7 +188,7 @@ impl Interrupts {
         let (seen, run) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None::<Halt>)));
         let watched = Self { seen: Arc::clone(&seen), run: Arc::clone(&run) };
         let watch = move || {
-            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
+            while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate | Signal::HangUp) {}
             seen.store(true, Ordering::Relaxed);
             if let Some(halt) = &*run.lock().unwrap_or_else(PoisonError::into_inner) {
                 halt.halt();
@@ -246,7 +247,7 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     let closed = Plan { pace: Pace::Closed, stop: Stop::After(SOUNDING), ..plan.clone() };
     let sounding = measure(closed, &arguments.urls, arguments.watch.as_ref(), shown, interrupts)?;
     nothing_measured(&sounding)?;
-    tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())))?;
+    tell(&format!("closed loop: {} a second; the search begins there", words::number(sounding.rate())));
     let mut search = Search::new(sounding.rate());
     let (mut trials, mut undecided) = (Vec::new(), false);
     while let Some(rate) = search.next().filter(|_| !interrupts.seen()) {
@@ -268,11 +269,11 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
         });
         let why = if all_sent { "" } else { "; not all that was due was sent" };
         let missed = missed.iter().map(|condition| format!("; {condition}")).collect::<String>();
-        tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)))?;
+        tell(&format!("{:>12}/s {word}: p50 {p50}, p99 {p99}{why}{missed}", words::number(rate)));
         trials.push(serde_json::json!({ "rate_per_s": rate, "held": held, "report": report.json() }));
         // What holds although the generator held it up holds.
         if !held && !report.verdict.limit.is_verdict() {
-            tell(&report.verdict.text)?;
+            tell(&report.verdict.text);
             undecided = true;
             break;
         }
@@ -280,11 +281,13 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     let found = search.found();
     if arguments.json {
         let told = serde_json::json!({ "schema": 1, "find_max": { "rate_per_s": found, "trials": trials } });
-        print(&format!("{told:#}\n"))?;
+        print_result(&format!("{told:#}\n"))?;
     } else {
         match found {
-            Some(rate) => print(&format!("highest rate that held: {} a second\n", words::number(rate)))?,
-            None => print("no rate held\n")?,
+            Some(rate) => {
+                print_result(&format!("highest rate that held: {} a second\n", words::number(rate)))?;
+            }
+            None => print_result("no rate held\n")?,
         }
     }
     Ok(ExitCode::from(match found {
@@ -295,9 +298,9 @@ fn find_max(plan: &Plan, slo: &Slo, arguments: &Load, interrupts: &Interrupts) -
     }))
 }
 
-/// A line of what goes on, beside the result.
-fn tell(line: &str) -> Result<(), Failure> {
-    writeln!(io::stderr(), "{line}").map_err(|_| Failure::ReaderGone)
+/// A line of progress on standard error. The search continues without a reader: its result goes to standard output.
+fn tell(line: &str) {
+    let _unread = writeln!(io::stderr(), "{line}");
 }
 
 /// A run in which no request was answered says nothing but why.

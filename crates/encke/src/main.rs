@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use encke_io::host;
 use encke_server::settings::SettingsError;
 
 mod arguments;
@@ -110,12 +111,24 @@ fn print(text: &str) -> Result<(), Failure> {
     put(text.as_bytes())
 }
 
-/// Writes to standard output, and keeps nothing back; a reader that has gone away is [`Failure::ReaderGone`].
+/// Prints the result of a run. Without a reader the run still ends with its own exit status.
+fn print_result(text: &str) -> Result<(), Failure> {
+    match print(text) {
+        Err(Failure::ReaderGone) => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Writes to standard output and flushes it. [`Failure::ReaderGone`] if the reading process has ended, or the terminal
+/// has disappeared.
 fn put(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
-    output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::ReaderGone,
-        _ => Failure::CouldNotRun(format!("standard output: {error}")),
+    output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe || host::is_lost_terminal(&error, &io::stdout()) {
+            Failure::ReaderGone
+        } else {
+            Failure::CouldNotRun(format!("standard output: {error}"))
+        }
     })
 }
 

@@ -48,10 +48,15 @@ pub(crate) fn run(arguments: &Publish) -> Done {
             publisher.publish(&content(&path)?, arguments.key.as_deref())?;
         }
         Source::Input => {
-            if io::stdin().is_terminal() {
+            let typed = io::stdin().is_terminal();
+            if typed {
                 note("the message is read from here; ^D ends it");
             }
             let data = whole(&mut io::stdin().lock(), "standard input")?;
+            // A terminal that disappears also ends the input, perhaps in the middle of the message.
+            if typed && !io::stdin().is_terminal() {
+                return Err(Failure::CouldNotRun("the terminal disappeared; nothing was published".into()));
+            }
             publisher.publish(&data, arguments.key.as_deref())?;
         }
         Source::Lines => publisher.lines(&mut io::stdin().lock())?,

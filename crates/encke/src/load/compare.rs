@@ -18,7 +18,7 @@ use encke_load::{Comparison, Report, SavedRun, Stop, words};
 use super::onlooker::Shown;
 use super::{Interrupts, NO_VERDICT, Weighted, command, measure, nothing_measured, plan, saved};
 use crate::arguments::Compare;
-use crate::{Done, Failure, INTERRUPTED, print};
+use crate::{Done, Failure, INTERRUPTED, print_result};
 
 pub(crate) fn run(arguments: &Compare, signals: Signals) -> Done {
     let names = [arguments.one.clone(), arguments.other.clone()];
@@ -111,9 +111,9 @@ pub(super) fn told(comparison: &Comparison, json: bool, interrupted: bool) -> Do
     if json {
         let mut told = comparison.json();
         told["command"] = command().into();
-        print(&format!("{told:#}\n"))?;
+        print_result(&format!("{told:#}\n"))?;
     } else {
-        print(&comparison.summary())?;
+        print_result(&comparison.summary())?;
     }
     Ok(ExitCode::from(match (interrupted, comparison.is_verdict) {
         (true, _) => INTERRUPTED,

@@ -27,7 +27,7 @@ use super::screen::push::Screen;
 use super::{Interrupts, LOOK, LOOKS_PER_LINE, MISSED, NO_VERDICT, command, compare, rounds, saved};
 use crate::arguments::Secrecy;
 use crate::load;
-use crate::{Done, Failure, INTERRUPTED, note, print};
+use crate::{Done, Failure, INTERRUPTED, note, print_result};
 
 /// Hold subscribers to a push server, publish, and measure every receiver.
 #[derive(Args, Debug)]
@@ -282,7 +282,7 @@ pub(crate) fn run(arguments: &Push, signals: Signals) -> Done {
         saved::write(path, &format!("{:#}\n", report.json()))?;
     }
     let text = if arguments.json { format!("{:#}\n", report.json()) } else { report.summary() };
-    print(&text)?;
+    print_result(&text)?;
     let missed: Vec<_> = arguments.slo.iter().flat_map(|slo| slo.missed(&report)).collect();
     for condition in &missed {
         let _nobody_listens = writeln!(io::stderr(), "{condition}");

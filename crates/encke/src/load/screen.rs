@@ -3,14 +3,20 @@
 //! ```text
 //!   tallies ── 2 looks a second ──► Screen::show ─► draw: a picture of one moment ─► Canvas: the terminal
 //!   keys: q, ^C ──────────────────► Wish::End; once more: the process ends at once
+//!   terminal disappears ──────────► the run continues without pictures and keys
 //! ```
-//! The terminal is given back when the canvas is dropped, whatever ends the run. It is drawn on standard error, so the
-//! report on standard output may go elsewhere.
+//! The canvas restores the terminal when it is dropped. Pictures go to standard error, so that the report on standard
+//! output can be redirected. A terminal disappears when its window or connection is closed: from then on reads return
+//! end of file, and writes EIO.
 
 pub(super) mod push;
 
-use std::io::{self, BufWriter, Stderr};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use encke_io::host;
@@ -19,7 +25,6 @@ use encke_load::{Plan, Series, Stop, Totals, words};
 use encke_stats::Distribution;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -58,11 +63,21 @@ pub(super) struct Screen {
     busy: f64,
 }
 
-/// A terminal that is ours for as long as this lives, and what is typed there.
+/// The terminal, taken for the lifetime of this value, and the keys pressed there.
 struct Canvas {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>,
-    /// Somebody has wished that the run ends.
+    terminal: Terminal<CrosstermBackend<BufWriter<Ink>>>,
+    /// Set once the terminal has disappeared.
+    gone: Arc<AtomicBool>,
+    /// A message for each key that ends the run.
+    ends: Receiver<()>,
+    /// Such a key was pressed.
     ending: bool,
+}
+
+/// Writes to standard error until the terminal has disappeared, then drops all output. It never reports that as an error:
+/// `Terminal` prints an error of its last write to standard error, which panics if that fails, too.
+struct Ink {
+    gone: Arc<AtomicBool>,
 }
 
 /// What a picture shows.
@@ -131,42 +146,102 @@ impl Canvas {
     /// Takes the terminal.
     ///
     /// # Errors
-    /// It is not to be had.
+    /// There is no terminal, or no thread to read its keys.
     fn take() -> io::Result<Self> {
-        let picture = BufWriter::with_capacity(PICTURE_BYTES, io::stderr());
-        let terminal = Terminal::new(CrosstermBackend::new(picture))?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let ink = BufWriter::with_capacity(PICTURE_BYTES, Ink { gone: Arc::clone(&gone) });
+        let terminal = Terminal::new(CrosstermBackend::new(ink))?;
         enable_raw_mode()?;
         OURS.store(true, Ordering::Relaxed);
-        // From here on dropping it gives the terminal back.
-        let mut canvas = Self { terminal, ending: false };
+        let (typed, ends) = channel();
+        // From here on dropping it restores the terminal.
+        let mut canvas = Self { terminal, gone, ends, ending: false };
+        // Raw mode needs one of the two as well.
+        let keys: Box<dyn Read + Send> =
+            if io::stdin().is_terminal() { Box::new(io::stdin()) } else { Box::new(File::open("/dev/tty")?) };
+        // Detached: it ends with the terminal, or with the process.
+        let _reader = thread::Builder::new().name("keys".into()).spawn(move || read_keys(keys, &typed))?;
         execute!(io::stderr(), EnterAlternateScreen)?;
         canvas.terminal.hide_cursor()?;
         Ok(canvas)
     }
 
-    /// Shows a picture, and says what was wished for since the last one. A terminal that is ours sends ^C as a key and not
-    /// as a signal.
+    /// Shows a picture, and returns the keys pressed since the last one. In raw mode ^C is a key, not a signal.
     fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Wish {
-        let _shown_or_not = self.terminal.draw(draw);
+        if !self.gone.load(Ordering::Relaxed)
+            && let Err(error) = self.terminal.draw(draw)
+            && has_disappeared(&error)
+        {
+            self.gone.store(true, Ordering::Relaxed);
+        }
         let mut wish = Wish::Nothing;
-        while event::poll(Duration::ZERO).unwrap_or(false) {
-            let Ok(Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. })) = event::read()
-            else {
-                continue;
-            };
-            let interrupt = modifiers.contains(KeyModifiers::CONTROL) && code == KeyCode::Char('c');
-            if interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
-                if self.ending {
-                    give_back();
-                    host::exit_now(INTERRUPTED.into());
-                }
-                self.ending = true;
-                wish = Wish::End;
+        for () in self.ends.try_iter() {
+            if self.ending {
+                give_back();
+                host::exit_now(INTERRUPTED.into());
             }
+            self.ending = true;
+            wish = Wish::End;
         }
         wish
     }
 }
+
+/// Whether an error of a terminal means that it has disappeared. All errors do, except for temporary ones.
+fn has_disappeared(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl Write for Ink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
+        match io::stderr().write(bytes) {
+            Err(error) if has_disappeared(&error) => {
+                self.gone.store(true, Ordering::Relaxed);
+                Ok(bytes.len())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Standard error keeps nothing back.
+        Ok(())
+    }
+}
+
+/// Reports the keys that end a run, until the terminal has disappeared. A thread of its own blocks in read(2): the event
+/// source of crossterm reads a terminal at end of file again and again, and never returns.
+fn read_keys(mut keys: impl Read, typed: &Sender<()>) {
+    let mut bytes = [0; 64];
+    loop {
+        let read = match keys.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => return,
+            Ok(read) => &bytes[..read],
+        };
+        for _key in 0..ends_in(read) {
+            if typed.send(()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// How many keys of one read end a run: q, ^C, Esc. The byte of Esc also begins the sequence of another key, such as an
+/// arrow: it is the key itself only as the last byte of a read.
+fn ends_in(read: &[u8]) -> usize {
+    let (plain, escape) = match read.iter().position(|byte| *byte == ESC) {
+        Some(at) => (&read[..at], &read[at..]),
+        None => (read, &[][..]),
+    };
+    plain.iter().filter(|byte| matches!(**byte, b'q' | INTERRUPT)).count() + usize::from(escape.len() == 1)
+}
+
+const INTERRUPT: u8 = 0x03;
+const ESC: u8 = 0x1b;
 
 impl Drop for Canvas {
     fn drop(&mut self) {
@@ -177,7 +252,7 @@ impl Drop for Canvas {
 /// Whether a canvas has the terminal.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// The terminal as it was, if a canvas has it: for whoever ends the process, from any thread.
+/// Restores the terminal if a canvas has it. Callable from any thread that ends the process.
 pub(super) fn give_back() {
     if OURS.swap(false, Ordering::Relaxed) {
         let _gone = execute!(io::stderr(), Show, LeaveAlternateScreen);
@@ -466,6 +541,31 @@ mod tests {
             let text = picture(width, height, &View { done: None, ..view(&nothing, &[]) });
             assert!(width < 80 || text.contains("no answer yet"), "{text}");
         }
+    }
+
+    #[test]
+    fn keys_that_end_a_run_are_not_taken_from_escape_sequences() {
+        let cases: [(&[u8], usize); 8] = [
+            (b"q", 1),
+            (b"\x03", 1),
+            (b"\x1b", 1),
+            (b"q\x03", 2),
+            (b"x", 0),
+            (b"\x1b[A", 0),
+            (b"\x1bq", 0),
+            (b"q\x1b[1;5q", 1),
+        ];
+        for (read, ends) in cases {
+            assert_eq!(ends_in(read), ends, "{read:?}");
+        }
+    }
+
+    #[test]
+    fn the_reader_of_keys_ends_with_its_terminal() {
+        let (typed, ends) = channel();
+        read_keys(&b"xq"[..], &typed);
+        drop(typed);
+        assert_eq!(ends.iter().count(), 1);
     }
 
     #[test]

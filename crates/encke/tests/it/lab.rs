@@ -155,13 +155,20 @@ fn the_server_under_test_ends_with_its_input() {
 }
 
 #[test]
-fn interrupted_it_tells_what_it_has_and_ends_with_130() {
-    let arguments = ["lab", "all", "--lang", "en"];
-    let mut child = encke().args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
-    // The head is printed before the first experiment begins.
-    let head = lines.next().expect("a line").expect("text");
-    assert!(head.contains("seed "), "{head}");
-    send_signal(child.id(), Signal::Interrupt).expect("it lives");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+fn a_signal_ends_the_lab_with_its_results_and_130() {
+    for signal in [Signal::Interrupt, Signal::HangUp] {
+        let folder = Folder::new("lab-signal");
+        let page = folder.path("page.html");
+        let arguments = ["lab", "all", "--lang", "en", "--report", &page];
+        let mut child = encke().args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        // The head is printed before the first experiment begins.
+        let head = lines.next().expect("a line").expect("text");
+        assert!(head.contains("seed "), "{head}");
+        // The page is written although standard output has no reader.
+        drop(lines);
+        send_signal(child.id(), signal).expect("it lives");
+        assert_eq!(child.wait().expect("it ends").code(), Some(130), "{signal:?}");
+        assert!(folder.read("page.html").contains("</html>"), "{signal:?}");
+    }
 }

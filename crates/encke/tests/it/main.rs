@@ -21,4 +21,5 @@ mod push;
 mod secure;
 mod serve;
 mod strangers;
+mod terminal;
 mod token;

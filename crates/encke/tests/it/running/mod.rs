@@ -87,7 +87,7 @@ impl Drop for Folder {
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits for `outcome` of the process `id`, with [`PATIENCE`].
-fn patiently<T>(id: u32, outcome: impl FnOnce() -> T) -> T {
+pub(crate) fn patiently<T>(id: u32, outcome: impl FnOnce() -> T) -> T {
     let (over, wait) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
