@@ -87,6 +87,8 @@ pub(crate) const COUNTED: u16 = 1 << 7;
 pub(crate) const LINGER: u16 = 1 << 8;
 /// A subscriber whose right to read ends at a time that its [`Extra`](crate::push::room::Extra) knows.
 pub(crate) const EXPIRES: u16 = 1 << 9;
+/// The peer has ended its side, but bytes it sent before are unread. [`PEER_ENDED`] is set once they are read.
+pub(crate) const ENDING: u16 = 1 << 10;
 
 /// What an idle connection is. Its size is pinned by a test.
 pub(crate) struct Conn {

@@ -19,8 +19,8 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
-    UNMEASURED,
+    ADMIN, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING,
+    TO_HTTPS, UNMEASURED,
 };
 use crate::conns::is_stream;
 use crate::exchange::{Exchange, ExchangeKey};
@@ -1109,18 +1109,22 @@ impl Core {
     /// The peer has ended its side.
     pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
         let Some(conn) = self.conn(token) else { return };
-        if matches!(conn.phase, Phase::Subscribed | Phase::Polling) {
-            // Whoever only listens and then ends its side has gone, whatever it has sent before.
+        let phase = conn.phase;
+        if phase == Phase::Subscribed {
+            // A stream has no other end, whatever the peer sent before.
             self.close(token, CloseReason::PeerDone, false);
             return;
         }
+        // The unread bytes are read first; then the reactor reports the end again.
+        conn.flags |= if behind_data { ENDING } else { PEER_ENDED };
+        if phase == Phase::Polling {
+            self.hurry_poll(token);
+        }
         if behind_data {
-            // The bytes before the end are read when their turn comes, and the end is told again then.
             return;
         }
-        conn.flags |= PEER_ENDED;
-        if conn.phase == Phase::Lingering {
-            let reason = conn.reason;
+        if phase == Phase::Lingering {
+            let reason = self.conns[token.index as usize].reason;
             self.close(token, reason, false);
         } else {
             self.settle(token);

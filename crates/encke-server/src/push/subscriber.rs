@@ -6,6 +6,7 @@
 //!                                     heartbeat ──┘            └─ a frame of its own is on its way: the delivery
 //!                                                                 waits in the stash and follows it
 //! poll:      subscribe ─► the first run, or nothing in time ─► answered ─► between requests
+//!            the client ends its side: the time is over
 //! drain:     each at its own moment within the drain's time ─► farewell (when to come back) ─► closed
 //! expiry:    its token or certificate expires ─► last bytes ─► closed; a poll: answered, and the next one rejected
 //! ```
@@ -26,7 +27,9 @@ use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Answers, Deed, Heard, Role, SocketState};
 use crate::close::CloseReason;
-use crate::conn::{EXPIRES, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED};
+use crate::conn::{
+    ENDING, EXPIRES, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SENDING, UNMEASURED,
+};
 use crate::exchange::ExchangeKey;
 use crate::handler::Upgrade;
 use crate::log::Entry;
@@ -88,7 +91,8 @@ impl Core {
                 bits |= form::LAST;
                 self.end_after(token, CloseReason::Answered);
             }
-            let wait_s = if draining { 0 } else { subscription.wait_s };
+            let ended = self.conns[token.index as usize].has(PEER_ENDED | ENDING);
+            let wait_s = if draining || ended { 0 } else { subscription.wait_s };
             (Phase::Polling, wait_s.saturating_mul(1_000_000_000))
         } else {
             if !asked.version_10 {
@@ -543,7 +547,7 @@ impl Core {
         let hungry_socket = self.socket_is_hungry(token);
         let conn = &mut self.conns[token.index as usize];
         let waits = conn.input.as_ref().is_some_and(|input| !input.bytes.is_empty());
-        if conn.has(PEER_ENDED) && !waits {
+        if conn.has(PEER_ENDED) && !waits && conn.phase != Phase::Polling {
             return self.close(token, CloseReason::PeerDone, false);
         }
         let hungry = !waits && (conn.phase != Phase::Socket || hungry_socket) && !conn.has(PEER_ENDED);
@@ -637,6 +641,19 @@ impl Core {
             return self.poll_overdue(token);
         }
         self.set_deadline(token, left_ns);
+    }
+
+    /// The client of a poll has ended its side of the connection. It may be gone, or still read a response: the poll responds
+    /// at once, as with `wait=0`.
+    pub(crate) fn hurry_poll(&mut self, token: Token) {
+        if !self.conns[token.index as usize].has(SENDING) {
+            return self.set_deadline(token, 0);
+        }
+        if let Some(room) = &mut self.room
+            && let Some(extra) = room.extras.get_mut(&token.index)
+        {
+            extra.until_ns = None;
+        }
     }
 
     /// A poll has waited long enough, and ends if there is nothing for it.

@@ -8,7 +8,7 @@ use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse;
 use encke_wire::websocket::{self, Opcode};
 
-use crate::rig::{Answer, Client, Rig, Stand};
+use crate::rig::{Answer, Client, End, Rig, Stand};
 
 on_every_stand! {
     a_message_reaches_every_kind_of_subscriber,
@@ -24,6 +24,7 @@ on_every_stand! {
     envelopes_are_published_in_order,
     a_poll_waits_and_is_answered_with_nothing,
     a_poll_stands_between_other_requests,
+    a_poll_whose_client_ends_its_side_is_answered_at_once,
     whoever_listens_and_goes_is_gone,
     a_channel_can_be_asked_about_and_forgotten,
     a_websocket_publishes_and_subscribes,
@@ -509,6 +510,48 @@ fn a_poll_stands_between_other_requests(on: Stand) {
     publish(&rig, "a", "now");
     assert_eq!(client.answer().text(), "now");
     assert_eq!(client.answer().text(), "a file\n");
+}
+
+fn a_poll_whose_client_ends_its_side_is_answered_at_once(on: Stand) {
+    let rig = stand(on);
+    let poll = |query: &str| format!("GET /push/a{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    // The end arrives while the first poll waits: directly, after polls already read, and after unread polls.
+    let pipelines: [&[usize]; 5] = [&[1], &[3], &[1, 1], &[1, 1, 1], &[1, 2, 3]];
+    for pieces in pipelines {
+        let mut client = rig.client();
+        for (number, polls) in pieces.iter().enumerate() {
+            let expected = rig.received() + poll("").len() as u64;
+            client.send(poll("").repeat(*polls));
+            if number < 2 {
+                rig.wait(|| rig.received() >= expected, "the polls are read");
+            }
+            wait_for_subscribers(&rig, 1);
+        }
+        client.finish();
+        for number in 0..pieces.iter().sum() {
+            let answer = client.answer();
+            assert_eq!(answer.status, 204, "{pieces:?}: {number}: {answer:?}");
+            assert!(answer.field("Encke-Id").is_some_and(|id| id.contains('-')), "{pieces:?}: {answer:?}");
+        }
+        assert_eq!(client.end(), End::Finished, "{pieces:?}");
+    }
+    publish(&rig, "a", "kept");
+    for query in ["?since=all", "?since=all&wait=0"] {
+        let mut client = rig.client();
+        client.send(format!("GET /f HTTP/1.1\r\nHost: localhost\r\n\r\n{}", poll(query).repeat(3)));
+        client.finish();
+        assert_eq!(client.answer().text(), "a file\n");
+        for number in 0..3 {
+            assert_eq!(client.answer().text(), "kept", "{query}: {number}");
+        }
+        assert_eq!(client.end(), End::Finished, "{query}");
+    }
+    let mut last = rig.client();
+    last.send("GET /push/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    wait_for_subscribers(&rig, 1);
+    last.finish();
+    assert_eq!(last.answer().status, 204);
+    assert_eq!(last.end(), End::Finished);
 }
 
 fn whoever_listens_and_goes_is_gone(on: Stand) {
