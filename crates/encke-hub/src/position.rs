@@ -51,6 +51,17 @@ impl Positions {
         self.as_slice().iter().find(|position| position.epoch == epoch).map(|position| position.offset)
     }
 
+    /// In each stream the earlier of two positions. `None` if they are not of the same streams.
+    pub fn earlier(&self, other: &Self) -> Option<Self> {
+        if self.as_slice().len() != other.as_slice().len() {
+            return None;
+        }
+        let earlier = |one: &Position| {
+            other.of(one.epoch).map(|offset| Position { offset: offset.min(one.offset), ..*one })
+        };
+        Self::new(self.as_slice().iter().map(earlier).collect::<Option<_>>()?)
+    }
+
     /// One or more; `None` if there is none.
     pub fn new(positions: Vec<Position>) -> Option<Self> {
         match positions[..] {

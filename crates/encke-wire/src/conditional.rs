@@ -161,15 +161,16 @@ fn any_tag<'a>(
         .any(|element| element == b"*" || EntityTag::parse(element).is_some_and(&matches))
 }
 
-/// The elements of a list of entity tags. Unlike in a quoted string, a backslash in a tag is an ordinary
-/// character: [`field::list`] must not be used here.
-fn tags(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The elements of a list of entity tags, each a tag or `*` if it is well-formed. Unlike in a quoted string, a backslash
+/// in a tag is an ordinary character: [`field::list`] must not be used here.
+pub fn tags(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     line.split(move |&byte| {
         quoted ^= byte == b'"';
         byte == b',' && !quoted
     })
     .map(field::trimmed)
+    .filter(|element| !element.is_empty())
 }
 
 /// etagc (RFC 9110 §8.8.3).

@@ -5,8 +5,9 @@
 //! POST, PUT        publish                                  DELETE ─► forget        ?info ─► counts
 //! ```
 
-use encke_hub::{Epoch, Name, Position, Since};
+use encke_hub::{Epoch, Name, Position, Positions, Since};
 use encke_wire::accept;
+use encke_wire::conditional::{self, EntityTag};
 use encke_wire::field::Known;
 use encke_wire::method::Method;
 use encke_wire::target::{decode_path, query_pairs};
@@ -176,14 +177,22 @@ pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
         // An id that is not ours is one of another epoch: whoever sends it has missed something.
         return Since::After(id.parse().unwrap_or(FOREIGN.into()));
     }
-    if poll
-        && let Some(tag) = text(Known::IfNoneMatch)
-        && let Some(id) = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'))
-        && let Ok(positions) = id.parse()
-    {
+    if poll && let Some(positions) = tagged(request) {
         return Since::After(positions);
     }
     query.since.clone().unwrap_or(Since::Now)
+}
+
+/// The position in `If-None-Match`, by weak comparison (RFC 9110 §13.1.2); `*` has none. The earliest position of several tags
+/// counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream.
+fn tagged(request: &Request<'_>) -> Option<Positions> {
+    let tags = request.all(Known::IfNoneMatch).flat_map(conditional::tags).filter(|tag| *tag != b"*");
+    let position = |tag| {
+        let EntityTag { opaque, .. } = EntityTag::parse(tag)?;
+        std::str::from_utf8(opaque).ok()?.parse().ok()
+    };
+    let earliest = |one: Option<Positions>, other: Option<Positions>| one?.earlier(&other?);
+    tags.map(position).reduce(earliest).map(|found| found.unwrap_or(FOREIGN.into()))
 }
 
 /// A 400 that says what is wrong.

@@ -17,6 +17,7 @@ on_every_stand! {
     what_there_is_is_told_behind_another_answer_too,
     what_is_no_longer_kept_is_told_as_a_gap,
     an_id_of_another_life_is_a_gap,
+    tags_of_a_poll_are_compared_weakly,
     several_channels_come_on_one_stream_in_one_order,
     what_is_wrong_with_a_publish_is_said,
     bodies_on_their_way_take_no_more_memory_than_they_may,
@@ -378,6 +379,37 @@ fn an_id_of_another_life_is_a_gap(on: Stand) {
         let gap = stream.next();
         assert_eq!((gap.event.as_str(), json(&gap.data, "reason")), ("encke.gap", "epoch"), "{id}");
         assert_eq!(stream.data(), "kept", "{id}");
+    }
+}
+
+fn tags_of_a_poll_are_compared_weakly(on: Stand) {
+    let rig = stand(on);
+    let ids: Vec<String> =
+        ["one", "two", "three"].map(|text| json(publish(&rig, "a", text).text(), "id").to_owned()).into();
+    let [one, two, _] = &ids[..] else { panic!("three ids") };
+    let poll = |fields: &str| {
+        let head = format!("GET /push/a?since=all&wait=0 HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        let answer = rig.client().ask(head);
+        let gap = answer.field("Encke-Gap").map(|gap| gap.rsplit('=').next().unwrap_or_default().to_owned());
+        (answer.text().to_owned(), gap.unwrap_or_default())
+    };
+    for (fields, text, gap) in [
+        (format!("If-None-Match: \"{one}\"\r\n"), "two", ""),
+        (format!("If-None-Match: W/\"{one}\"\r\n"), "two", ""),
+        (format!("If-None-Match: W/\"{two}\"\r\n"), "three", ""),
+        // The earliest of several tags counts: messages may be repeated, but are not lost.
+        (format!("If-None-Match: W/\"{two}\" , \"{one}\"\r\n"), "two", ""),
+        (format!("If-None-Match: \"{two}\"\r\nIf-None-Match: W/\"{one}\"\r\n"), "two", ""),
+        // Matches any message, so that it has no position.
+        ("If-None-Match: *\r\n".into(), "one", ""),
+        // Messages may be missing.
+        ("If-None-Match: \"another\"\r\n".into(), "one", "epoch"),
+        (format!("If-None-Match: W/\"another\", \"{two}\"\r\n"), "one", "epoch"),
+        (format!("If-None-Match: {two}\r\n"), "one", "epoch"),
+        (format!("If-None-Match: w/\"{two}\"\r\n"), "one", "epoch"),
+        (format!("Last-Event-ID: {two}\r\nIf-None-Match: W/\"{one}\"\r\n"), "three", ""),
+    ] {
+        assert_eq!(poll(&fields), (text.to_owned(), gap.to_owned()), "{fields}");
     }
 }
 
