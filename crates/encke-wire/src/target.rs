@@ -110,17 +110,11 @@ fn decode_segments(raw: &[u8], path: &mut Vec<u8>) -> Result<(), TargetError> {
                 segment = path.len();
                 continue;
             }
-            b'%' => match rest.as_slice() {
-                [high, low, ..] => {
-                    let decoded = hex_byte(*high, *low).ok_or(TargetError::BadEscape)?;
-                    rest = rest.as_slice()[2..].iter();
-                    if decoded == b'/' {
-                        return Err(TargetError::EscapedSlash);
-                    }
-                    decoded
-                }
-                _ => return Err(TargetError::BadEscape),
-            },
+            b'%' => {
+                let (decoded, after) = unescape(rest.as_slice())?;
+                rest = after.iter();
+                decoded
+            }
             plain => plain,
         };
         match byte {
@@ -145,6 +139,33 @@ fn end_segment(path: &mut Vec<u8>, segment: usize) -> Result<(), TargetError> {
         _ => {}
     }
     Ok(())
+}
+
+/// Decodes the escapes in a part of a path: the name of a channel. Nothing else is changed or checked.
+///
+/// # Errors
+/// [`TargetError::BadEscape`], or [`TargetError::EscapedSlash`].
+pub fn decode_escapes(raw: &[u8]) -> Result<Cow<'_, [u8]>, TargetError> {
+    if !raw.contains(&b'%') {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let (byte, after) = if byte == b'%' { unescape(tail)? } else { (byte, tail) };
+        decoded.push(byte);
+        rest = after;
+    }
+    Ok(Cow::Owned(decoded))
+}
+
+/// Decodes the two digits after a `%`, and returns the byte and the rest. No path may hide a slash.
+fn unescape(digits: &[u8]) -> Result<(u8, &[u8]), TargetError> {
+    let [high, low, after @ ..] = digits else { return Err(TargetError::BadEscape) };
+    match hex_byte(*high, *low).ok_or(TargetError::BadEscape)? {
+        b'/' => Err(TargetError::EscapedSlash),
+        decoded => Ok((decoded, after)),
+    }
 }
 
 /// A target's path and query, apart at the first `?`.
@@ -400,6 +421,30 @@ mod tests {
         ] {
             assert_eq!(decoded(raw), Err(error), "{raw}");
             assert!(!error.reason().is_empty() && !error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn escapes_of_a_part_are_decoded_and_hide_no_slash() {
+        for (raw, decoded) in [
+            ("news", Ok(&b"news"[..])),
+            ("", Ok(b"")),
+            ("%7E%2d%41", Ok(b"~-A")),
+            ("a/../%2E.", Ok(b"a/../..")),
+            ("%00%ff%25", Ok(b"\0\xff%")),
+            ("%2541", Ok(b"%41")),
+            ("a%2Fb", Err(TargetError::EscapedSlash)),
+            ("%2f", Err(TargetError::EscapedSlash)),
+            ("%", Err(TargetError::BadEscape)),
+            ("a%4", Err(TargetError::BadEscape)),
+            ("%4g", Err(TargetError::BadEscape)),
+            ("%+4", Err(TargetError::BadEscape)),
+        ] {
+            assert_eq!(
+                decode_escapes(raw.as_bytes()).as_deref(),
+                decoded.as_ref().map(|bytes| *bytes),
+                "{raw}"
+            );
         }
     }
 

@@ -5,12 +5,14 @@
 //! POST, PUT        publish                                  DELETE ─► forget        ?info ─► counts
 //! ```
 
+use std::fmt;
+
 use encke_hub::{Epoch, Name, Position, Positions, Since};
 use encke_wire::accept;
 use encke_wire::conditional::{self, EntityTag};
 use encke_wire::field::Known;
 use encke_wire::method::Method;
-use encke_wire::target::{decode_path, query_pairs};
+use encke_wire::target::{decode_escapes, query_pairs};
 
 use super::form::Kind;
 use crate::reply::Reply;
@@ -106,19 +108,15 @@ impl Query {
     }
 }
 
-/// The channels that a path names behind the prefix: `A` or `A,B,C`.
+/// The channels in a path after the prefix: `A` or `A,B,C`. The characters of a name may be escaped (RFC 3986 §2.1), but not
+/// its slashes, nor the commas between names.
 pub(crate) fn channels(path: &[u8], most: usize) -> Result<Vec<Name>, Reply> {
-    let mut decoded = String::new();
-    let text = if path.contains(&b'%') {
-        decode_path(path, &mut decoded).map_err(|error| bad(error.to_string()))?;
-        decoded.as_bytes()
-    } else {
-        path
-    };
     let mut names: Vec<Name> = Vec::new();
-    for part in text.split(|byte| *byte == b',') {
-        let name = Name::parse(part)
-            .map_err(|error| bad(format!("channel {:?}: {error}", String::from_utf8_lossy(part))))?;
+    for part in path.split(|byte| *byte == b',') {
+        let wrong =
+            |error: &dyn fmt::Display| bad(format!("channel {:?}: {error}", String::from_utf8_lossy(part)));
+        let decoded = decode_escapes(part).map_err(|error| wrong(&error))?;
+        let name = Name::parse(&decoded).map_err(|error| wrong(&error))?;
         if !names.contains(&name) {
             names.push(name);
         }

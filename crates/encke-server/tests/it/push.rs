@@ -18,6 +18,7 @@ on_every_stand! {
     what_is_no_longer_kept_is_told_as_a_gap,
     an_id_of_another_life_is_a_gap,
     tags_of_a_poll_are_compared_weakly,
+    escapes_in_channel_names_are_decoded,
     several_channels_come_on_one_stream_in_one_order,
     what_is_wrong_with_a_publish_is_said,
     bodies_on_their_way_take_no_more_memory_than_they_may,
@@ -411,6 +412,44 @@ fn tags_of_a_poll_are_compared_weakly(on: Stand) {
     ] {
         assert_eq!(poll(&fields), (text.to_owned(), gap.to_owned()), "{fields}");
     }
+}
+
+fn escapes_in_channel_names_are_decoded(on: Stand) {
+    let rig = stand(on);
+    let mut stream = Stream::open(&rig, "/push/x~-A.b/c", "");
+    for path in ["x~-A.b/c", "x%7E%2D%41%2Eb/c", "%78%7e-A.b/%63", "x~-A.b/c,%78~-A.b/c"] {
+        let told = publish(&rig, path, path);
+        assert_eq!(told.status, 201, "{path}: {told:?}");
+        assert_eq!(stream.data(), path);
+    }
+    assert_eq!(
+        rig.client().get("/push/%78~%2DA.b/c?since=last:1&wait=0").field("Encke-Channel"),
+        Some("x~-A.b/c")
+    );
+    assert_eq!(json(rig.client().get("/push/x~-%41.b/c?info").text(), "messages"), "4");
+    for (path, said) in [
+        ("a%2Fb", "%2F"),
+        ("a%2fb", "%2F"),
+        ("a%20b", "letters, digits"),
+        ("a%2Cb", "letters, digits"),
+        ("a%00", "letters, digits"),
+        ("a%C3%A9", "letters, digits"),
+        ("%2Ea", "begins with a dot"),
+        ("a%25", "letters, digits"),
+        ("a%2541", "letters, digits"),
+        ("a%4", "%"),
+        ("a%zz", "%"),
+        ("a%2D//b", "empty segment"),
+        ("a/%2E%2E/b", "begins with a dot"),
+    ] {
+        for answer in [publish(&rig, path, "x"), rig.client().get(&format!("/push/{path}?wait=0"))] {
+            assert_eq!(answer.status, 400, "{path}: {answer:?}");
+            assert!(answer.text().contains(said), "{path}: {answer:?}");
+        }
+    }
+    let forget = "DELETE /push/%78~-A.b/c HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(rig.client().ask(forget).status, 204);
+    assert_eq!(json(rig.client().get("/push/x~-A.b/c?info").text(), "messages"), "0");
 }
 
 fn several_channels_come_on_one_stream_in_one_order(on: Stand) {
