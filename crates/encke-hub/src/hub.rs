@@ -79,6 +79,10 @@ pub struct Hub {
     ended: Vec<Pass>,
     /// Who reads what is not kept here.
     readings: Readings,
+    /// Starting subscribers that are ahead of `head`, by their ids. They wait for the newest offset.
+    ahead: HashMap<u32, Ahead>,
+    /// Numbers the requests for the newest offset.
+    ahead_asked: u64,
     /// What parts of subscribers over several streams are told.
     parts: Vec<Tidings>,
     /// How many of its subscribers are such parts.
@@ -87,6 +91,15 @@ pub struct Hub {
     /// Channels that keep encodings.
     warm: Vec<u32>,
     scratch: Scratch,
+}
+
+/// A subscriber whose position is ahead of all that was fed to its core.
+#[derive(Debug)]
+struct Ahead {
+    /// The number of its request.
+    number: u64,
+    /// The answer.
+    newest: Option<u64>,
 }
 
 /// A pass that has ended: what was told to a channel went to all of its subscribers that could take it.
@@ -209,6 +222,8 @@ impl Hub {
             lingering: VecDeque::new(),
             ended: Vec::new(),
             readings: Readings::default(),
+            ahead: HashMap::new(),
+            ahead_asked: 0,
             parts: Vec::new(),
             parts_count: 0,
             encodings: Encodings::default(),
@@ -255,7 +270,8 @@ impl Hub {
             let place = self.join(channel, Node { subscriber: id, link: 0 });
             let subscriber = &mut self.subscribers[id];
             (subscriber.channel, subscriber.place) = (channel, place);
-            if self.channels[channel].open {
+            let open = self.channels[channel].open;
+            if open && !self.is_ahead(&since) {
                 self.begins(id, since);
                 self.stand_in_line(id);
                 return Ok(SubscriberId(id));
@@ -269,6 +285,9 @@ impl Hub {
                 gap: None,
             };
             self.subscribers[id].rest = Some(Box::new(rest));
+            if open {
+                self.stand_in_line(id);
+            }
             return Ok(SubscriberId(id));
         }
         let rest = Rest {
@@ -283,7 +302,9 @@ impl Hub {
             self.link(id, name, 0);
         }
         if self.all_open(id) {
-            self.begins_as_asked(id);
+            if !self.awaits_newest(id) {
+                self.begins_as_asked(id);
+            }
             self.stand_in_line(id);
         }
         Ok(SubscriberId(id))
@@ -407,6 +428,12 @@ impl Hub {
                     if channel.edge > edge {
                         self.touch(at, came);
                     }
+                }
+            }
+            Feed::Newest { reader: SubscriberId(id), number, to } => {
+                if let Some(ahead) = self.ahead.get_mut(&id).filter(|ahead| ahead.number == number) {
+                    ahead.newest = Some(to);
+                    self.stand_in_line(id);
                 }
             }
             Feed::Recalled { reader: SubscriberId(id), number, run } => {
@@ -652,7 +679,7 @@ impl Hub {
 
     /// Tells a subscriber that it has begun, as soon as all its channels are known.
     fn start(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        if !self.all_open(id) {
+        if !self.all_open(id) || self.awaits_newest(id) {
             return;
         }
         self.begins_as_asked(id);
@@ -963,8 +990,30 @@ impl Hub {
         }
     }
 
+    /// Whether a subscriber would begin ahead of all that was fed here.
+    fn is_ahead(&self, since: &Since) -> bool {
+        matches!(since, Since::After(from) if from.of(self.epoch).is_some_and(|offset| offset > self.head))
+    }
+
+    /// Whether a subscriber still waits for the newest offset. The first call requests it.
+    fn awaits_newest(&mut self, id: u32) -> bool {
+        let since = self.subscribers[id].rest.as_ref().and_then(|rest| rest.since.as_ref());
+        if !since.is_some_and(|since| self.is_ahead(since)) {
+            return false;
+        }
+        if let Some(ahead) = self.ahead.get(&id) {
+            return ahead.newest.is_none();
+        }
+        self.ahead_asked += 1;
+        let number = self.ahead_asked;
+        self.ahead.insert(id, Ahead { number, newest: None });
+        self.requests.push(Request::Newest { reader: SubscriberId(id), number });
+        true
+    }
+
     /// Finds out where a subscriber begins, now that all its channels are known here.
     fn begins(&mut self, id: u32, since: Since) {
+        let newest = self.ahead.remove(&id).and_then(|ahead| ahead.newest);
         let subscriber = &mut self.subscribers[id];
         let mut single = [Link { channel: subscriber.channel, place: 0, announced: false, floor: 0 }];
         let (links, asked_ms) = match &mut subscriber.rest {
@@ -980,6 +1029,7 @@ impl Hub {
             now: self.now,
             channels: &self.channels,
             recalls: self.rules.recalls,
+            newest,
         };
         let (position, gap) = core.start(since, subscriber.position, asked_ms, links);
         subscriber.position = position;
@@ -1083,6 +1133,7 @@ impl Hub {
 
     fn remove(&mut self, id: u32) {
         self.readings.end(id);
+        self.ahead.remove(&id);
         while let Some(rest) = &self.subscribers[id].rest {
             match rest.links.last().map(|link| link.channel) {
                 Some(channel) => self.unlink(id, channel),

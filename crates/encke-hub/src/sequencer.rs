@@ -566,6 +566,11 @@ impl Sequencer {
             Request::Count { channel, joined, left } => self.count(core, &channel, joined, left),
             Request::Joined { channel, member } => self.member_joins(now, &channel, &member),
             Request::Left { channel, member } => self.member_leaves(now, &channel, &member),
+            Request::Newest { reader, number } => {
+                // In a cluster this node may lag behind the stream: an id ahead of it may be valid.
+                let to = if self.shared.is_some() { u64::MAX } else { self.newest };
+                self.cores[core].recalled.push_back(Feed::Newest { reader, number, to });
+            }
             Request::Recall { reader, number, channels, after, to } => {
                 self.recall(core, (reader, number), channels, after, to);
             }

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `now` | where the core was when it asked | there, or where the channel opened for it | none |
 //! | an id | what it says of this stream | there; behind what is lost | what is lost behind it, unless it can be read elsewhere |
-//! | an id of another life, or other streams | right before the first message | what is kept | always |
+//! | an id of another life, of other streams, or ahead of all offsets | right before the first message | its oldest kept message | always |
 //! | `all`, `last:N`, an age | right before the first message | what is kept and asked for | none |
 //!
 //! A channel may have lost messages behind the position: its *floor* says up to where that is known or was never
@@ -30,6 +30,8 @@ pub(crate) struct Core<'a> {
     pub(crate) channels: &'a Slab<Channel>,
     /// What is lost here is read elsewhere, and no gap.
     pub(crate) recalls: bool,
+    /// The newest offset of the stream, if the subscriber was ahead of `head` and the sequencer has reported it since.
+    pub(crate) newest: Option<u64>,
 }
 
 impl Core<'_> {
@@ -45,7 +47,7 @@ impl Core<'_> {
         let mut gap = None;
         let position = match since {
             Since::Now => self.now(asked_at, asked_ms, links),
-            Since::After(from) => match from.of(self.epoch) {
+            Since::After(from) => match from.of(self.epoch).filter(|offset| self.has_been(*offset)) {
                 Some(offset) => {
                     gap = self.resume(offset, links).map(|to| (from, Some(to), GapReason::Away));
                     offset
@@ -74,6 +76,11 @@ impl Core<'_> {
         let at = |offset| Position { epoch: self.epoch, offset };
         let gap = gap.map(|(from, to, reason)| Gap { from, to: at(to.unwrap_or(position)).into(), reason });
         (position, gap)
+    }
+
+    /// Whether a message may have had this offset already. An id ahead of all messages would hide those up to it.
+    fn has_been(&self, offset: u64) -> bool {
+        self.newest.is_none_or(|newest| offset <= newest.max(self.head))
     }
 
     /// Now is when it asked. Of a channel that was not known here then, what was published since that moment is told:

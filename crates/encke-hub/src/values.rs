@@ -42,6 +42,15 @@ pub enum Feed {
         /// Up to which offset.
         to: u64,
     },
+    /// The answer to a [`Request::Newest`].
+    Newest {
+        /// The subscriber that is ahead.
+        reader: SubscriberId,
+        /// The number of the request.
+        number: u64,
+        /// No message has an offset above this one yet; `u64::MAX` if other nodes may have such messages.
+        to: u64,
+    },
     /// The answer to a [`Request::Recall`], whenever it comes.
     Recalled {
         /// Who has asked.
@@ -102,6 +111,14 @@ pub enum Request {
         channel: Name,
         /// Who.
         member: Arc<str>,
+    },
+    /// A subscriber's position is ahead of all that was fed to this core. Asks for the newest offset, which tells a core
+    /// that lags from a position that never was.
+    Newest {
+        /// The subscriber.
+        reader: SubscriberId,
+        /// Names the request: a later subscriber may have the same id.
+        number: u64,
     },
     /// Somebody is at a place before what is kept here ([`Rules::recalls`](crate::Rules::recalls)).
     Recall {

@@ -87,6 +87,7 @@ struct Tally {
     skipped_to_the_latest: u64,
     waits: u64,
     ids_ahead: u64,
+    gaps_ahead: u64,
     evicted_by_count: u64,
     evicted_by_bytes: u64,
     evicted_by_memory: u64,
@@ -112,7 +113,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn faults(&self) -> [(&'static str, u64); 35] {
+    fn faults(&self) -> [(&'static str, u64); 36] {
         [
             ("a publish", self.published),
             ("a delivery", self.delivered),
@@ -127,6 +128,7 @@ impl Tally {
             ("a skip to the latest", self.skipped_to_the_latest),
             ("a wait", self.waits),
             ("an id ahead", self.ids_ahead),
+            ("a gap of an id ahead", self.gaps_ahead),
             ("eviction by count", self.evicted_by_count),
             ("eviction by bytes", self.evicted_by_bytes),
             ("eviction by memory", self.evicted_by_memory),
@@ -167,6 +169,7 @@ impl Tally {
             (&mut self.skipped_to_the_latest, other.skipped_to_the_latest),
             (&mut self.waits, other.waits),
             (&mut self.ids_ahead, other.ids_ahead),
+            (&mut self.gaps_ahead, other.gaps_ahead),
             (&mut self.evicted_by_count, other.evicted_by_count),
             (&mut self.evicted_by_bytes, other.evicted_by_bytes),
             (&mut self.evicted_by_memory, other.evicted_by_memory),
@@ -341,6 +344,8 @@ struct Client {
     busy: bool,
     /// Where it stands, as it was told.
     position: Option<Position>,
+    /// The offset of its id, if that was ahead of all messages when it was made up, until the first answer.
+    ahead: Option<u64>,
     /// Whether a message came since it first subscribed.
     ever: bool,
     channels: Vec<Wish>,
@@ -613,6 +618,10 @@ impl World {
             Feed::Message { message, lost_to } => (place(&message.channel), *lost_to, false),
             Feed::Lost { channel, to } => (place(channel), *to, false),
             Feed::Recalled { .. } => panic!("nobody asks for what is not kept"),
+            Feed::Newest { .. } => {
+                core.hub.feed(self.now, item);
+                return;
+            }
             Feed::Head { .. } => {
                 self.tally.heads += 1;
                 core.hub.feed(self.now, item);
@@ -727,6 +736,7 @@ impl World {
                 let position = Position { epoch: self.epoch, offset: ahead };
                 client.since = Since::After(position.into());
                 client.position = Some(position);
+                client.ahead = Some(ahead);
                 for wish in &mut client.channels {
                     (wish.need_after, wish.excused) = (ahead, ahead);
                 }
@@ -769,6 +779,7 @@ impl World {
             started: false,
             busy: false,
             position: None,
+            ahead: None,
             ever: false,
             channels: channels.into_iter().map(wish).collect(),
         }
@@ -1065,6 +1076,7 @@ impl World {
                 client.busy = true;
                 let gap = gap.map(|gap| (only(&gap.from), only(&gap.to), gap.reason));
                 let position = only(&position);
+                self.learns_of_id_ahead(at, gap);
                 // In several channels, one that was opened for it may begin later than it stands.
                 let exact = self.clients[at].channels.len() == 1;
                 self.begins(at, exact.then_some(position.offset));
@@ -1081,6 +1093,7 @@ impl World {
                 assert!(client.once != Once::Never && read.messages.len() <= most);
                 assert!(!read.messages.is_empty() || read.gap.is_some());
                 if first {
+                    self.learns_of_id_ahead(at, read.gap);
                     self.begins(at, Some(read.position.offset));
                 }
                 self.gets(at, &read);
@@ -1088,6 +1101,7 @@ impl World {
             }
             What::Waiting => {
                 assert!(first && client.once != Once::Never);
+                self.learns_of_id_ahead(at, None);
                 self.begins(at, None);
                 self.tally.waits += 1;
             }
@@ -1096,6 +1110,28 @@ impl World {
                 assert!(self.is_lost(at, u64::MAX), "seed {}: an overrun without a loss", self.seed);
                 self.clients[at].id = None;
                 self.tally.overruns += 1;
+            }
+        }
+    }
+
+    /// The first answer to a client whose id was ahead of all messages: a gap, after which it begins as with the id of
+    /// another epoch, or a message with that offset was published meanwhile.
+    fn learns_of_id_ahead(&mut self, at: usize, gap: Option<(Position, Position, GapReason)>) {
+        let client = &mut self.clients[at];
+        let Some(offset) = client.ahead.take().filter(|_| client.since.resumes(self.epoch)) else { return };
+        match gap {
+            Some((from, _, GapReason::Epoch)) => {
+                assert_eq!(from, Position { epoch: self.epoch, offset });
+                client.since = Since::After(Position { epoch: Epoch(self.epoch.0 ^ 1), offset }.into());
+                let known = &self.cores[client.core].known;
+                for wish in &mut client.channels {
+                    wish.excused = known[wish.channel].unwrap_or(0);
+                }
+                self.tally.gaps_ahead += 1;
+            }
+            _ => {
+                let newest = self.sequencer.newest().offset;
+                assert!(newest >= offset, "seed {}: {offset} of {newest} is a position", self.seed);
             }
         }
     }
@@ -1206,7 +1242,8 @@ impl World {
     fn hears_of_gap(&mut self, at: usize, from: Position, to: Position, reason: GapReason) {
         let seed = self.seed;
         if reason == GapReason::Epoch {
-            assert_ne!(from.epoch, self.epoch, "seed {seed}: a false gap");
+            let foreign = !self.clients[at].since.resumes(self.epoch);
+            assert!(from.epoch != self.epoch || foreign, "seed {seed}: a false gap");
             self.tally.gaps_epoch += 1;
         } else {
             let lost = self.is_lost(at, to.offset);

@@ -58,6 +58,7 @@ fn fed(sequencer: &mut Sequencer, core: usize, most: usize) -> Vec<String> {
         }
         Feed::Lost { channel, to } => format!("{channel} lost {to}"),
         Feed::Head { to } => format!("head {to}"),
+        Feed::Newest { to, .. } => format!("newest {to}"),
         Feed::Recalled { run, .. } => format!("recalled up to {} lost {}", run.to, run.lost_to),
     };
     feed.iter().map(words).collect()

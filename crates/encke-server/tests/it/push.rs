@@ -17,6 +17,7 @@ on_every_stand! {
     what_there_is_is_told_behind_another_answer_too,
     what_is_no_longer_kept_is_told_as_a_gap,
     an_id_of_another_life_is_a_gap,
+    an_id_ahead_of_all_messages_is_a_gap,
     tags_of_a_poll_are_compared_weakly,
     escapes_in_channel_names_are_decoded,
     several_channels_come_on_one_stream_in_one_order,
@@ -380,6 +381,31 @@ fn an_id_of_another_life_is_a_gap(on: Stand) {
         let gap = stream.next();
         assert_eq!((gap.event.as_str(), json(&gap.data, "reason")), ("encke.gap", "epoch"), "{id}");
         assert_eq!(stream.data(), "kept", "{id}");
+    }
+}
+
+fn an_id_ahead_of_all_messages_is_a_gap(on: Stand) {
+    let rig = stand(on);
+    let told = publish(&rig, "a", "kept");
+    let (epoch, offset) = json(told.text(), "id").split_once('-').expect("a position");
+    let ahead = offset.parse::<u64>().expect("an offset") + 1;
+    // The offset of the next message, a far one, and the maximum.
+    for offset in [ahead, ahead + 1_000, u64::MAX] {
+        // On an open channel, and with a channel that the worker has to open.
+        for (path, body) in [("/push/a", "kept"), ("/push/a", "kept"), ("/push/a,b", "kept")] {
+            let query = format!("?since={epoch}-{offset}&wait=0");
+            let answer = rig.client().get(&format!("{path}{query}"));
+            assert_eq!((answer.status, answer.text()), (200, body), "{path} {offset}: {answer:?}");
+            let gap = answer.field("Encke-Gap").unwrap_or_default();
+            assert!(gap.starts_with(&format!("from={epoch}-{offset}, to={epoch}-")), "{gap}");
+            assert!(gap.ends_with("reason=epoch"), "{gap}");
+        }
+        let new = rig.client().get(&format!("/push/new?since={epoch}-{offset}&wait=0"));
+        assert!(new.field("Encke-Gap").is_some_and(|gap| gap.ends_with("reason=epoch")), "{new:?}");
+        let mut stream = Stream::open(&rig, "/push/a", &format!("Last-Event-ID: {epoch}-{offset}\r\n"));
+        let gap = stream.next();
+        assert_eq!((gap.event.as_str(), json(&gap.data, "reason")), ("encke.gap", "epoch"), "{offset}");
+        assert_eq!(stream.data(), "kept", "{offset}");
     }
 }
 

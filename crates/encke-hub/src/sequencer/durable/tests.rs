@@ -85,6 +85,7 @@ fn told(sequencer: &mut Sequencer) -> Vec<String> {
             Feed::Message { message, .. } => text(message),
             Feed::Lost { to, .. } => format!("lost to {to}"),
             Feed::Head { .. } => "head".into(),
+            Feed::Newest { .. } => "newest".into(),
             Feed::Recalled { .. } => "recalled".into(),
         })
         .collect()

@@ -56,6 +56,7 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
         Feed::Message { message, lost_to } => format!("{} behind {lost_to}", message.offset),
         Feed::Lost { channel, to } => format!("{channel} lost {to}"),
         Feed::Head { to } => format!("head {to}"),
+        Feed::Newest { to, .. } => format!("newest {to}"),
         Feed::Recalled { reader: SubscriberId(reader), number, run } => {
             let offsets: Vec<u64> = run.messages.iter().map(|message| message.offset).collect();
             let gone = if run.gone_to > 0 { format!(" and {}", run.gone_to) } else { String::new() };
