@@ -8,8 +8,8 @@
 //! JSON       {"time":"…","client":"…","method":"GET",…,"user_agent":"…"    │ ,"status":200,…}
 //!                                                                         split
 //! ```
-//! What a client sends never breaks out of its place: quotes, backslashes and controls are escaped, and the
-//! value of `access_token=` or `token=` in any query is masked.
+//! No value from a client leaves its field: quotes, backslashes and control characters are escaped. Tokens are masked in every
+//! field, wherever the name of a token appears: in a query, a path, a fragment, or a URL within a URL.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -53,8 +53,11 @@ const NAMES_OF_REFUSED: [&str; 10] = [
     "certificate",
 ];
 
-/// A query's value of these names is a secret: a client's (RFC 6750 §2.3), and the one of the admin listener.
-const MASKED_NAMES: [&[u8]; 2] = [b"access_token", b"token"];
+/// Text after this name is a secret, whatever separates the two (RFC 6750 §2.3).
+const SECRET: &[u8] = b"access_token";
+/// Text after this name, or after a name that ends in it, is a secret if `=` or `:` separates the two: `?token=` of the
+/// admin listener, `id_token`. The path `/tokens/1` holds no secret.
+const SECRET_IF_GIVEN: &[u8] = b"token";
 const MASK: &[u8] = b"***";
 
 impl Entry {
@@ -121,35 +124,26 @@ impl Writer {
             LogFormat::Combined => {
                 self.put_start(request.now(), client, user, &mut entry.text);
                 entry.text.push(b'"');
-                put_escaped(&mut entry.text, request.method_text());
+                put_value(&mut entry.text, request.method_text(), put_escaped);
                 entry.text.push(b' ');
-                put_target(&mut entry.text, request.target(), put_escaped);
+                put_value(&mut entry.text, request.target(), put_escaped);
                 entry.text.push(b' ');
                 entry.text.extend_from_slice(version);
                 entry.text.push(b'"');
                 entry.split = entry.text.len();
                 entry.text.extend_from_slice(b" \"");
-                put_target(&mut entry.text, referer.unwrap_or(b"-"), put_escaped);
+                put_value(&mut entry.text, referer.unwrap_or(b"-"), put_escaped);
                 entry.text.extend_from_slice(b"\" \"");
-                put_escaped(&mut entry.text, user_agent.unwrap_or(b"-"));
+                put_value(&mut entry.text, user_agent.unwrap_or(b"-"), put_escaped);
                 entry.text.push(b'"');
             }
             LogFormat::Json => {
                 self.put_json_start(request.now(), client, &mut entry.text);
                 put_json(&mut entry.text, "method", Some(request.method_text()));
-                entry.text.extend_from_slice(b",\"target\":\"");
-                put_target(&mut entry.text, request.target(), put_json_escaped);
-                entry.text.push(b'"');
+                put_json(&mut entry.text, "target", Some(request.target()));
                 put_json(&mut entry.text, "version", Some(version));
                 put_json(&mut entry.text, "host", Some(request.authority()).filter(|host| !host.is_empty()));
-                match referer {
-                    Some(referer) => {
-                        entry.text.extend_from_slice(b",\"referer\":\"");
-                        put_target(&mut entry.text, referer, put_json_escaped);
-                        entry.text.push(b'"');
-                    }
-                    None => put_json(&mut entry.text, "referer", None),
-                }
+                put_json(&mut entry.text, "referer", referer);
                 put_json(&mut entry.text, "user_agent", user_agent);
                 put_json(&mut entry.text, "tls", tls.map(|tls| tls.version.as_bytes()));
                 put_json(&mut entry.text, "cipher", tls.map(|tls| tls.cipher.as_bytes()));
@@ -230,77 +224,111 @@ fn put_json(text: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
     match value {
         Some(value) => {
             text.extend_from_slice(b"\":\"");
-            put_json_escaped(text, value);
+            put_value(text, value, put_json_escaped);
             text.push(b'"');
         }
         None => text.extend_from_slice(b"\":null"),
     }
 }
 
-/// A request target or a URL, with secrets in its query masked.
-fn put_target(text: &mut Vec<u8>, target: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
-    // Nearly no query has such a name; what they have in common is looked for before anything is taken apart.
-    let Some(query_at) = target.iter().position(|&byte| byte == b'?').filter(|_| may_hold_secret(target))
-    else {
-        put(text, target);
-        return;
+/// Appends a value that a client sent: cut, with tokens masked, escaped by `put`.
+fn put_value(text: &mut Vec<u8>, value: &[u8], put: fn(&mut Vec<u8>, &[u8])) {
+    let (mut rest, end) = if value.len() <= VALUE_BYTES_MAX {
+        (value, &b""[..])
+    } else {
+        (&value[..VALUE_BYTES_MAX], &b"..."[..])
     };
-    let (path, query) = target.split_at(query_at + 1);
-    let mut masked = Vec::with_capacity(target.len());
-    masked.extend_from_slice(path);
-    for (count, pair) in query.split(|&byte| byte == b'&').enumerate() {
-        if count > 0 {
-            masked.push(b'&');
-        }
-        let name_len = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
-        let name = &pair[..name_len];
-        if name_len < pair.len() && MASKED_NAMES.iter().any(|masked| decodes_to(name, masked)) {
-            masked.extend_from_slice(&pair[..=name_len]);
-            masked.extend_from_slice(MASK);
-        } else {
-            masked.extend_from_slice(pair);
-        }
+    while let Some((shown, hidden)) = secret(rest) {
+        put(text, shown);
+        text.extend_from_slice(MASK);
+        rest = &rest[shown.len() + hidden..];
     }
-    put(text, &masked);
+    put(text, rest);
+    text.extend_from_slice(end);
 }
 
-fn may_hold_secret(target: &[u8]) -> bool {
-    target.contains(&b'%') || target.windows(5).any(|window| window.eq_ignore_ascii_case(b"token"))
-}
-
-/// Whether a name, percent-decoded, is `word`: a server that decodes names must not be tricked into a log that
-/// shows the value.
-fn decodes_to(name: &[u8], word: &[u8]) -> bool {
-    let mut rest = name;
-    for expected in word {
-        let (byte, tail) = match rest {
-            [b'%', high, low, tail @ ..] => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high << 4 | low, tail),
-                _ => return false,
-            },
-            [byte, tail @ ..] => (*byte, tail),
-            [] => return false,
+/// The first token in a value: the text up to and including its name, and the token's length. The token extends to the next
+/// `&` or space. An escaped `&` does not end it, because tokens may contain one.
+fn secret(value: &[u8]) -> Option<(&[u8], usize)> {
+    if !may_hold_secret(value) {
+        return None;
+    }
+    let mut at = 0;
+    while let Some((_, next)) = decoded(value, at) {
+        let Some(name_end) = secret_name(value, at) else {
+            at = next;
+            continue;
         };
-        if !byte.eq_ignore_ascii_case(expected) {
-            return false;
+        let mut start = name_end;
+        while let Some((b'=' | b':' | b' ' | b'"' | b'\'', next)) = decoded(value, start) {
+            start = next;
         }
-        rest = tail;
+        let rest = &value[start..];
+        let hidden = rest.iter().position(|byte| matches!(byte, b'&' | b' ')).unwrap_or(rest.len());
+        if start > name_end || hidden > 0 {
+            return Some((&value[..start], hidden));
+        }
+        at = name_end;
     }
-    rest.is_empty()
+    None
+}
+
+/// A fast filter, because most values hold no token. All that do have an escape, or the word in plain text. Its rarest letter
+/// is searched for.
+fn may_hold_secret(value: &[u8]) -> bool {
+    let is_token = |(at, byte): (usize, &u8)| {
+        let word = at.checked_sub(2).and_then(|start| value.get(start..start + SECRET_IF_GIVEN.len()));
+        matches!(byte, b'k' | b'K') && word.is_some_and(|word| word.eq_ignore_ascii_case(SECRET_IF_GIVEN))
+    };
+    value.contains(&b'%') || value.iter().enumerate().any(is_token)
+}
+
+/// The end of the name of a token that begins here.
+fn secret_name(value: &[u8], at: usize) -> Option<usize> {
+    spelled(value, at, SECRET).or_else(|| {
+        let end = spelled(value, at, SECRET_IF_GIVEN)?;
+        matches!(decoded(value, end), Some((b'=' | b':', _))).then_some(end)
+    })
+}
+
+/// The end of a word that begins here, in any case and escaped or not: a server that decodes names must not be tricked into
+/// a log that shows their values.
+fn spelled(value: &[u8], mut at: usize, word: &[u8]) -> Option<usize> {
+    for expected in word {
+        let (byte, next) = decoded(value, at)?;
+        if !byte.eq_ignore_ascii_case(expected) {
+            return None;
+        }
+        at = next;
+    }
+    Some(at)
+}
+
+/// The byte at a position, and the position of the next one. A URL within a URL is escaped more than once: `%61`, `%2561` and
+/// `%252561` are all `a`.
+fn decoded(value: &[u8], at: usize) -> Option<(u8, usize)> {
+    let byte = *value.get(at)?;
+    if byte != b'%' {
+        return Some((byte, at + 1));
+    }
+    let mut digits = at + 1;
+    while value[digits..].starts_with(b"25") {
+        digits += 2;
+    }
+    let escaped = match value[digits..] {
+        [high, low, ..] => hex(high).zip(hex(low)),
+        _ => None,
+    };
+    Some(escaped.map_or((b'%', at + 1), |(high, low)| (high << 4 | low, digits + 2)))
 }
 
 fn hex(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }
 
-fn cut(value: &[u8]) -> (&[u8], &'static [u8]) {
-    if value.len() <= VALUE_BYTES_MAX { (value, b"") } else { (&value[..VALUE_BYTES_MAX], b"...") }
-}
-
 /// Quotes, backslashes and everything that is not printable ASCII become `\xHH`: a line is one line, and its
 /// quotes are its own.
 fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
-    let (value, rest) = cut(value);
     for &byte in value {
         if byte == b'"' || byte == b'\\' || !(b' '..=b'~').contains(&byte) {
             text.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
@@ -308,22 +336,20 @@ fn put_escaped(text: &mut Vec<u8>, value: &[u8]) {
             text.push(byte);
         }
     }
-    text.extend_from_slice(rest);
 }
 
-/// The same, and spaces too: where readers of logs look for the next space.
+/// As [`put_escaped`], and spaces too, where readers of logs look for the next space.
 fn put_word(text: &mut Vec<u8>, value: &[u8]) {
     for (count, word) in value.split(|&byte| byte == b' ').enumerate() {
         if count > 0 {
             text.extend_from_slice(b"\\x20");
         }
-        put_escaped(text, word);
+        put_value(text, word, put_escaped);
     }
 }
 
 /// As RFC 8259 §7 has it. What is no UTF-8 becomes U+FFFD.
 fn put_json_escaped(text: &mut Vec<u8>, value: &[u8]) {
-    let (value, rest) = cut(value);
     for chunk in value.utf8_chunks() {
         for &byte in chunk.valid().as_bytes() {
             match byte {
@@ -339,7 +365,6 @@ fn put_json_escaped(text: &mut Vec<u8>, value: &[u8]) {
             text.extend_from_slice("\u{fffd}".as_bytes());
         }
     }
-    text.extend_from_slice(rest);
 }
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -468,10 +493,10 @@ mod tests {
         for byte in 0..=255u8 {
             let value = [b'a', byte, b'z'];
             let (mut combined, mut json) = (Vec::new(), Vec::new());
-            put_escaped(&mut combined, &value);
+            put_value(&mut combined, &value, put_escaped);
             assert!(combined.iter().all(|byte| (b' '..=b'~').contains(byte) && *byte != b'"'), "{byte}");
             json.push(b'"');
-            put_json_escaped(&mut json, &value);
+            put_value(&mut json, &value, put_json_escaped);
             json.push(b'"');
             let read: String =
                 serde_json::from_slice(&json).unwrap_or_else(|error| panic!("{byte}: {error}"));
@@ -483,8 +508,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_in_queries_are_masked() {
-        for (target, logged) in [
+    fn tokens_are_masked_however_they_are_spelled() {
+        for (value, logged) in [
             ("/push/a?access_token=s3cret", "/push/a?access_token=***"),
             ("/push/a?x=1&access_token=s3cret&y=2", "/push/a?x=1&access_token=***&y=2"),
             ("/push/a?Access_Token=s3cret", "/push/a?Access_Token=***"),
@@ -493,23 +518,39 @@ mod tests {
             ("/push/a?access_token=", "/push/a?access_token=***"),
             ("http://h/?access_token=s3cret", "http://h/?access_token=***"),
             ("/api/v1/status?token=s3cret", "/api/v1/status?token=***"),
+            ("/push/a?a;access_token=s3cret", "/push/a?a;access_token=***"),
+            ("/push/a?access_token=s3;s3cret#s3cret", "/push/a?access_token=***"),
+            ("/push/a%3Faccess_token=s3cret", "/push/a%3Faccess_token=***"),
+            ("/go?to=%2fa%2f%3faccess_token%3ds3cret", "/go?to=%2fa%2f%3faccess_token%3d***"),
+            ("/go?to=%2fa%3faccess_token%3ds3cret%26b%3ds3cret&c=d", "/go?to=%2fa%3faccess_token%3d***&c=d"),
+            ("/go?to=%252Fa%253Faccess%255Ftoken%253Ds3cret", "/go?to=%252Fa%253Faccess%255Ftoken%253D***"),
+            ("http://h/#access_token=s3cret&x=1", "http://h/#access_token=***&x=1"),
+            ("http://h/#%41CCESS_TOKE%4e=s3cret", "http://h/#%41CCESS_TOKE%4e=***"),
+            ("/push/a?access_token[]=s3cret", "/push/a?access_token***"),
+            ("/push/a?access_token%00=s3cret", "/push/a?access_token***"),
+            ("/push/a?access_tokens=s3cret", "/push/a?access_token***"),
+            ("/push/a?my_access_token=s3cret", "/push/a?my_access_token=***"),
+            ("/access_token=s3cret", "/access_token=***"),
+            ("/access_token/s3cret/x", "/access_token***"),
+            ("/push/a?access_token&x=1", "/push/a?access_token&x=1"),
             ("/push/a?access_token", "/push/a?access_token"),
-            ("/push/a?access_tokens=1", "/push/a?access_tokens=1"),
-            ("/push/a?my_access_token=1", "/push/a?my_access_token=1"),
-            ("/access_token=1", "/access_token=1"),
+            ("/a?id_token=s3cret", "/a?id_token=***"),
+            ("/a?to%6ben%3as3cret", "/a?to%6ben%3a***"),
+            ("/tokens/1?token&tokens=1", "/tokens/1?token&tokens=1"),
             ("/a?b=%zz&toke%=n", "/a?b=%zz&toke%=n"),
+            ("/a?%2525252525zz=%25", "/a?%2525252525zz=%25"),
+            ("curl (access_token: s3cret) x", "curl (access_token: *** x"),
+            ("curl Access-Token:\"s3cret\"", "curl Access-Token:\"***"),
         ] {
-            let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nReferer: {target}\r\n\r\n");
-            for put in [put_escaped, put_json_escaped] {
-                let mut text = Vec::new();
-                put_target(&mut text, target.as_bytes(), put);
-                assert_eq!(String::from_utf8_lossy(&text), logged);
-            }
-            if target.contains("s3cret") {
-                for format in [LogFormat::Combined, LogFormat::Json] {
-                    let line = line(format, head.as_bytes(), ok);
-                    assert!(!line.contains("s3cret"), "{line}");
-                }
+            let mut text = Vec::new();
+            put_value(&mut text, value.as_bytes(), Vec::extend_from_slice);
+            assert_eq!(String::from_utf8_lossy(&text), logged);
+            let target = if value.starts_with('/') { value } else { "/" };
+            let fields = format!("Referer: {value}\r\nUser-Agent: {value}");
+            let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+            for format in [LogFormat::Combined, LogFormat::Json] {
+                let line = line(format, head.as_bytes(), ok);
+                assert!(!line.contains("s3cret"), "{line}");
             }
         }
     }
