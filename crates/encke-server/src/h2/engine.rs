@@ -157,7 +157,7 @@ impl Engine {
     pub(super) fn take_output(&mut self) -> Vec<u8> {
         let output = self.pipe.take_output();
         self.watch.sent(output.len() as u64);
-        self.in_flight.set(output.len());
+        self.in_flight.set(output.capacity());
         output
     }
 

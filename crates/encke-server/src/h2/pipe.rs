@@ -27,7 +27,7 @@ struct Sides {
     ended: bool,
     output: Vec<u8>,
     account: Rc<Account>,
-    /// … for `output`.
+    /// … for the memory of `output`.
     charge: Charge,
 }
 
@@ -105,8 +105,8 @@ impl AsyncWrite for Pipe {
             return Poll::Pending;
         }
         sides.output.extend_from_slice(bytes);
-        let len = sides.output.len();
-        sides.charge.set(len);
+        let held = sides.output.capacity();
+        sides.charge.set(held);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -122,8 +122,8 @@ impl AsyncWrite for Pipe {
         for piece in pieces {
             sides.output.extend_from_slice(piece);
         }
-        let len = sides.output.len();
-        sides.charge.set(len);
+        let held = sides.output.capacity();
+        sides.charge.set(held);
         Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()))
     }
 
