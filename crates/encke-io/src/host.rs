@@ -369,12 +369,12 @@ mod unix {
     pub struct Signals(libc::sigset_t);
 
     impl Signals {
-        /// Blocks the signals in this thread and in those it will start; SIGPIPE is ignored. Call it before the
-        /// first thread starts.
+        /// Blocks the signals in this thread and in those it will start. SIGPIPE is ignored, and so is SIGXFSZ, so that a
+        /// write beyond RLIMIT_FSIZE fails with EFBIG. Call it before the first thread starts.
         pub fn block() -> Self {
             let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
             // SAFETY: sigemptyset initialises the set, which the other calls only read or change; SIG_IGN is a
-            // valid disposition (signal(2)).
+            // valid disposition (signal(2)), and `nothing` does nothing, so it may run at any moment.
             unsafe {
                 libc::sigemptyset(set.as_mut_ptr());
                 for (number, _) in SIGNALS {
@@ -382,6 +382,7 @@ mod unix {
                 }
                 libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t);
                 Self(set.assume_init())
             }
         }
@@ -400,6 +401,10 @@ mod unix {
             }
         }
     }
+
+    /// A handler in place of SIG_IGN, for a signal that children must not ignore: execve(2) restores the default of a signal
+    /// with a handler, and keeps SIG_IGN. (std restores SIGPIPE in the children that it starts.)
+    extern "C" fn nothing(_signal: libc::c_int) {}
 
     /// Sends a signal to a process.
     ///
@@ -749,6 +754,25 @@ mod tests {
             .expect("a file");
         assert!(!is_lost_terminal(&error, &file));
         assert!(!is_lost_terminal(&io::ErrorKind::BrokenPipe.into(), &slave));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn children_inherit_no_ignored_signal() {
+        // SIGPIPE is 13, SIGXFSZ 25.
+        const BITS: u64 = 1 << 12 | 1 << 24;
+        let ignored = |status: &str, name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("proc(5) has it");
+            u64::from_str_radix(line.trim(), 16).expect("hexadecimal") & BITS
+        };
+        let child = std::thread::spawn(|| {
+            let _blocked_here_alone = Signals::block();
+            std::process::Command::new("cat").arg("/proc/self/status").output().expect("cat(1)")
+        });
+        let child = String::from_utf8(child.join().expect("no panic").stdout).expect("text");
+        let own = std::fs::read_to_string("/proc/self/status").expect("proc(5) is there");
+        assert_eq!((ignored(&own, "SigIgn:"), ignored(&own, "SigCgt:")), (1 << 12, 1 << 24));
+        assert_eq!((ignored(&child, "SigIgn:"), ignored(&child, "SigBlk:")), (0, 0));
     }
 
     #[cfg(target_os = "linux")]

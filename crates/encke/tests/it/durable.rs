@@ -305,6 +305,33 @@ fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
     publish(&server.site, "disk/a", "again");
 }
 
+/// A server none of whose files may become larger.
+fn start_limited(place: &Place, bytes: u64) -> Running {
+    let mut command = std::process::Command::new("prlimit");
+    command.arg(format!("--fsize={bytes}")).arg(env!("CARGO_BIN_EXE_encke"));
+    command.args(["serve", "-c", &place.settings, "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    Running::start_command(command.stdin(Stdio::null()).stdout(Stdio::piped()))
+}
+
+#[test]
+fn a_log_at_the_file_size_limit_drops_lines_and_recovers() {
+    let place = Place::new("durable-log");
+    let settings = std::fs::read_to_string(&place.settings).expect("written above");
+    place.folder.write("encke.toml", &format!("{settings}[log]\naccess = \"access.log\"\n"));
+    // A new store has three million bytes.
+    let mut server = start_limited(&place, 5_000_000);
+    let log = place.folder.path("access.log");
+    let file = std::fs::File::options().append(true).open(&log).expect("the server has made it");
+    file.set_len(4_999_990).expect("it may grow so far");
+    assert!(server.get("/").starts_with("HTTP/1.1 200 "));
+    server.error_with("access.log cannot be written");
+    assert_eq!(std::fs::metadata(&log).expect("there").len(), 5_000_000);
+    file.set_len(0).expect("it may shrink");
+    assert!(server.get("/again").starts_with("HTTP/1.1 404 "));
+    server.error_with("is written again; 1 lines were lost");
+    assert!(std::fs::read_to_string(&log).expect("there").contains("GET /again"));
+}
+
 #[test]
 fn the_store_is_measured() {
     let place = Place::new("durable-figures");
