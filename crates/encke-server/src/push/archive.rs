@@ -1,14 +1,16 @@
 //! The store of durable channels, as workers use it: commits on the pool, one at a time.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use encke_broker::{Contents, Store, StoreError};
 use encke_hub::{Commit, Epoch, Refusal, Saved};
 use encke_io::clock::Clock;
+use encke_io::files::{self, FileId};
 use encke_io::host;
 use encke_stats::{Counter, Family, Histogram};
 
@@ -21,13 +23,48 @@ const FILE: &str = "push.redb";
 
 /// A store, and what was in it until the sequencer takes that up.
 pub(crate) struct Archive {
-    /// Where it is, if that is a file.
-    file: Option<PathBuf>,
+    /// The path of the file, if the store is in one, and the file that the path named at the start.
+    file: Option<(PathBuf, Option<FileId>)>,
     store: Mutex<Store>,
     figures: Figures,
     contents: Mutex<Option<Contents>>,
-    /// The last commit failed: that was told, and is told no more until one succeeds.
-    failing: AtomicBool,
+    /// The outcome of the last commit: one of [`STORED`], [`FULL`], [`FAILED`] and [`GONE`]. A change is logged.
+    outcome: AtomicU8,
+}
+
+const STORED: u8 = 0;
+const FULL: u8 = 1;
+const FAILED: u8 = 2;
+const GONE: u8 = 3;
+
+/// Why a commit failed.
+enum CommitError {
+    Store(StoreError),
+    /// The path no longer names the store's file: the next start would not find the commit.
+    Gone(PathBuf),
+}
+
+impl CommitError {
+    fn outcome(&self) -> u8 {
+        match self {
+            Self::Store(error) if error.is_full() => FULL,
+            Self::Store(_) => FAILED,
+            Self::Gone(_) => GONE,
+        }
+    }
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Gone(path) => write!(
+                f,
+                "{} was deleted, moved or replaced: put it back, or restart the server to begin with what is there",
+                path.display()
+            ),
+        }
+    }
 }
 
 impl Archive {
@@ -43,12 +80,16 @@ impl Archive {
 
     /// Of a store that is open, in a file or somewhere else.
     pub(crate) fn of(file: Option<PathBuf>, (store, contents): (Store, Contents)) -> Self {
+        let id = |file: PathBuf| {
+            let id = files::id_of(&file);
+            (file, id)
+        };
         Self {
-            file,
+            file: file.map(id),
             store: Mutex::new(store),
             figures: Figures::default(),
             contents: Mutex::new(Some(contents)),
-            failing: AtomicBool::new(false),
+            outcome: AtomicU8::new(STORED),
         }
     }
 
@@ -67,12 +108,14 @@ impl Archive {
         let mut store = lock(&self.store);
         let mut clock = Clock::new();
         let began_ns = clock.now().mono_ns;
-        let done = store.commit(commit);
+        // A file that is deleted during the commit loses it as well, so the path is checked on both sides.
+        let done = self.check().and_then(|()| store.commit(commit).map_err(CommitError::Store));
+        let done = done.and_then(|()| self.check());
         let Figures { stored, full, failed, lasted } = &self.figures;
         lasted.record(clock.now().mono_ns.saturating_sub(began_ns));
         match &done {
             Ok(()) => stored.increment(),
-            Err(error) if error.is_full() => full.increment(),
+            Err(error) if error.outcome() == FULL => full.increment(),
             Err(_) => failed.increment(),
         }
         drop(store);
@@ -91,7 +134,7 @@ impl Archive {
         .with(&[("outcome", "failed")], failed.value());
         let seconds = Family::histogram("encke_push_commit_seconds", "How long a commit took the disk.")
             .value(lasted.distribution());
-        let bytes = self.file.as_ref().and_then(|file| fs::metadata(file).ok()).map(|found| found.len());
+        let bytes = self.file.as_ref().and_then(|(file, _)| fs::metadata(file).ok()).map(|found| found.len());
         let size = bytes.map(|bytes| {
             Family::gauge("encke_push_store_bytes", "Size of the file that holds durable channels.")
                 .value(bytes)
@@ -101,27 +144,37 @@ impl Archive {
 
     /// Stores what is left at a planned end.
     pub(crate) fn close(&self, commit: Option<&Commit>, saved: &Saved) {
-        let done = lock(&self.store).close(commit, saved);
+        let mut store = lock(&self.store);
+        let done = self.check().and_then(|()| store.close(commit, saved).map_err(CommitError::Store));
+        drop(store);
         let _told = self.tell(done);
     }
 
-    /// Says on standard error when the store begins to fail, and when it is well again.
-    fn tell(&self, done: Result<(), StoreError>) -> Result<(), Refusal> {
-        let failed = done.is_err();
-        let failing = self.failing.swap(failed, Ordering::Relaxed);
+    /// Checks that the path still names the store's file. Its inode cannot be reused while the file is open.
+    fn check(&self) -> Result<(), CommitError> {
+        match &self.file {
+            Some((path, Some(id))) if files::id_of(path) != Some(*id) => Err(CommitError::Gone(path.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Logs when the store begins to fail, when the cause changes, and when it works again.
+    fn tell(&self, done: Result<(), CommitError>) -> Result<(), Refusal> {
+        let outcome = done.as_ref().map_or_else(CommitError::outcome, |()| STORED);
+        let changed = self.outcome.swap(outcome, Ordering::Relaxed) != outcome;
         match done {
             Ok(()) => {
-                if failing {
+                if changed {
                     errors::report(Level::Info, "durable channels can be stored again");
                 }
                 Ok(())
             }
             Err(error) => {
-                if !failing {
+                if changed {
                     let text = format!("durable channels refuse messages until they can be stored: {error}");
                     errors::report(Level::Error, &text);
                 }
-                Err(if error.is_full() { Refusal::NoSpace } else { Refusal::NotStored })
+                Err(if outcome == FULL { Refusal::NoSpace } else { Refusal::NotStored })
             }
         }
     }

@@ -333,6 +333,32 @@ fn a_log_at_the_file_size_limit_drops_lines_and_recovers() {
 }
 
 #[test]
+fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
+    let place = Place::new("durable-gone");
+    let mut server = place.start();
+    let kept = vec![(publish(&server.site, "disk/a", "kept"), "kept".to_owned())];
+    let [file, away, folder] = ["state/push.redb", "away", "state"].map(|name| place.folder.path(name));
+    for gone in [&file, &folder] {
+        std::fs::rename(gone, &away).expect("moved");
+        let answer = ask(&server.site, "POST", "/push/disk/a", "lost");
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        let said = server.error_with("was deleted, moved or replaced");
+        assert!(said.contains("push.redb") && said.contains("put it back"), "{said}");
+        publish(&server.site, "memory", "goes on");
+        // Another file in its place is not taken for it.
+        if gone == &file {
+            std::fs::write(&file, "something else").expect("written");
+            assert_eq!(ask(&server.site, "POST", "/push/disk/b", "lost").status, 503);
+        }
+        std::fs::rename(&away, gone).expect("moved back");
+        publish(&server.site, "disk/b", "stored");
+        server.error_with("can be stored again");
+    }
+    server.child.kill().expect("it lives");
+    assert_eq!(history(&place.start().site, "disk/a", "all"), kept);
+}
+
+#[test]
 fn the_store_is_measured() {
     let place = Place::new("durable-figures");
     let server = place.start();
