@@ -19,4 +19,4 @@ mod record;
 pub mod sim;
 mod store;
 
-pub use store::{Contents, End, Opener, Store, StoreError};
+pub use store::{Allocate, Contents, End, Opener, RESERVE_BYTES, Store, StoreError};

@@ -45,9 +45,10 @@ impl Disk {
     /// Opens the one file that is on it.
     pub fn opener(&self) -> Opener {
         let disk = self.clone();
-        Box::new(move || {
+        Box::new(move |verify| {
             let life = disk.state().life;
-            Database::builder().create_with_backend(File { disk: disk.clone(), life })
+            let mut builder = Database::builder();
+            builder.set_check_integrity_on_open(verify).create_with_backend(File { disk: disk.clone(), life })
         })
     }
 

@@ -6,20 +6,37 @@
 //!  lost      of durable channels                                 channel  ─► offset
 //!  rings     of all other channels, at a planned end    (channel, offset) ─► record
 //!  ring_lost                                                     channel  ─► offset
+//!  reserve   bytes that a commit on a full disk may use             number ─► zeros
 //! ```
-//! A commit is synced before it returns. An error closes the file; the next commit opens it again, so that what a full
-//! disk or a moment's fault has broken is mended when there is space, or the disk is back.
+//! A commit is synced before it returns. An error closes the file; the next commit opens it again, so that the store
+//! recovers from a full disk once there is space, and from other faults once the disk works.
+//!
+//! **A delete can be committed on a full disk.** redb copies the pages that it changes, so removing messages needs free
+//! pages first. Two measures provide them: all blocks of the file are allocated when it grows ([`Preallocated`]), so that
+//! the disk can only be full at that moment, and a table of [`RESERVE_BYTES`] is dropped when a commit that only removes
+//! finds no free page. Commits with messages leave the few pages free that dropping takes, and restore the table, or fail as
+//! on a full disk.
+//!
+//! **A damaged file is an error, never a panic.** redb trusts a file that was closed cleanly and may panic on a damaged one.
+//! Its first opening verifies all checksums, and every call runs under [`contained`].
 
+use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Bound;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use encke_hub::limits::CEILING;
 use encke_hub::{Commit, Epoch, Name, Saved, SavedChannel, Stored};
+use redb::backends::FileBackend;
 use redb::{
-    Database, DatabaseError, ReadTransaction, ReadableDatabase, StorageError, TableDefinition, TableError,
-    WriteTransaction,
+    BackendError, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, StorageBackend, StorageError, TableDefinition, TableError, WriteTransaction,
 };
 
 use crate::record;
@@ -40,8 +57,26 @@ const FORMAT: u64 = 1;
 /// Bytes of pages that are kept in memory. All messages are in the rings anyway; a commit touches a few dozen pages.
 const CACHE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Opens the file, as often as that is needed.
-pub type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send>;
+const RESERVE: TableDefinition<u64, &[u8]> = TableDefinition::new("reserve");
+
+/// Exists within a transaction only.
+const HEADROOM: TableDefinition<u64, &[u8]> = TableDefinition::new("headroom");
+
+/// Rows of the reserve.
+const RESERVE_ROWS: u64 = 16;
+
+/// Bytes of a row: with redb's header of a page just below 64 KiB, the size of its page.
+const RESERVE_ROW_BYTES: usize = 65_536 - 256;
+
+/// Size of the reserve: 1 MiB. A commit that removes everything lists the pages that it frees, 8 bytes each: with the
+/// default `push.memory` of 256 MiB in pages of 4 KiB that is 512 KiB, and the changed pages come on top.
+pub const RESERVE_BYTES: u64 = RESERVE_ROWS * 65_536;
+
+/// Opens the database, again after each error. The argument: verify all of its checksums.
+pub type Opener = Box<dyn Fn(bool) -> Result<Database, DatabaseError> + Send>;
+
+/// Allocates the blocks of a file between two offsets, where the file system can.
+pub type Allocate = fn(&File, u64, u64) -> io::Result<()>;
 
 /// Messages on disk.
 pub struct Store {
@@ -75,15 +110,21 @@ pub enum End {
 }
 
 impl Store {
-    /// Opens the store in a file, which is made if it is not there. `fresh` names the stream if another one has to
+    /// Opens the store in a file, and creates the file if it does not exist. `fresh` names the stream if another one has to
     /// begin.
     ///
     /// # Errors
-    /// Another process has it, it is no store or one of another format, or the system's own.
-    pub fn open(path: &Path, fresh: Epoch) -> Result<(Self, Contents), StoreError> {
+    /// Another process has it, it is empty, damaged or of another format, or the system's own.
+    pub fn open(path: &Path, allocate: Allocate, fresh: Epoch) -> Result<(Self, Contents), StoreError> {
+        let prepared = match fs::metadata(path) {
+            Ok(found) if found.len() == 0 => Err(Fault::Empty),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => contained(|| create(path, allocate)),
+            Err(error) => Err(Fault::Redb(redb::Error::Io(error))),
+        };
+        prepared.map_err(|fault| StoreError { place: path.to_owned(), fault })?;
         let file = path.to_owned();
-        let opener = move || Database::builder().set_cache_size(CACHE_BYTES).create(&file);
-        Self::open_by(path, Box::new(opener), fresh)
+        Self::open_by(path, Box::new(move |verify| open_file(&file, allocate, verify)), fresh)
     }
 
     /// As [`Store::open`], by an opener.
@@ -92,11 +133,15 @@ impl Store {
     /// As [`Store::open`].
     pub fn open_by(place: &Path, opener: Opener, fresh: Epoch) -> Result<(Self, Contents), StoreError> {
         let mut store = Self { place: place.to_owned(), opener, database: None };
-        let contents = store.attempt(|database| begin(database, fresh))?;
+        let contents = match store.attempt_verified(|database| begin(database, fresh, true)) {
+            Err(error) if error.is_full() => store.on_reserve(|database| begin(database, fresh, false)),
+            other => other,
+        }?;
         Ok((store, contents))
     }
 
-    /// Stores a commit, whole or not at all: when this returns, it survives the loss of power.
+    /// Stores a commit, whole or not at all: when this returns, it survives the loss of power. One that only removes may use
+    /// the reserve.
     ///
     /// # Errors
     /// The disk is full or failed. Whether it was stored is not known then.
@@ -104,11 +149,13 @@ impl Store {
         let store = |database: &Database| {
             let transaction = database.begin_write()?;
             write(&transaction, commit)?;
+            if !commit.only_removes() {
+                keep_reserve(&transaction)?;
+            }
             Ok(transaction.commit()?)
         };
-        match self.attempt(store) {
-            // Pages that the last commit has freed are there for the next one but one, or when the file is opened anew.
-            Err(error) if error.is_full() => self.attempt(store),
+        match self.attempt_twice(store) {
+            Err(error) if error.is_full() && commit.only_removes() => self.on_reserve(store),
             other => other,
         }
     }
@@ -119,7 +166,7 @@ impl Store {
     /// # Errors
     /// As [`Store::commit`]; the next life begins as after an end without warning.
     pub fn close(&mut self, commit: Option<&Commit>, saved: &Saved) -> Result<(), StoreError> {
-        self.attempt(|database| {
+        let store = |database: &Database| {
             let transaction = database.begin_write()?;
             if let Some(commit) = commit {
                 write(&transaction, commit)?;
@@ -142,18 +189,61 @@ impl Store {
                 }
             }
             Ok(transaction.commit()?)
-        })?;
+        };
+        match self.attempt_twice(store) {
+            Err(error) if error.is_full() => self.on_reserve(store),
+            other => other,
+        }?;
         self.database = None;
         Ok(())
     }
 
-    /// Does something with the file; after an error it is opened anew the next time.
+    /// Drops the reserve, then tries an action that found the disk full.
+    fn on_reserve<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.attempt_twice(|database| {
+            let transaction = database.begin_write()?;
+            transaction.delete_table(RESERVE)?;
+            Ok(transaction.commit()?)
+        })?;
+        self.attempt_twice(act)
+    }
+
+    /// Runs an action, and once more if it finds the disk full: pages that the last commit has freed are available for the
+    /// next one but one, or after the file is reopened.
+    fn attempt_twice<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+        match self.attempt(&act) {
+            Err(error) if error.is_full() => self.attempt(act),
+            other => other,
+        }
+    }
+
+    /// Runs an action on the file; after an error the next action reopens the file.
     fn attempt<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let done = match self.database.take() {
-            Some(database) => Ok(database),
-            None => (self.opener)().map_err(Fault::from),
-        };
-        let done = done.and_then(|database| act(&database).map(|value| (database, value)));
+        self.attempt_on(false, act)
+    }
+
+    /// As [`Store::attempt`], after all checksums of the file are verified.
+    fn attempt_verified<T>(
+        &mut self,
+        act: impl FnOnce(&Database) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        self.attempt_on(true, act)
+    }
+
+    fn attempt_on<T>(
+        &mut self,
+        verify: bool,
+        act: impl FnOnce(&Database) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let Self { database, opener, .. } = self;
+        let database = database.take();
+        let done = contained(|| {
+            let database = match database {
+                Some(database) => database,
+                None => opener(verify)?,
+            };
+            act(&database).map(|value| (database, value))
+        });
         match done {
             Ok((database, value)) => {
                 self.database = Some(database);
@@ -164,8 +254,158 @@ impl Store {
     }
 }
 
+/// Creates the file with an empty database in it. The file gets its name once it is whole, so an empty file of that name was
+/// damaged later.
+fn create(path: &Path, allocate: Allocate) -> Result<(), Fault> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let unfinished = Path::new(&unfinished);
+    match fs::remove_file(unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(unfinished)?;
+    drop(builder().create_with_backend(Preallocated::of(file, allocate)?)?);
+    fs::rename(unfinished, path)?;
+    // The name must survive the loss of power as well.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Ok(File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?)
+}
+
+/// Opens the file, which must exist: the server must not replace a deleted file by an empty one while it runs.
+fn open_file(path: &Path, allocate: Allocate, verify: bool) -> Result<Database, DatabaseError> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Err(DatabaseError::Storage(StorageError::Corrupted("the file is empty".into())));
+    }
+    let backend = Preallocated::of(file, allocate)?;
+    builder().set_check_integrity_on_open(verify).create_with_backend(backend)
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// A file whose blocks are allocated when it grows: writes within it never find the disk full. (A file system that copies
+/// on write gives no such guarantee.)
+#[derive(Debug)]
+struct Preallocated {
+    backend: FileBackend,
+    /// The same file.
+    file: File,
+    allocate: Allocate,
+}
+
+impl Preallocated {
+    fn of(file: File, allocate: Allocate) -> Result<Self, DatabaseError> {
+        Ok(Self { backend: FileBackend::new(file.try_clone()?)?, file, allocate })
+    }
+}
+
+impl StorageBackend for Preallocated {
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let before = self.backend.len()?;
+        if len > before
+            && let Err(error) = (self.allocate)(&self.file, before, len)
+        {
+            // Releases the blocks that were allocated before the error.
+            let _reported_below = self.backend.set_len(before);
+            return Err(error);
+        }
+        self.backend.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.backend.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.backend.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.backend.write(offset, data)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.backend.sync_data()
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.backend.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.backend.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.backend.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.backend.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.backend.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.backend.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.backend.query_lock_range(start, end)
+    }
+}
+
+thread_local! {
+    /// A panic of this thread is about to be caught, and is reported as an error.
+    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls redb, and returns its panics as errors, without a message on standard error. The database is dropped while the
+/// panic unwinds, so nothing half changed is used again.
+fn contained<T>(act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !CAUGHT.get() {
+                report(panic);
+            }
+        }));
+    });
+    CAUGHT.set(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(act));
+    CAUGHT.set(false);
+    done.unwrap_or_else(|payload| Err(Fault::Panicked(panic_text(&*payload))))
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a text").lines().next().unwrap_or_default().to_owned()
+}
+
+/// Restores the reserve if it was dropped, and ensures that enough pages stay free to drop it again. The last step of a
+/// transaction.
+fn keep_reserve(transaction: &WriteTransaction) -> Result<(), Fault> {
+    let mut reserve = transaction.open_table(RESERVE)?;
+    for row in reserve.len()?..RESERVE_ROWS {
+        reserve.insert(row, &*vec![0; RESERVE_ROW_BYTES])?;
+    }
+    // Pages that a transaction allocates and frees are free at once: this proves that there are 16, or lets the file grow.
+    transaction.open_table(HEADROOM)?.insert_reserve(0, RESERVE_ROW_BYTES)?;
+    transaction.delete_table(HEADROOM)?;
+    Ok(())
+}
+
 /// Reads what is there, and begins a life: from here on an end without warning is one.
-fn begin(database: &Database, fresh: Epoch) -> Result<Contents, Fault> {
+fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, Fault> {
     let reading = database.begin_read()?;
     let contents = match numbers(&reading)? {
         Some(numbers) => read(&reading, &numbers, fresh)?,
@@ -195,6 +435,9 @@ fn begin(database: &Database, fresh: Epoch) -> Result<Contents, Fault> {
         transaction.open_table(MESSAGES)?;
         transaction.open_table(LOST)?;
         transaction.open_table(DURABILITY)?;
+    }
+    if reserve {
+        keep_reserve(&transaction)?;
     }
     // A ring is good for one planned restart.
     transaction.delete_table(RINGS)?;
@@ -312,9 +555,11 @@ fn write(transaction: &WriteTransaction, commit: &Commit) -> Result<(), Fault> {
     for (channel, offset) in &commit.void {
         messages.remove((channel.as_str(), *offset))?;
     }
-    for (channel, to) in &commit.lost {
+    for (channel, to) in commit.lost.iter().chain(&commit.deleted) {
         messages.retain_in((channel.as_str(), 0)..=(channel.as_str(), *to), |_, _| false)?;
-        lost.insert(channel.as_str(), to)?;
+        // Where a delete has an unknown outcome, the store may know of more lost messages than the sequencer.
+        let known = lost.get(channel.as_str())?.map_or(0, |value| value.value());
+        lost.insert(channel.as_str(), known.max(*to))?;
     }
     for channel in &commit.forgotten {
         lost.remove(channel.as_str())?;
@@ -340,6 +585,8 @@ enum Fault {
     Redb(redb::Error),
     Format(u64),
     Broken(String),
+    Empty,
+    Panicked(String),
 }
 
 impl StoreError {
@@ -357,24 +604,29 @@ impl fmt::Display for StoreError {
             Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
                 write!(f, "{place} is in use by another process: give each server a state_dir of its own")
             }
-            Fault::Redb(redb::Error::Io(error)) => write!(f, "{place}: {error}"),
-            Fault::Redb(redb::Error::Corrupted(what)) => {
-                write!(f, "{place} is damaged ({what}): move it away to begin anew, or take it from a backup")
+            // redb reports files of other programs, and ends of files where a page should be, in this way.
+            Fault::Redb(redb::Error::Io(error))
+                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+            {
+                write!(f, "{place} is damaged ({error}): {REMEDY}")
             }
-            Fault::Redb(error) => write!(f, "{place}: {error}"),
+            Fault::Redb(redb::Error::Io(error)) => write!(f, "{place}: {error}"),
+            Fault::Redb(error) => write!(f, "{place} is damaged ({error}): {REMEDY}"),
             Fault::Format(found) => write!(
                 f,
                 "{place} has format {found}, and this version knows {FORMAT}: use the version that wrote it, or \
                  another state_dir"
             ),
-            Fault::Broken(what) => {
-                write!(f, "{place} is damaged: {what}; move it away to begin anew, or take it from a backup")
-            }
+            Fault::Broken(what) => write!(f, "{place} is damaged ({what}): {REMEDY}"),
+            Fault::Empty => write!(f, "{place} is damaged (it is empty): {REMEDY}"),
+            Fault::Panicked(text) => write!(f, "{place} is damaged (redb panicked: {text}): {REMEDY}"),
         }
     }
 }
 
 impl std::error::Error for StoreError {}
+
+const REMEDY: &str = "move it away to begin with an empty store, or restore it from a backup";
 
 macro_rules! from {
     ($($error:ty),*) => {
@@ -386,4 +638,4 @@ macro_rules! from {
     };
 }
 
-from!(DatabaseError, StorageError, TableError, redb::TransactionError, redb::CommitError);
+from!(io::Error, DatabaseError, StorageError, TableError, redb::TransactionError, redb::CommitError);

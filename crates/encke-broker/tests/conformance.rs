@@ -16,9 +16,9 @@ use encke_broker::Store;
 use encke_broker::nats::{About, Cluster, Engine, Login, Note, Outlet};
 use encke_broker::sim::Disk;
 use encke_hub::{
-    ChannelRules, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub, IdempotencyKey, Name,
-    News, NodeId, Now, Once, Position, Positions, Publishing, Refusal, Request, Rules, Run, Sequencer, Since,
-    Subscribe, SubscriberId, Ticket, What,
+    ChannelRules, Deletion, Delivery, Draft, Encoder, Epoch, Flags, Form, Gap, GapReason, Hub,
+    IdempotencyKey, Name, News, NodeId, Now, Once, Position, Positions, Publishing, Refusal, Request, Rules,
+    Run, Sequencer, Since, Subscribe, SubscriberId, Ticket, What,
 };
 use server::Nats;
 
@@ -448,10 +448,10 @@ impl Node {
     fn forget(&mut self, channel: &str) {
         let waits = match &self.broker {
             Broker::Nats { .. } => Some(self.sequencer.forget(&name(channel)).expect("taken")),
-            Broker::Memory | Broker::Disk { .. } => {
-                self.sequencer.delete(&name(channel));
-                self.sequencer.stored().map(Publishing::Waits)
-            }
+            Broker::Memory | Broker::Disk { .. } => match self.sequencer.delete(&name(channel)) {
+                Deletion::Waits(ticket) => Some(Publishing::Waits(ticket)),
+                Deletion::Absent | Deletion::Done => None,
+            },
         };
         if let Some(waits) = waits {
             let to = self.placed(waits).expect("forgotten").position.offset;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use encke_broker::sim::Disk;
 use encke_broker::{Contents, End, Store};
 use encke_hub::{
-    Ack, ChannelRules, Commit, Draft, Epoch, Flags, IdempotencyKey, Name, Now, Publishing, Refusal, Rules,
-    Sequencer, Ticket,
+    Ack, ChannelRules, Commit, Deletion, Draft, Epoch, Flags, IdempotencyKey, Name, Now, Publishing, Refusal,
+    Rules, Sequencer, Ticket,
 };
 
 /// Xorshift64*: the same seed, the same run.
@@ -62,6 +62,8 @@ struct Known {
     acknowledged: BTreeMap<(usize, u64), String>,
     /// Deleted up to there, and possibly so.
     deleted: BTreeMap<usize, u64>,
+    /// The last delete of a channel in this run of the server: it deletes all messages published before it.
+    deletes: BTreeMap<usize, u64>,
     offsets: HashSet<u64>,
 }
 
@@ -84,14 +86,17 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
     let mut sequencer = Sequencer::restore(now(0), saved, ceiling, rules(), 1);
     let mut asked: BTreeMap<u64, (usize, String)> = BTreeMap::new();
     let mut number = 0;
+    known.deletes.clear();
     let serial =
         |ticket: &Ticket| format!("{ticket:?}").bytes().fold(0, |sum, byte| sum * 31 + u64::from(byte));
     for step in 1..=STEPS {
         for _ in 0..random.below(4) {
             let channel = random.below(NAMES.len() as u64) as usize;
             if random.below(20) == 0 {
-                sequencer.delete(&name(NAMES[channel]));
-                known.deleted.insert(channel, u64::MAX);
+                if let Deletion::Waits(ticket) = sequencer.delete(&name(NAMES[channel])) {
+                    known.deleted.insert(channel, u64::MAX);
+                    known.deletes.insert(channel, serial(&ticket));
+                }
                 continue;
             }
             number += 1;
@@ -116,6 +121,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
                 Publishing::Waits(ticket) => drop(asked.insert(serial(&ticket), (channel, text))),
             }
         }
+        // A delete and the publishes around it are commits of their own.
         let Some(commit) = sequencer.take_commit(now(step)) else { continue };
         let outcome = store.commit(&commit);
         let refused = outcome
@@ -124,12 +130,15 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
         let full = refused == Err(Refusal::NoSpace);
         tally.full += u64::from(full);
         for (ticket, answer) in sequencer.committed(now(step), refused.copied()) {
-            let Some((channel, text)) = asked.remove(&serial(&ticket)) else { continue };
+            let serial = serial(&ticket);
+            let Some((channel, text)) = asked.remove(&serial) else { continue };
             if let Ok(published) = answer {
                 let offset = published.position.offset;
                 assert!(known.offsets.insert(offset), "seed {seed}: an offset is given twice");
                 known.acknowledged.insert((channel, offset), text);
-                if let Some(to) = known.deleted.get_mut(&channel) {
+                if let Some(to) = known.deleted.get_mut(&channel)
+                    && known.deletes.get(&channel).is_none_or(|delete| *delete < serial)
+                {
                     *to = (*to).min(offset - 1);
                 }
                 tally.acknowledged += 1;
@@ -230,6 +239,7 @@ fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
         forgotten_to: 0,
         void: Vec::new(),
         lost: Vec::new(),
+        deleted: Vec::new(),
         forgotten: Vec::new(),
         messages: vec![encke_hub::Stored {
             message: Arc::new(encke_hub::Message {
@@ -264,4 +274,105 @@ fn a_full_disk_refuses_and_takes_up_again_when_there_is_space() {
     let offsets: Vec<u64> =
         contents.saved.channels[0].messages.iter().map(|stored| stored.message.offset).collect();
     assert_eq!((offsets.first(), offsets.last()), (Some(&1), Some(&50)));
+}
+
+/// A commit of messages, by offset and size, or of deletes.
+fn commit(bytes: &[(u64, usize)], deleted: &[(&str, u64)]) -> Commit {
+    let stored = |&(offset, bytes): &(u64, usize)| encke_hub::Stored {
+        message: Arc::new(encke_hub::Message {
+            offset,
+            channel: name(NAMES[offset as usize % 3]),
+            data: vec![b'x'; bytes].into(),
+            text: true,
+            content_type: None,
+            event: None,
+            unix_ms: 0,
+            flags: Flags::default(),
+        }),
+        key: None,
+    };
+    Commit {
+        epoch: Epoch(7),
+        ceiling: 1 << 40,
+        early: false,
+        durability: Box::default(),
+        forgotten_to: 0,
+        void: Vec::new(),
+        lost: Vec::new(),
+        deleted: deleted.iter().map(|(channel, to)| (name(channel), *to)).collect(),
+        forgotten: Vec::new(),
+        messages: bytes.iter().map(stored).collect(),
+    }
+}
+
+#[test]
+fn a_delete_is_stored_on_a_full_disk_and_makes_room() {
+    for seed in 1..=100 {
+        let mut random = Random(seed * 0x9E37_79B9);
+        let disk = Disk::default();
+        let reopened = || Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7));
+        let (mut store, _) = reopened().expect("it opens");
+        let mut offset = 0;
+        // The disk is full at some size of the file, then whatever still fits is stored, down to the smallest message.
+        for _ in 0..random.below(60) {
+            offset += 1;
+            let bytes = 1 << random.below(18);
+            store.commit(&commit(&[(offset, bytes)], &[])).expect("there is space");
+        }
+        disk.fill(true);
+        for bytes in [300_000, 60_000, 3_000, 30, 0] {
+            for _ in 0..100_000 {
+                offset += 1;
+                let several = (0..1 + random.below(4)).map(|place| (offset + place, bytes));
+                let several: Vec<(u64, usize)> = several.collect();
+                offset += several.len() as u64;
+                let done = store.commit(&commit(&several, &[]));
+                if let Err(error) = done {
+                    assert!(error.is_full(), "seed {seed}: {error}");
+                    break;
+                }
+            }
+        }
+        if random.below(2) == 0 {
+            // A restart, planned or not, must be possible as well.
+            drop(store);
+            if random.below(2) == 0 {
+                disk.restart(|| random.below(2) == 0);
+                disk.fill(true);
+            }
+            store = reopened().unwrap_or_else(|error| panic!("seed {seed}: {error}")).0;
+        }
+        for channel in ["disk/b", "disk/c", "disk/a"] {
+            let deletes = commit(&[], &[(channel, offset)]);
+            store.commit(&deletes).unwrap_or_else(|error| panic!("seed {seed}: {channel}: {error}"));
+        }
+        let message = commit(&[(offset + 1, 1_000)], &[]);
+        store.commit(&message).unwrap_or_else(|error| panic!("seed {seed}: after the deletes: {error}"));
+        drop(store);
+        let (_, contents) = reopened().expect("it opens");
+        let kept: Vec<u64> = contents
+            .saved
+            .channels
+            .iter()
+            .flat_map(|channel| &channel.messages)
+            .map(|stored| stored.message.offset)
+            .collect();
+        assert_eq!(kept, [offset + 1], "seed {seed}");
+    }
+}
+
+#[test]
+fn the_reserve_suffices_to_delete_all_that_memory_holds() {
+    let disk = Disk::default();
+    let (mut store, _) = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7)).expect("it opens");
+    // 64 MiB, each message in a page of its own: a quarter of the default memory, and a quarter of the reserve.
+    for number in 0..16 {
+        let several: Vec<(u64, usize)> =
+            (1..=1_024).map(|place| ((number * 1_024 + place) * 3, 3_000)).collect();
+        store.commit(&commit(&several, &[])).expect("there is space");
+    }
+    disk.fill(true);
+    let fits = (1 << 29..).take_while(|place| store.commit(&commit(&[(place * 3, 3_000)], &[])).is_ok());
+    assert!(fits.count() > 0, "the file had room");
+    store.commit(&commit(&[], &[("disk/a", 1 << 30)])).expect("it is stored");
 }

@@ -56,8 +56,8 @@ pub use pattern::{Pattern, PatternError};
 pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
 pub use sequencer::{
-    Announcement, Backlog, Change, Commit, Errand, Info, News, NodeId, Place, Published, Publishing,
-    Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
+    Announcement, Backlog, Change, Commit, Deletion, Errand, Info, News, NodeId, Place, Published,
+    Publishing, Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
 pub use streams::Streams;
 pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};

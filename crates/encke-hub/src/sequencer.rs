@@ -176,6 +176,17 @@ impl Publishing {
     }
 }
 
+/// The result of a delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// There is no such channel.
+    Absent,
+    /// The messages are deleted.
+    Done,
+    /// The messages are deleted once the store has removed them: [`Sequencer::committed`] answers the ticket.
+    Waits(Ticket),
+}
+
 /// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`] and what the
 /// store or the cluster is to blame for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -409,14 +420,24 @@ impl Sequencer {
         self.append(at, message);
     }
 
-    /// Forgets the messages of a channel; ids go on, and whoever has not seen all of them is told of the gap. Says
-    /// whether the channel was there.
-    pub fn delete(&mut self, name: &Name) -> bool {
-        let Some(&at) = self.names.get(name) else { return false };
+    /// Deletes the messages of a channel. Offsets continue, and subscribers that have not received all of the messages get a
+    /// gap. A durable channel keeps its messages until the store has removed them.
+    pub fn delete(&mut self, name: &Name) -> Deletion {
+        let Some(&at) = self.names.get(name) else { return Deletion::Absent };
+        if self.channels[at].rules.durable
+            && let Some(ticket) = self.stage_delete(name)
+        {
+            return Deletion::Waits(ticket);
+        }
         while self.drop_oldest(at) {}
         self.tell_of_loss(at);
         self.forget_if_unused(at);
-        true
+        Deletion::Done
+    }
+
+    /// The answer to a delete: a core that was told everything up to its position has dropped the messages.
+    pub fn deleted(&self) -> Published {
+        Published { position: self.newest(), subscribers: 0, repeated: false, early: false, wanted: true }
     }
 
     /// What there is of a channel; `None`: it does not exist, here or on another node.
@@ -868,7 +889,7 @@ impl Sequencer {
         if channel.rules.durable
             && let Some(durable) = &mut self.durable
         {
-            durable.lose(&channel.name, message.offset);
+            durable.evict(&channel.name, message.offset);
         }
         if channel.ring.is_empty() {
             self.uses.end(&mut self.channels, at);

@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Commit, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name, Now,
-    Once, Overrun, Position, Positions, Published, Publishing, Refusal, Request, Rules, Run, Saved,
+    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name,
+    Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Request, Rules, Run, Saved,
     SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
 
@@ -217,6 +217,8 @@ struct World {
     flight: Option<Arc<Commit>>,
     /// Channel and content of what waits for a commit.
     waiting: HashMap<Ticket, (usize, u64)>,
+    /// Deletes that wait for the store.
+    deletes: HashSet<Ticket>,
     clients: Vec<Client>,
     keys: u64,
     tally: Tally,
@@ -239,6 +241,8 @@ struct Disk {
     forgotten_to: u64,
     ceiling: u64,
     durability: Box<str>,
+    /// Up to which offset channels were deleted, also by commits that were reported as failed.
+    deleted: HashMap<Name, u64>,
 }
 
 impl Disk {
@@ -249,10 +253,12 @@ impl Disk {
         for place in &commit.void {
             self.messages.remove(place);
         }
-        for (name, to) in &commit.lost {
+        for (name, to) in commit.lost.iter().chain(&commit.deleted) {
             self.messages.retain(|(other, offset), _| other != name || offset > to);
-            self.lost.insert(name.clone(), *to);
+            let lost = self.lost.entry(name.clone()).or_default();
+            *lost = (*lost).max(*to);
         }
+        self.deleted.extend(commit.deleted.iter().cloned());
         for name in &commit.forgotten {
             self.lost.remove(name);
         }
@@ -399,6 +405,7 @@ impl World {
             disk,
             flight: None,
             waiting: HashMap::new(),
+            deletes: HashSet::new(),
             epoch,
             cores: (0..cores).map(|core| Core::new(core, epoch, &rules)).collect(),
             model: (0..CHANNELS).map(|_| Model::default()).collect(),
@@ -529,8 +536,12 @@ impl World {
 
     fn hears_of_commit(&mut self, commit: &Commit, outcome: Result<(), Refusal>) {
         for (ticket, result) in self.sequencer.committed(self.now, outcome) {
-            let (channel, hash) = self.waiting.remove(&ticket).expect("somebody waits for it");
             assert_eq!(result.map(drop), outcome, "seed {}", self.seed);
+            if self.deletes.remove(&ticket) {
+                self.tally.deleted += u64::from(result.is_ok());
+                continue;
+            }
+            let (channel, hash) = self.waiting.remove(&ticket).expect("somebody waits for it");
             if let Ok(Published { position, .. }) = result {
                 let offset = position.offset;
                 let stored = commit.messages.iter().find(|stored| stored.message.offset == offset);
@@ -891,9 +902,12 @@ impl World {
 
     fn deletes(&mut self) {
         let channel = self.random.below(CHANNELS as u64) as usize;
-        self.sequencer.delete(&self.names[channel]);
+        match self.sequencer.delete(&self.names[channel]) {
+            Deletion::Waits(ticket) => assert!(self.deletes.insert(ticket)),
+            Deletion::Done => self.tally.deleted += 1,
+            Deletion::Absent => {}
+        }
         self.looks();
-        self.tally.deleted += 1;
     }
 
     fn reloads(&mut self) {
@@ -947,7 +961,14 @@ impl World {
             if channel >= DURABLE {
                 for record in &model.records[model.evicted..] {
                     let there = stored.iter().any(|stored| stored.message.offset == record.offset);
-                    assert!(there, "seed {}: what was acknowledged is gone: {}", self.seed, record.offset);
+                    let deleted =
+                        disk.deleted.get(&self.names[channel]).is_some_and(|to| record.offset <= *to);
+                    assert!(
+                        there || deleted,
+                        "seed {}: what was acknowledged is gone: {}",
+                        self.seed,
+                        record.offset
+                    );
                 }
             }
             for Stored { message, .. } in stored {
@@ -968,6 +989,7 @@ impl World {
             self.tally.kept_over_a_kill += stored.len() as u64;
         }
         self.waiting.clear();
+        self.deletes.clear();
         let ceiling = disk.ceiling;
         self.sequencer =
             Sequencer::restore(self.now, saved, ceiling, Arc::clone(&self.rules), self.cores.len());

@@ -212,6 +212,27 @@ mod unix {
         Some((metadata.device, metadata.inode))
     }
 
+    /// Allocates the blocks of a file between two offsets, beyond its end as well; its length stays. Nothing happens on a
+    /// system or file system that cannot do it.
+    ///
+    /// # Errors
+    /// The disk is full, a quota or a limit is reached.
+    pub fn allocate(file: &std::fs::File, from: u64, to: u64) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        loop {
+            return match sys::fallocate(file, sys::FallocateFlags::KEEP_SIZE, from, to.saturating_sub(from)) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+                done => Ok(done?),
+            };
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (file, from, to);
+            Ok(())
+        }
+    }
+
     impl Root {
         /// Opens a folder to serve from.
         ///
@@ -451,7 +472,16 @@ mod unix {
 }
 
 #[cfg(unix)]
-pub use unix::id_of;
+pub use unix::{allocate, id_of};
+
+/// Does nothing: this system does not do it.
+///
+/// # Errors
+/// There are none.
+#[cfg(not(unix))]
+pub fn allocate(_file: &std::fs::File, _from: u64, _to: u64) -> io::Result<()> {
+    Ok(())
+}
 
 /// Which file a path leads to: never known here.
 #[cfg(not(unix))]

@@ -14,6 +14,11 @@
 //! **What is told is stored.** A message that was acknowledged early, or that the server itself says, is told at once
 //! and is part of the next commit; as long as commits fail it waits, as long as the ring keeps it. The store knows
 //! before the first early acknowledgement that an end without warning may lose messages, and is told when that is over.
+//!
+//! **A delete frees space, so it never shares a commit with messages.** It keeps its place among the publishes that wait,
+//! and its commit only removes: the store commits that one on a full disk, too ([`Commit::only_removes`]). Rings drop the
+//! messages once the commit is stored. If the disk is full, nothing has changed. After any other error the store may have
+//! removed them, so every further commit repeats the delete until one is stored, and the rings follow.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -58,10 +63,19 @@ pub struct Commit {
     pub void: Vec<(Name, u64)>,
     /// Up to which offset channels have lost their messages.
     pub lost: Vec<(Name, u64)>,
+    /// Up to which offset channels lose their messages by this commit, on request.
+    pub deleted: Vec<(Name, u64)>,
     /// Channels of which nothing is left to say.
     pub forgotten: Vec<Name>,
     /// Messages, by offset within a channel.
     pub messages: Vec<Stored>,
+}
+
+impl Commit {
+    /// Whether the commit adds no message, so that the store is not larger after it.
+    pub fn only_removes(&self) -> bool {
+        self.messages.is_empty()
+    }
 }
 
 /// A message as it is stored.
@@ -112,14 +126,19 @@ pub(super) struct Durable {
     early_ns: u64,
     /// When a failed commit is tried again though nobody waits for it.
     retry_ns: u64,
+    /// The last commit of messages found the disk full: before the next one the store removes what rings have evicted.
+    full: bool,
+    /// Rings have evicted messages that the store still has.
+    evicted: bool,
+    /// Up to which offset channels were deleted by commits whose outcome is unknown.
+    unsure: Vec<(Name, u64)>,
     flight: Option<Flight>,
 }
 
 #[derive(Debug)]
 enum Waiting {
     Publish(Draft),
-    /// Something that is done, and to be told of when it is stored.
-    Done,
+    Delete(Name),
 }
 
 /// A commit on its way.
@@ -130,6 +149,8 @@ struct Flight {
     told: usize,
     /// The first offset of the others.
     base: u64,
+    /// The commit removes messages that rings have evicted.
+    evicted: bool,
     answers: Vec<(Ticket, Answer)>,
 }
 
@@ -137,7 +158,7 @@ struct Flight {
 enum Answer {
     Published { offset: u64, repeated: bool, channel: Name },
     Refused(Refusal),
-    Done,
+    Deleted,
 }
 
 impl Durable {
@@ -159,6 +180,9 @@ impl Durable {
             losses_ns: 0,
             early_ns: 0,
             retry_ns: 0,
+            full: false,
+            evicted: false,
+            unsure: Vec::new(),
             flight: None,
         }
     }
@@ -199,6 +223,33 @@ impl Durable {
         }
     }
 
+    /// A ring has evicted a message.
+    pub(super) fn evict(&mut self, channel: &Name, offset: u64) {
+        self.evicted = true;
+        self.lose(channel, offset);
+    }
+
+    /// The store has removed the messages of a channel up to an offset.
+    fn knows_lost(&mut self, channel: &Name, to: u64) {
+        if self.lost.get(channel).is_some_and(|lost| *lost <= to) {
+            self.lost.remove(channel);
+        }
+    }
+
+    /// Decides whether the next commit only removes. After a full disk that comes before the next try of messages; not
+    /// twice in a row, so that publishers are answered although it fails, too.
+    fn removes_next(&mut self) -> bool {
+        let full = std::mem::take(&mut self.full);
+        let deletes = matches!(self.waiting.front(), Some((_, Waiting::Delete(_))));
+        deletes || full && self.evicted && !self.waiting.is_empty()
+    }
+
+    /// The next publish or delete that waits, if it belongs in a commit of this kind.
+    fn next_waiting(&mut self, removes: bool) -> Option<(Ticket, Waiting)> {
+        let deletes = matches!(self.waiting.front()?.1, Waiting::Delete(_));
+        if deletes == removes { self.waiting.pop_front() } else { None }
+    }
+
     /// A channel does not exist any more.
     pub(super) fn forget(&mut self, channel: &Name, lost_to: u64) {
         self.forgotten_to = self.forgotten_to.max(lost_to);
@@ -219,7 +270,11 @@ impl Durable {
             return Some(0);
         }
         let low = self.ceiling < newest.saturating_add(CEILING / 2);
-        let owes = !self.behind.is_empty() || !self.void.is_empty() || self.unknown || low;
+        let owes = !self.behind.is_empty()
+            || !self.void.is_empty()
+            || !self.unsure.is_empty()
+            || self.unknown
+            || low;
         let lost = !self.lost.is_empty() || !self.forgotten.is_empty();
         if owes {
             return Some(self.retry_ns);
@@ -239,36 +294,52 @@ impl Sequencer {
         }
         self.keys.expire(now.mono_ns, self.key_window_ns());
         let durable = self.durable.as_mut()?;
-        let early = std::mem::take(&mut durable.wants_early);
-        // What the ring has lost meanwhile is not worth storing.
-        let mut messages = std::mem::take(&mut durable.behind);
+        let removes = durable.removes_next();
+        // A commit that only removes stores none of the messages that were acknowledged early.
+        let early = if removes { durable.early } else { std::mem::take(&mut durable.wants_early) };
         let channels = (&self.names, &self.channels);
-        messages.retain(|stored| {
-            let at = channels.0.get(&stored.message.channel);
-            at.is_some_and(|at| stored.message.offset > channels.1[*at].lost_to)
-        });
+        let mut deleted = std::mem::take(&mut durable.unsure);
+        let mut messages = Vec::new();
+        if !removes {
+            // A message that its ring has evicted since is no longer stored.
+            messages = std::mem::take(&mut durable.behind);
+            messages.retain(|stored: &Stored| {
+                let Message { channel, offset, .. } = &*stored.message;
+                let at = channels.0.get(channel);
+                at.is_some_and(|at| *offset > channels.1[*at].lost_to)
+                    && !deleted.iter().any(|(name, to)| name == channel && offset <= to)
+            });
+        }
         let told = messages.len();
 
         let base = durable.reserved_to.max(self.newest.saturating_add(AHEAD)) + 1;
         let mut offset = base;
         let mut answers = Vec::new();
         let mut lost = std::mem::take(&mut durable.lost);
-        for (ticket, waiting) in durable.waiting.drain(..) {
-            let Waiting::Publish(draft) = waiting else {
-                answers.push((ticket, Answer::Done));
-                continue;
+        while let Some((ticket, waiting)) = durable.next_waiting(removes) {
+            let draft = match waiting {
+                Waiting::Publish(draft) => draft,
+                Waiting::Delete(name) => {
+                    let last = channels.0.get(&name).and_then(|at| channels.1[*at].ring.back());
+                    deleted.extend(last.map(|message| (name, message.offset)));
+                    answers.push((ticket, Answer::Deleted));
+                    continue;
+                }
             };
             let channel = draft.channel.clone();
-            // The first message of a channel tells the store what was lost before it.
-            if let Some(at) = channels.0.get(&channel)
-                && channels.1[*at].ring.is_empty()
-            {
-                lost.insert(channel.clone(), channels.1[*at].lost_to);
-            }
             let answer = match self.keys.look(&draft) {
                 Repeat::Other => Answer::Refused(Refusal::KeyMismatch),
                 Repeat::Of(offset) => Answer::Published { offset, repeated: true, channel },
                 Repeat::No => {
+                    // The first message of a channel brings its `lost_to` to the store, also if the channel was
+                    // forgotten while the publish waited.
+                    let kept = channels.0.get(&channel).map(|at| &channels.1[*at]);
+                    if kept.is_none_or(|kept| kept.ring.is_empty()) {
+                        let to = kept.map_or(durable.forgotten_to, |kept| kept.lost_to);
+                        let known = lost.entry(channel.clone()).or_default();
+                        *known = to.max(*known);
+                        durable.forgotten.remove(&channel);
+                    }
                     self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
                     let key = draft.key.clone();
                     messages.push(Stored { message: Arc::new(draft.place(offset, now.unix_ms)), key });
@@ -289,10 +360,12 @@ impl Sequencer {
             forgotten_to: durable.forgotten_to,
             void: std::mem::take(&mut durable.void),
             lost: lost.into_iter().collect(),
+            deleted,
             forgotten: durable.forgotten.drain().collect(),
             messages,
         });
-        durable.flight = Some(Flight { commit: Arc::clone(&commit), told, base, answers });
+        let evicted = std::mem::take(&mut durable.evicted);
+        durable.flight = Some(Flight { commit: Arc::clone(&commit), told, base, evicted, answers });
         Some(commit)
     }
 
@@ -303,7 +376,9 @@ impl Sequencer {
         outcome: Result<(), Refusal>,
     ) -> Vec<(Ticket, Result<Published, Refusal>)> {
         let Some(durable) = &mut self.durable else { return Vec::new() };
-        let Some(Flight { commit, told, answers, .. }) = durable.flight.take() else { return Vec::new() };
+        let Some(Flight { commit, told, evicted, answers, .. }) = durable.flight.take() else {
+            return Vec::new();
+        };
         let (behind, new) = commit.messages.split_at(told);
         match outcome {
             Ok(()) => {
@@ -311,12 +386,20 @@ impl Sequencer {
                 durable.early = commit.early;
                 durable.durability.clone_from(&commit.durability);
                 durable.compare(&self.rules);
+                for (name, to) in &commit.deleted {
+                    self.drop_to(name, *to);
+                }
                 for stored in new {
                     let at = self.found_or_made(&stored.message.channel);
                     self.append(at, Arc::clone(&stored.message));
                 }
             }
-            Err(_) => {
+            Err(refusal) => {
+                durable.full = refusal == Refusal::NoSpace && !commit.only_removes();
+                durable.evicted |= evicted;
+                if refusal != Refusal::NoSpace {
+                    durable.unsure.extend(commit.deleted.iter().cloned());
+                }
                 // Some of what is behind may still be there because of it.
                 durable.wants_early |= commit.early;
                 // It may have reached the disk for all that: then the store knows of early answers no more.
@@ -356,13 +439,7 @@ impl Sequencer {
                         wanted: true,
                     })
                 }
-                (Answer::Done, Ok(())) => Ok(Published {
-                    position: self.newest(),
-                    subscribers: 0,
-                    repeated: false,
-                    early: false,
-                    wanted: true,
-                }),
+                (Answer::Deleted, Ok(())) => Ok(self.deleted()),
             };
             (ticket, result)
         };
@@ -387,11 +464,23 @@ impl Sequencer {
         Publishing::Waits(durable.wait(Waiting::Publish(draft)))
     }
 
-    /// A ticket that is answered when all that was done up to here is stored; `None`: nothing has to be.
-    pub fn stored(&mut self) -> Option<Ticket> {
+    /// Has a delete wait for its commit.
+    pub(super) fn stage_delete(&mut self, name: &Name) -> Option<Ticket> {
         let durable = self.durable.as_mut()?;
-        let owes = !durable.lost.is_empty() || !durable.forgotten.is_empty() || !durable.behind.is_empty();
-        owes.then(|| durable.wait(Waiting::Done))
+        Some(durable.wait(Waiting::Delete(name.clone())))
+    }
+
+    /// Drops the messages of a channel up to an offset: the store has removed them.
+    fn drop_to(&mut self, name: &Name, to: u64) {
+        let Some(&at) = self.names.get(name) else { return };
+        while self.channels[at].ring.front().is_some_and(|message| message.offset <= to) {
+            self.drop_oldest(at);
+        }
+        if let Some(durable) = &mut self.durable {
+            durable.knows_lost(name, to);
+        }
+        self.tell_of_loss(at);
+        self.forget_if_unused(at);
     }
 
     /// The rules say of other channels than before that they are durable: what is kept of them is stored or removed,

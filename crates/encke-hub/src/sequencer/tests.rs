@@ -331,11 +331,11 @@ fn a_channel_exists_while_it_has_a_message_or_is_wanted() {
     sequencer.want(1, &news);
     publish(&mut sequencer, at(0), "news");
     sequencer.unwant(0, &news);
-    assert!(sequencer.delete(&news));
+    assert_eq!(sequencer.delete(&news), Deletion::Done);
     assert!(sequencer.info(&news).is_some());
     sequencer.unwant(1, &news);
     assert_eq!((sequencer.info(&news), sequencer.forgotten_to()), (None, 1));
-    assert!(!sequencer.delete(&news));
+    assert_eq!(sequencer.delete(&news), Deletion::Absent);
     // Nobody can say what a position before 1 has missed.
     sequencer.want(0, &news);
     assert_eq!(fed(&mut sequencer, 0, 9), ["open news 1-1 []"]);

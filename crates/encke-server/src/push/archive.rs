@@ -74,7 +74,7 @@ impl Archive {
     /// See [`Store::open`].
     pub(crate) fn open(state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(FILE);
-        let opened = Store::open(&file, new_epoch()?).map_err(io::Error::other)?;
+        let opened = Store::open(&file, files::allocate, new_epoch()?).map_err(io::Error::other)?;
         Ok(Self::of(Some(file), opened))
     }
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use encke_hub::limits::STREAMS_MAX;
 use encke_hub::{
-    Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published, Publishing,
-    Refusal, Request, Sequencer, Since, Streams, Ticket,
+    Deletion, Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published,
+    Publishing, Refusal, Request, Sequencer, Since, Streams, Ticket,
 };
 use encke_io::{Done, Job, JobLane, Now};
 use encke_stats::Histogram;
@@ -677,11 +677,12 @@ impl Room {
             }
             Ask::Forget { exchange, channels } => {
                 let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return };
-                for channel in &channels {
-                    sequencer.delete(channel);
-                }
-                let waits = sequencer.stored().map(Publishing::Waits);
-                let results = waits.into_iter().map(|waits| (0, Ok(waits))).collect();
+                let mut delete = |channel| match sequencer.delete(channel) {
+                    Deletion::Absent => None,
+                    Deletion::Waits(ticket) => Some((0, Ok(Publishing::Waits(ticket)))),
+                    Deletion::Done => Some((0, Ok(Publishing::Done(sequencer.deleted())))),
+                };
+                let results = channels.iter().filter_map(&mut delete).collect();
                 central.order(now, Whose::Remover { exchange, elsewhere: false }, results);
             }
         }
@@ -828,11 +829,8 @@ impl Central {
             }
             Whose::Remover { exchange, elsewhere } => {
                 match results.into_iter().find_map(Result::err) {
-                    // Nobody is to see here what others know to be forgotten.
-                    None if elsewhere => {
-                        self.held.push_back(Held { to, traced: None, owed: Owed::Remover { exchange } });
-                    }
-                    None => exchange.answer(forgotten()),
+                    // A read after the 204 must not return the messages on any worker.
+                    None => self.held.push_back(Held { to, traced: None, owed: Owed::Remover { exchange } }),
                     Some(error) => exchange.answer(not_forgotten(&error, elsewhere)),
                 }
                 0
@@ -991,7 +989,8 @@ fn not_forgotten(error: &Refusal, elsewhere: bool) -> Reply {
             "the cluster has not answered in time, and may have forgotten it: ask again".into()
         }
         error if elsewhere => error.to_string(),
-        error => format!("{error}; the channel is forgotten until the server starts again"),
+        Refusal::NoSpace => "no space left to store the delete; the messages are still there".into(),
+        error => format!("{error}; the server deletes the messages once the store works"),
     };
     let reply = refusal(status(error), text);
     if is_soon_over(error) { reply.with("Retry-After", RETRY_AFTER_S) } else { reply }

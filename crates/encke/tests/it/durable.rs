@@ -269,12 +269,10 @@ fn a_key_is_known_after_a_kill() {
     assert_eq!(history(&server.site, "disk/a", "all").len(), 1);
 }
 
-#[test]
-fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
-    let place = Place::new("durable-full");
+/// A server whose state is on a disk of six million bytes, in a mount namespace of its own.
+fn start_on_a_small_disk(place: &Place) -> Running {
     let state = place.folder.path("state");
     std::fs::create_dir_all(&state).expect("made");
-    // A disk of its own, in a mount namespace of its own; the filler is on it, too.
     let script = format!(
         "mount -t tmpfs -o size=6m tmpfs {state} && exec {} serve -c {} -l 127.0.0.1:0 --admin 127.0.0.1:0",
         env!("CARGO_BIN_EXE_encke"),
@@ -282,7 +280,33 @@ fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
     );
     let mut command = std::process::Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-    let server = Running::start_command(command.stdin(Stdio::null()).stdout(Stdio::piped()));
+    Running::start_command(command.stdin(Stdio::null()).stdout(Stdio::piped()))
+}
+
+#[test]
+fn a_delete_works_on_a_disk_that_another_file_fills() {
+    let place = Place::new("durable-filled");
+    let server = start_on_a_small_disk(&place);
+    // The file has just grown, and most of it was never written.
+    for _ in 0..3 {
+        publish(&server.site, "disk/a", &"x".repeat(200_000));
+    }
+    let filler = format!("/proc/{}/root{}", server.child.id(), place.folder.path("state/filler"));
+    let mut filler = std::fs::File::create(filler).expect("the server's disk is there");
+    for bytes in [65_536, 4_096, 1] {
+        while filler.write_all(&vec![0; bytes]).is_ok() {}
+    }
+    for bytes in [200_000, 50_000, 5_000, 100] {
+        let body = "x".repeat(bytes);
+        while ask(&server.site, "POST", "/push/disk/a", &body).status == 201 {}
+    }
+    delete_and_publish(&place, server);
+}
+
+#[test]
+fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
+    let place = Place::new("durable-full");
+    let server = start_on_a_small_disk(&place);
     let (mut stored, mut refused) = (Vec::new(), 0);
     let large = "x".repeat(200_000);
     for number in 0..40 {
@@ -301,8 +325,22 @@ fn a_full_disk_refuses_what_is_durable_and_nothing_else() {
     let kept = history(&server.site, "disk/a", "all");
     assert_eq!(kept.iter().map(|(id, _)| id).collect::<Vec<_>>(), stored.iter().collect::<Vec<_>>());
     // When there is space again it is used.
-    assert_eq!(ask(&server.site, "DELETE", "/push/disk/a", "").status / 100, 2);
-    publish(&server.site, "disk/a", "again");
+    delete_and_publish(&place, server);
+}
+
+/// Deletes a channel that fills the disk, which makes room, and starts the server again.
+fn delete_and_publish(place: &Place, mut server: Running) {
+    let deleted = ask(&server.site, "DELETE", "/push/disk/a", "");
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    assert_eq!(history(&server.site, "disk/a", "all"), []);
+    let again = (publish(&server.site, "disk/a", "again"), "again".to_owned());
+    server.child.kill().expect("it lives");
+    let end = server.child.wait().expect("a child");
+    assert_eq!(end.code(), None, "it was killed, and not before");
+    if std::path::Path::new(&place.folder.path("state/push.redb")).exists() {
+        let server = place.start();
+        assert_eq!(history(&server.site, "disk/a", "all"), [again]);
+    }
 }
 
 /// A server none of whose files may become larger.
@@ -311,6 +349,28 @@ fn start_limited(place: &Place, bytes: u64) -> Running {
     command.arg(format!("--fsize={bytes}")).arg(env!("CARGO_BIN_EXE_encke"));
     command.args(["serve", "-c", &place.settings, "-l", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
     Running::start_command(command.stdin(Stdio::null()).stdout(Stdio::piped()))
+}
+
+#[test]
+fn a_store_at_the_file_size_limit_is_full_until_something_is_deleted() {
+    let place = Place::new("durable-limit");
+    let server = start_limited(&place, 5_000_000);
+    let mut stored = 0;
+    // Large messages leave room for small ones.
+    for bytes in [100_000, 1_000] {
+        let message = "x".repeat(bytes);
+        loop {
+            let answer = ask(&server.site, "POST", "/push/disk/a", &message);
+            match answer.status {
+                201 => stored += 1,
+                507 => break,
+                other => panic!("{other}: {}", answer.body),
+            }
+        }
+    }
+    assert!(stored > 10, "{stored}");
+    assert_eq!(history(&server.site, "disk/a", "all").len(), stored);
+    delete_and_publish(&place, server);
 }
 
 #[test]
@@ -339,11 +399,16 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
     let kept = vec![(publish(&server.site, "disk/a", "kept"), "kept".to_owned())];
     let [file, away, folder] = ["state/push.redb", "away", "state"].map(|name| place.folder.path(name));
     for gone in [&file, &folder] {
+        publish(&server.site, "disk/c", "to be deleted");
         std::fs::rename(gone, &away).expect("moved");
         let answer = ask(&server.site, "POST", "/push/disk/a", "lost");
         assert_eq!(answer.status, 503, "{}", answer.body);
         let said = server.error_with("was deleted, moved or replaced");
         assert!(said.contains("push.redb") && said.contains("put it back"), "{said}");
+        let deleted = ask(&server.site, "DELETE", "/push/disk/c", "");
+        assert_eq!(deleted.status, 503, "{}", deleted.body);
+        assert!(deleted.body.contains("once the store works"), "{}", deleted.body);
+        assert_eq!(history(&server.site, "disk/c", "all").len(), 1);
         publish(&server.site, "memory", "goes on");
         // Another file in its place is not taken for it.
         if gone == &file {
@@ -353,9 +418,39 @@ fn a_store_file_that_is_gone_rejects_publishes_and_deletes() {
         std::fs::rename(&away, gone).expect("moved back");
         publish(&server.site, "disk/b", "stored");
         server.error_with("can be stored again");
+        assert_eq!(history(&server.site, "disk/c", "all"), []);
     }
     server.child.kill().expect("it lives");
     assert_eq!(history(&place.start().site, "disk/a", "all"), kept);
+}
+
+#[test]
+fn a_damaged_store_ends_the_start_with_a_remedy() {
+    let place = Place::new("durable-damaged");
+    let server = place.start();
+    publish(&server.site, "disk/a", "kept");
+    server.signal(Signal::Terminate);
+    assert_eq!(server.end().0, Some(0));
+    let file = place.folder.path("state/push.redb");
+    let whole = std::fs::read(&file).expect("there");
+    let flipped = || {
+        let mut bytes = whole.clone();
+        bytes[4096..].iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte ^= 0x55);
+        bytes
+    };
+    for damaged in [Vec::new(), vec![0; 5_000], whole[..whole.len() / 2].to_vec(), flipped()] {
+        std::fs::write(&file, damaged).expect("written");
+        let output = encke()
+            .args(["serve", "-c", &place.settings, "-l", "127.0.0.1:0", "--admin", "off"])
+            .output()
+            .expect("it starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("push.redb is damaged (") && said.contains("move it away"), "{said}");
+        assert!(!said.contains("thread '"), "{said}");
+    }
+    std::fs::write(&file, whole).expect("written");
+    assert_eq!(history(&place.start().site, "disk/a", "all")[0].1, "kept");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rules::{Ack, ChannelRules, Rules};
-use crate::sequencer::{Saved, SavedChannel};
+use crate::sequencer::{Deletion, Saved, SavedChannel};
 use crate::values::Feed;
 
 const MS: u64 = 1_000_000;
@@ -68,6 +68,13 @@ fn waits(publishing: Result<Publishing, Refusal>) -> Ticket {
     }
 }
 
+fn deletes(sequencer: &mut Sequencer, channel: &str) -> Ticket {
+    match sequencer.delete(&name(channel)) {
+        Deletion::Waits(ticket) => ticket,
+        other => panic!("it does not wait: {other:?}"),
+    }
+}
+
 fn offset(publishing: Result<Publishing, Refusal>) -> u64 {
     publishing.expect("accepted").done().expect("it does not wait").position.offset
 }
@@ -106,7 +113,7 @@ impl Store {
         for (name, offset) in &commit.void {
             self.messages.remove(&(name.clone(), *offset));
         }
-        for (name, to) in &commit.lost {
+        for (name, to) in commit.lost.iter().chain(&commit.deleted) {
             self.messages.retain(|(other, offset), _| other != name || offset > to);
             self.lost.insert(name.clone(), *to);
         }
@@ -265,15 +272,106 @@ fn what_the_ring_lets_go_of_is_taken_from_the_store_by_and_by() {
     store.keep(&sequencer.take_commit(at(1_000)).expect("losses"));
     sequencer.committed(at(1_000), Ok(()));
     assert_eq!(store.messages.len(), 2);
-    // A delete is answered when it is stored.
-    assert!(sequencer.delete(&name("disk/a")));
-    let ticket = sequencer.stored().expect("there is something to store");
-    let commit = sequencer.take_commit(at(1_000)).expect("somebody waits");
-    store.keep(&commit);
-    assert_eq!(commit.forgotten, [name("disk/a")]);
+    // A delete is answered when it is stored, and then the store forgets the channel.
+    let ticket = deletes(&mut sequencer, "disk/a");
+    store.keep(&sequencer.take_commit(at(1_000)).expect("somebody waits"));
     assert_eq!(sequencer.committed(at(1_000), Ok(()))[0].0, ticket);
-    assert!(store.messages.is_empty() && store.lost.is_empty());
-    assert_eq!(sequencer.stored(), None);
+    assert!(store.messages.is_empty() && !store.lost.is_empty());
+    assert_eq!(sequencer.commit_due_ns(), Some(2_000 * MS));
+    let commit = sequencer.take_commit(at(2_000)).expect("due");
+    store.keep(&commit);
+    assert_eq!((&commit.lost[..], &commit.forgotten[..]), (&[][..], &[name("disk/a")][..]));
+    assert!(store.lost.is_empty());
+}
+
+#[test]
+fn a_failed_delete_changes_nothing_and_a_stored_one_deletes() {
+    let mut sequencer = sequencer(10);
+    let mut store = Store::default();
+    sequencer.want(0, &name("disk/a"));
+    for data in ["1", "2"] {
+        waits(sequencer.publish(at(0), draft("disk/a", data)));
+    }
+    store.keep(&sequencer.take_commit(at(0)).expect("they wait"));
+    sequencer.committed(at(0), Ok(()));
+    assert_eq!(told(&mut sequencer), [r#"open, lost to 0: ["1", "2"]"#]);
+    let last = sequencer.newest().offset;
+
+    let ticket = deletes(&mut sequencer, "disk/a");
+    let commit = sequencer.take_commit(at(1)).expect("it waits");
+    assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 2, "not before it is stored");
+    assert_eq!(sequencer.committed(at(1), Err(Refusal::NoSpace)), [(ticket, Err(Refusal::NoSpace))]);
+    assert_eq!(commit.deleted, [(name("disk/a"), last)]);
+    assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 2);
+    assert_eq!(told(&mut sequencer), [""; 0]);
+    assert_eq!(sequencer.commit_due_ns(), None, "the delete is over");
+
+    let ticket = deletes(&mut sequencer, "disk/a");
+    store.keep(&sequencer.take_commit(at(2)).expect("it waits"));
+    let answers = sequencer.committed(at(2), Ok(()));
+    assert!(matches!(answers[..], [(one, Ok(_))] if one == ticket));
+    assert_eq!(sequencer.info(&name("disk/a")).expect("it has a subscriber").messages, 0);
+    assert_eq!(told(&mut sequencer), [format!("lost to {last}")]);
+    assert!(store.messages.is_empty());
+}
+
+#[test]
+fn a_delete_takes_its_turn_among_publishes_in_a_commit_without_messages() {
+    let mut sequencer = sequencer(10);
+    let mut store = Store::default();
+    let before = waits(sequencer.publish(at(0), draft("disk/a", "before")));
+    let delete = deletes(&mut sequencer, "disk/a");
+    let after = waits(sequencer.publish(at(0), draft("disk/a", "after")));
+    for (ticket, messages) in [(before, 1), (delete, 0), (after, 1)] {
+        let commit = sequencer.take_commit(at(0)).expect("it waits");
+        assert_eq!((commit.messages.len(), commit.only_removes()), (messages, messages == 0));
+        store.keep(&commit);
+        let answers = sequencer.committed(at(0), Ok(()));
+        assert!(matches!(answers[..], [(one, Ok(_))] if one == ticket));
+    }
+    let kept: Vec<_> = store.messages.values().map(|stored| stored.message.data.to_vec()).collect();
+    assert_eq!(kept, [b"after".to_vec()]);
+    assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 1);
+}
+
+#[test]
+fn a_delete_leaves_early_messages_of_other_channels_to_the_next_commit() {
+    let mut sequencer = sequencer(10);
+    waits(sequencer.publish(at(0), draft("soon/a", "first")));
+    sequencer.take_commit(at(0)).expect("it waits");
+    sequencer.committed(at(0), Ok(()));
+    for channel in ["soon/a", "soon/b"] {
+        assert!(matches!(sequencer.publish(at(0), draft(channel, "early")), Ok(Publishing::Done(_))));
+    }
+    deletes(&mut sequencer, "soon/a");
+    let commit = sequencer.take_commit(at(0)).expect("it waits");
+    assert!(commit.only_removes() && commit.early, "an abrupt end may still lose the early messages");
+    sequencer.committed(at(0), Ok(()));
+    let commit = sequencer.take_commit(at(0)).expect("one is owed");
+    let names: Vec<&str> = commit.messages.iter().map(|stored| stored.message.channel.as_str()).collect();
+    assert_eq!((names, commit.early), (vec!["soon/b"], true));
+}
+
+#[test]
+fn a_full_disk_gets_rid_of_expired_messages_before_it_takes_new_ones() {
+    let mut sequencer = sequencer(1);
+    for data in ["1", "2"] {
+        waits(sequencer.publish(at(0), draft("disk/a", data)));
+    }
+    sequencer.take_commit(at(0)).expect("they wait");
+    sequencer.committed(at(0), Ok(()));
+    // The ring has evicted the first message. The commit that says so fails, because it has a message, too.
+    waits(sequencer.publish(at(1), draft("disk/b", "3")));
+    assert_eq!(sequencer.take_commit(at(1)).expect("it waits").lost.len(), 2);
+    sequencer.committed(at(1), Err(Refusal::NoSpace));
+    let waiting = waits(sequencer.publish(at(2), draft("disk/b", "4")));
+    let commit = sequencer.take_commit(at(2)).expect("it waits");
+    assert!(commit.only_removes() && commit.lost.iter().any(|(lost, _)| *lost == name("disk/a")));
+    // Where this fails as well, the publisher is answered by the commit after it.
+    assert_eq!(sequencer.committed(at(2), Err(Refusal::NoSpace)), []);
+    assert_eq!(sequencer.take_commit(at(2)).expect("it waits").messages.len(), 1);
+    let answers = sequencer.committed(at(2), Err(Refusal::NoSpace));
+    assert_eq!(answers, [(waiting, Err(Refusal::NoSpace))]);
 }
 
 #[test]
@@ -336,4 +434,52 @@ fn a_store_that_hangs_stops_the_stream_before_an_offset_could_be_given_twice() {
     assert_eq!(sequencer.publish(at(0), draft("other", "one more")), Err(Refusal::Stalled));
     sequencer.committed(at(0), Ok(()));
     assert_eq!(offset(sequencer.publish(at(0), draft("other", "goes on"))), ahead + 1);
+}
+
+#[test]
+fn a_delete_of_unknown_outcome_is_repeated_until_it_is_stored() {
+    let mut sequencer = sequencer(10);
+    waits(sequencer.publish(at(0), draft("disk/a", "1")));
+    sequencer.take_commit(at(0)).expect("it waits");
+    sequencer.committed(at(0), Ok(()));
+    let ticket = deletes(&mut sequencer, "disk/a");
+    let deleted = sequencer.take_commit(at(0)).expect("it waits").deleted.clone();
+    let refused = Err(Refusal::NotStored);
+    assert_eq!(sequencer.committed(at(0), refused), [(ticket, Err(Refusal::NotStored))]);
+    // A publish is answered meanwhile, and its message is not among the deleted ones.
+    let after = waits(sequencer.publish(at(1), draft("disk/a", "2")));
+    assert_eq!(sequencer.take_commit(at(1)).expect("it waits").deleted, deleted);
+    assert_eq!(sequencer.committed(at(1), refused), [(after, Err(Refusal::NotStored))]);
+    assert_eq!(sequencer.info(&name("disk/a")).expect("there").messages, 1);
+    assert_eq!(sequencer.commit_due_ns(), Some(1_001 * MS));
+    waits(sequencer.publish(at(2), draft("disk/a", "3")));
+    assert_eq!(sequencer.take_commit(at(2)).expect("it waits").deleted, deleted);
+    sequencer.committed(at(2), Ok(()));
+    let info = sequencer.info(&name("disk/a")).expect("there");
+    assert!(info.messages == 1 && info.first.expect("one").offset > deleted[0].1);
+}
+
+#[test]
+fn a_publish_to_a_channel_that_is_deleted_before_it_tells_the_store_what_was_lost() {
+    let mut sequencer = sequencer(10);
+    let mut store = Store::default();
+    let commits = |sequencer: &mut Sequencer, store: &mut Store| {
+        store.keep(&sequencer.take_commit(at(0)).expect("something waits"));
+        sequencer.committed(at(0), Ok(()));
+    };
+    for channel in ["disk/a", "disk/b"] {
+        waits(sequencer.publish(at(0), draft(channel, "1")));
+    }
+    commits(&mut sequencer, &mut store);
+    let [first, second] =
+        ["disk/a", "disk/b"].map(|channel| sequencer.info(&name(channel)).expect("there").last.expect("one"));
+    // The delete forgets the channel, and its publish is the next commit.
+    deletes(&mut sequencer, "disk/a");
+    waits(sequencer.publish(at(0), draft("disk/a", "2")));
+    commits(&mut sequencer, &mut store);
+    commits(&mut sequencer, &mut store);
+    deletes(&mut sequencer, "disk/b");
+    commits(&mut sequencer, &mut store);
+    assert_eq!(store.lost.get(&name("disk/a")), Some(&first.offset), "not what other channels have lost");
+    assert!(second.offset > first.offset);
 }
