@@ -1,14 +1,15 @@
-//! The idempotency keys of a while ago, so that a publish which is sent again happens once.
+//! Idempotency keys of recent publishes, so that a retry is not published twice.
 //!
 //! ```text
-//!  scope (channel, publisher) ─► key ─► (offset, fingerprint)     found in O(1)
-//!                             └► keys in their order              at most `most`, the oldest goes first
-//!  all scopes ─► (moment, number, scope) in their order           at most KEYS_MAX, and none older than the window
+//!  channel ─► key with its publisher ─► (offset, fingerprint)    found in O(1)
+//!  publisher ─► its keys, oldest first ─┬─ by_age: the oldest key of all expires first
+//!                                       └─ by_size: above KEYS_MAX the largest publisher loses its oldest key
 //! ```
-//! A key's number tells whether the front of a scope is the one that the common list means: the limit of the scope
-//! may have taken it before.
+//! **One publisher evicts no key of another** that has fewer. So with N publishers, the last `KEYS_MAX / N` keys of each are
+//! kept for the whole window, whatever the others do.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -16,37 +17,33 @@ use crate::limits::KEYS_MAX;
 use crate::message::{Draft, IdempotencyKey, Message};
 use crate::name::Name;
 
-/// Keys and what came of them.
+/// Keys of all publishers.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    scopes: HashMap<Arc<Scope>, Known>,
-    order: VecDeque<Entry>,
+    channels: HashMap<Name, HashMap<Arc<IdempotencyKey>, Publish>>,
+    /// The keys of each publisher, oldest first; never empty. A key that was forgotten keeps its entry until that expires.
+    publishers: HashMap<u64, VecDeque<Entry>>,
+    /// The number of each publisher's oldest entry.
+    by_age: BTreeSet<(u64, u64)>,
+    /// How many entries each publisher has; of equal ones, the one with the oldest entry is last.
+    by_size: BTreeSet<(usize, Reverse<u64>, u64)>,
+    entries: usize,
     numbered: u64,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Scope {
-    channel: Name,
-    publisher: u64,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    published: HashMap<Arc<str>, Publish>,
-    order: VecDeque<(u64, Arc<str>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Publish {
+    number: u64,
     offset: u64,
     fingerprint: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    mono_ns: u64,
     number: u64,
-    scope: Arc<Scope>,
+    mono_ns: u64,
+    channel: Name,
+    key: Arc<IdempotencyKey>,
 }
 
 /// What is known of a key.
@@ -64,88 +61,101 @@ impl Keys {
     /// Looks a draft's key up; one without a key is no repetition.
     pub(crate) fn look(&self, draft: &Draft) -> Repeat {
         let Some(key) = &draft.key else { return Repeat::No };
-        let scope = Scope { channel: draft.channel.clone(), publisher: key.publisher };
-        match self.scopes.get(&scope).and_then(|known| known.published.get(&*key.key)) {
+        match self.channels.get(&draft.channel).and_then(|known| known.get(key)) {
             None => Repeat::No,
             Some(publish) if publish.fingerprint == fingerprint(draft) => Repeat::Of(publish.offset),
             Some(_) => Repeat::Other,
         }
     }
 
-    /// Remembers that a draft was published; a key is in no scope twice. At most `most` keys are kept a scope.
-    pub(crate) fn remember(&mut self, mono_ns: u64, draft: &Draft, offset: u64, most: usize) {
+    /// Remembers that a draft was published, whose key is not known yet.
+    pub(crate) fn remember(&mut self, mono_ns: u64, draft: &Draft, offset: u64) {
         let Some(key) = &draft.key else { return };
-        let publish = Publish { offset, fingerprint: fingerprint(draft) };
-        self.enter(mono_ns, &draft.channel, key, publish, most);
+        self.enter(mono_ns, &draft.channel, key, offset, fingerprint(draft));
     }
 
     /// Remembers the key of a message that was published in an earlier life. The oldest ones come first.
-    pub(crate) fn recall(&mut self, mono_ns: u64, message: &Message, key: &IdempotencyKey, most: usize) {
+    pub(crate) fn recall(&mut self, mono_ns: u64, message: &Message, key: &IdempotencyKey) {
         let fingerprint = hash(&message.data, &message.content_type, &message.event);
-        self.enter(mono_ns, &message.channel, key, Publish { offset: message.offset, fingerprint }, most);
+        self.enter(mono_ns, &message.channel, key, message.offset, fingerprint);
     }
 
-    fn enter(&mut self, mono_ns: u64, channel: &Name, key: &IdempotencyKey, publish: Publish, most: usize) {
-        if most == 0 {
-            return;
-        }
+    fn enter(&mut self, mono_ns: u64, channel: &Name, key: &IdempotencyKey, offset: u64, fingerprint: u64) {
         self.numbered += 1;
         let number = self.numbered;
-        let scope = Arc::new(Scope { channel: channel.clone(), publisher: key.publisher });
-        let known = self.scopes.entry(Arc::clone(&scope)).or_default();
-        let name: Arc<str> = (*key.key).into();
-        known.published.insert(Arc::clone(&name), publish);
-        known.order.push_back((number, name));
-        while known.order.len() > most {
-            known.forget_oldest();
-        }
-        self.order.push_back(Entry { mono_ns, number, scope });
-        while self.order.len() > KEYS_MAX {
-            self.forget_oldest();
+        let (channel, publisher, key) = (channel.clone(), key.publisher, Arc::new(key.clone()));
+        let known = self.channels.entry(channel.clone()).or_default();
+        known.insert(Arc::clone(&key), Publish { number, offset, fingerprint });
+        self.change(publisher, |entries| entries.push_back(Entry { number, mono_ns, channel, key }));
+        self.entries += 1;
+        while self.entries > KEYS_MAX
+            && let Some(&(.., largest)) = self.by_size.last()
+        {
+            self.evict_oldest(largest);
         }
     }
 
     /// Forgets a draft that was not published after all.
     pub(crate) fn forget(&mut self, channel: &Name, key: &IdempotencyKey) {
-        let scope = Scope { channel: channel.clone(), publisher: key.publisher };
-        if let Some(known) = self.scopes.get_mut(&scope) {
-            known.published.remove(&*key.key);
-            known.order.retain(|(_, name)| **name != *key.key);
-        }
+        self.remove(channel, key, None);
     }
 
-    /// Forgets what is older than the window, and says when the next one will be, on the monotonic clock.
+    /// Forgets what is older than the window. Returns when the next key expires, on the monotonic clock.
     pub(crate) fn expire(&mut self, mono_ns: u64, window_ns: u64) -> Option<u64> {
         loop {
-            let ends = self.order.front()?.mono_ns.saturating_add(window_ns);
+            let &(_, publisher) = self.by_age.first()?;
+            let oldest = self.publishers.get(&publisher)?.front()?;
+            let ends = oldest.mono_ns.saturating_add(window_ns);
             if ends > mono_ns {
                 return Some(ends);
             }
-            self.forget_oldest();
+            self.evict_oldest(publisher);
         }
     }
 
-    fn forget_oldest(&mut self) {
-        let Some(Entry { number, scope, .. }) = self.order.pop_front() else { return };
-        let Some(known) = self.scopes.get_mut(&scope) else { return };
-        if known.order.front().is_some_and(|(first, _)| *first == number) {
-            known.forget_oldest();
+    /// Evicts the oldest key of a publisher.
+    fn evict_oldest(&mut self, publisher: u64) {
+        if let Some(Entry { number, channel, key, .. }) = self.change(publisher, VecDeque::pop_front) {
+            self.entries -= 1;
+            self.remove(&channel, &key, Some(number));
         }
-        if known.order.is_empty() {
-            self.scopes.remove(&scope);
+    }
+
+    /// Removes a key, if `number` names the publish that it has now.
+    fn remove(&mut self, channel: &Name, key: &IdempotencyKey, number: Option<u64>) {
+        let Some(known) = self.channels.get_mut(channel) else { return };
+        if known.get(key).is_some_and(|publish| number.is_none_or(|number| publish.number == number)) {
+            known.remove(key);
         }
+        if known.is_empty() {
+            self.channels.remove(channel);
+        }
+    }
+
+    /// Changes the entries of a publisher, and its places by age and size.
+    fn change<T>(&mut self, publisher: u64, change: impl FnOnce(&mut VecDeque<Entry>) -> T) -> T {
+        let entries = self.publishers.entry(publisher).or_default();
+        let places = |entries: &VecDeque<Entry>| {
+            let oldest = entries.front()?.number;
+            Some(((oldest, publisher), (entries.len(), Reverse(oldest), publisher)))
+        };
+        if let Some((age, size)) = places(entries) {
+            self.by_age.remove(&age);
+            self.by_size.remove(&size);
+        }
+        let result = change(entries);
+        match places(entries) {
+            Some((age, size)) => {
+                self.by_age.insert(age);
+                self.by_size.insert(size);
+            }
+            None => drop(self.publishers.remove(&publisher)),
+        }
+        result
     }
 }
 
-impl Known {
-    fn forget_oldest(&mut self) {
-        if let Some((_, key)) = self.order.pop_front() {
-            self.published.remove(&key);
-        }
-    }
-}
-
-/// 64 bits of what a draft says. Whoever finds two drafts with the same ones deceives only itself: the key is its own.
+/// 64 bits of a draft's content. A publisher that finds two drafts with the same bits deceives only itself: the key is its own.
 fn fingerprint(draft: &Draft) -> u64 {
     hash(&draft.data, &draft.content_type, &draft.event)
 }
@@ -173,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_in_its_scope_for_its_window() {
+    fn a_key_is_known_to_its_publisher_and_channel_for_its_window() {
         let mut keys = Keys::default();
-        keys.remember(10, &draft("a", 1, "k", b"x"), 7, 2);
+        keys.remember(10, &draft("a", 1, "k", b"x"), 7);
         assert_eq!(keys.look(&draft("a", 1, "k", b"x")), Repeat::Of(7));
         assert_eq!(keys.look(&draft("a", 1, "k", b"y")), Repeat::Other);
         assert_eq!(keys.look(&draft("a", 2, "k", b"x")), Repeat::No);
@@ -185,47 +195,61 @@ mod tests {
         assert_eq!(keys.look(&draft("a", 1, "k", b"x")), Repeat::Of(7));
         assert_eq!(keys.expire(110, 100), None);
         assert_eq!(keys.look(&draft("a", 1, "k", b"x")), Repeat::No);
-        assert!(keys.scopes.is_empty());
+        assert!(keys.is_empty());
     }
 
     #[test]
-    fn a_scope_forgets_its_oldest_key_first_and_disturbs_no_other() {
+    fn the_largest_publisher_loses_its_oldest_key_first() {
         let mut keys = Keys::default();
-        for (moment, (publisher, key)) in [(1, "a"), (2, "a"), (1, "b"), (1, "c")].into_iter().enumerate() {
-            keys.remember(moment as u64, &draft("x", publisher, key, b""), moment as u64 + 1, 2);
+        keys.remember(0, &draft("x", 1, "k", b""), 1);
+        keys.remember(1, &draft("x", 2, "k", b""), 2);
+        for number in 0..2 * KEYS_MAX as u64 {
+            let (publisher, channel) = (3 + number % 2, format!("c/{}", number % 130));
+            keys.remember(2, &draft(&channel, publisher, &number.to_string(), b""), number + 3);
         }
-        assert_eq!(keys.look(&draft("x", 1, "a", b"")), Repeat::No);
-        assert_eq!(keys.look(&draft("x", 2, "a", b"")), Repeat::Of(2));
-        // The first one's time is up; what its scope has now is younger and stays.
-        assert_eq!(keys.expire(100, 100), Some(101));
-        assert_eq!(keys.look(&draft("x", 1, "b", b"")), Repeat::Of(3));
-        assert_eq!(keys.expire(102, 100), Some(103));
-        assert_eq!(keys.look(&draft("x", 1, "b", b"")), Repeat::No);
-        assert_eq!(keys.look(&draft("x", 1, "c", b"")), Repeat::Of(4));
+        assert_eq!(keys.look(&draft("x", 1, "k", b"")), Repeat::Of(1));
+        assert_eq!(keys.look(&draft("x", 2, "k", b"")), Repeat::Of(2));
+        let kept = |number: u64| {
+            let (publisher, channel) = (3 + number % 2, format!("c/{}", number % 130));
+            keys.look(&draft(&channel, publisher, &number.to_string(), b"")) == Repeat::Of(number + 3)
+        };
+        // What is left of the limit is shared equally by the two large ones: the newest half of their keys.
+        assert!((0..KEYS_MAX as u64 + 2).all(|number| !kept(number)));
+        assert!((KEYS_MAX as u64 + 2..2 * KEYS_MAX as u64).all(kept));
+        assert_eq!(keys.entries, KEYS_MAX);
     }
 
     #[test]
-    fn what_was_not_published_after_all_may_be_published_and_is_known_for_its_whole_window() {
+    fn keys_of_failed_publishes_may_be_published_anew() {
         let mut keys = Keys::default();
         let one = draft("a", 1, "k", b"x");
-        keys.remember(0, &one, 7, 2);
+        keys.remember(0, &one, 7);
         keys.forget(&one.channel, one.key.as_ref().expect("it has one"));
         assert_eq!(keys.look(&one), Repeat::No);
-        keys.remember(50, &one, 9, 2);
-        assert_eq!(keys.expire(100, 100), Some(150), "the first time is over");
+        keys.remember(50, &one, 9);
+        assert_eq!(keys.expire(100, 100), Some(150), "the first entry has expired");
         assert_eq!(keys.look(&one), Repeat::Of(9));
         assert_eq!(keys.expire(150, 100), None);
-        assert!(keys.scopes.is_empty());
+        assert!(keys.is_empty());
     }
 
     #[test]
-    fn all_scopes_together_hold_no_more_than_the_limit() {
+    fn publishers_with_one_key_each_lose_the_oldest_first() {
         let mut keys = Keys::default();
         for number in 0..KEYS_MAX as u64 + 10 {
-            keys.remember(0, &draft("x", number, "k", b""), number, 1024);
+            keys.remember(0, &draft("x", number, "k", b""), number);
         }
-        assert_eq!((keys.order.len(), keys.scopes.len()), (KEYS_MAX, KEYS_MAX));
+        assert_eq!((keys.entries, keys.publishers.len()), (KEYS_MAX, KEYS_MAX));
         assert_eq!(keys.look(&draft("x", 9, "k", b"")), Repeat::No);
         assert_eq!(keys.look(&draft("x", 10, "k", b"")), Repeat::Of(10));
+        assert_eq!(keys.expire(1, 1), None);
+        assert!(keys.is_empty());
+    }
+
+    impl Keys {
+        fn is_empty(&self) -> bool {
+            let maps = self.channels.is_empty() && self.publishers.is_empty();
+            maps && self.by_age.is_empty() && self.by_size.is_empty() && self.entries == 0
+        }
     }
 }

@@ -22,7 +22,7 @@ pub struct Draft {
 }
 
 /// Names one publish, so that it happens once however often it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
     /// Whose key it is: keys of different publishers are different, whatever they say. The server's to number.
     pub publisher: u64,

@@ -27,8 +27,6 @@ pub struct Rules {
     /// How long an idempotency key is remembered, in ms. 2 min: longer than any client retries without asking its
     /// user.
     pub key_window_ms: u64,
-    /// Idempotency keys remembered for each publisher and channel. 1,024: 8 publishes a second for the window.
-    pub keys: usize,
     /// Whether what a ring no longer keeps can be read elsewhere: in a stream that several nodes share. Who comes back by an
     /// older id gets it from there.
     pub recalls: bool,
@@ -135,7 +133,6 @@ impl Default for Rules {
             channels_per_stream: 128,
             publish_lag_ns: 10 * 1_000_000,
             key_window_ms: 2 * 60 * 1000,
-            keys: 1024,
             recalls: false,
             default: ChannelRules::default(),
             patterns: Vec::new(),

@@ -337,7 +337,7 @@ impl Sequencer {
                 && age_ns < sequencer.key_window_ns()
             {
                 let moment_ns = now.mono_ns.saturating_sub(age_ns);
-                sequencer.keys.recall(moment_ns, &message, &key, sequencer.rules.keys);
+                sequencer.keys.recall(moment_ns, &message, &key);
             }
         }
         sequencer.trim_memory(None);
@@ -388,7 +388,7 @@ impl Sequencer {
         }
         let offset = self.next_offset().ok_or(Refusal::Stalled)?;
         let at = self.found_or_made(&draft.channel);
-        self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
+        self.keys.remember(now.mono_ns, &draft, offset);
         let key = draft.key.clone();
         self.say(at, draft.place(offset, now.unix_ms), key);
         let subscribers = self.channels[at].subscribers;

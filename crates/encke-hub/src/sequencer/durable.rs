@@ -340,7 +340,7 @@ impl Sequencer {
                         *known = to.max(*known);
                         durable.forgotten.remove(&channel);
                     }
-                    self.keys.remember(now.mono_ns, &draft, offset, self.rules.keys);
+                    self.keys.remember(now.mono_ns, &draft, offset);
                     let key = draft.key.clone();
                     messages.push(Stored { message: Arc::new(draft.place(offset, now.unix_ms)), key });
                     offset += 1;

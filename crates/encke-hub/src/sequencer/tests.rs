@@ -387,3 +387,19 @@ fn new_rules_hold_at_once() {
     sequencer.expire(at(50));
     assert!(kept(&sequencer, "a").is_empty());
 }
+
+#[test]
+fn one_publisher_evicts_no_key_of_another() {
+    let mut sequencer = sequencer(|rules| rules.memory_bytes = 1_000_000);
+    let keyed = |channel: &str, publisher, key: &str| Draft {
+        key: Some(IdempotencyKey { publisher, key: key.into() }),
+        ..draft(channel, b"a")
+    };
+    let first = published(sequencer.publish(at(0), keyed("news", 1, "k")));
+    for number in 0..130_000 {
+        let flood = keyed(&format!("flood/{}", number % 130), 2, &number.to_string());
+        assert!(!published(sequencer.publish(at(1), flood)).repeated);
+    }
+    let again = published(sequencer.publish(at(2), keyed("news", 1, "k")));
+    assert_eq!(again, Published { repeated: true, ..first });
+}
