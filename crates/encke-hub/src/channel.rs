@@ -54,6 +54,8 @@ pub(crate) struct Channel {
     pub(crate) idle: bool,
     /// When its last subscriber went.
     pub(crate) left_ns: u64,
+    /// Members that polled, and will be told to have left.
+    pub(crate) lingering: u32,
 }
 
 /// A moment in the life of a channel.
@@ -87,7 +89,14 @@ impl Channel {
             counted: (0, 0),
             idle: false,
             left_ns: 0,
+            lingering: 0,
         }
+    }
+
+    /// Whether a channel without subscribers may be given back. Not before it was opened, so that each `Opened` answers one
+    /// `Want`; not before members that polled were told to have left, because then nothing is known of them.
+    pub(crate) fn may_go(&self) -> bool {
+        self.open && !self.dirty && self.lingering == 0
     }
 
     /// Takes over what the sequencer says there is.

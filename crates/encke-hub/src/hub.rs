@@ -193,6 +193,10 @@ pub struct Lag {
     pub exceeded: bool,
 }
 
+/// Channels looked at to find one that can make room for a new one. Those that cannot were just opened, or just left by a
+/// member: few of many.
+const RELEASE_LOOKS: usize = 64;
+
 /// Nodes looked at for each delivery that a slice may make: of 18,000 subscribers who all are busy, four slices of
 /// 256 find that out.
 const VISITS: usize = 16;
@@ -247,7 +251,7 @@ impl Hub {
         if channels.len() > 1 {
             channels = without_repeats(&channels, self.rules.channels_per_stream);
         }
-        self.check_limits(&channels, 0)?;
+        self.make_room(&channels, 0)?;
         let single = channels.len() == 1 && member.is_none();
         let subscriber = Subscriber {
             key,
@@ -340,7 +344,7 @@ impl Hub {
         let stays: Vec<u32> = channels_of(self).into_iter().filter(|one| !removed.contains(one)).collect();
         let mut added = without_repeats(add, self.rules.channels_per_stream);
         added.retain(|name| !self.names.get(name).is_some_and(|channel| stays.contains(channel)));
-        self.check_limits(&added, stays.len())?;
+        self.make_room(&added, stays.len())?;
         self.spread(id);
         for channel in removed {
             self.unlink(id, channel);
@@ -1080,17 +1084,49 @@ impl Hub {
 
     // ── Coming and going ────────────────────────────────────────────────────────────────────────────────────────
 
-    fn check_limits(&self, added: &[Name], there: usize) -> Result<(), Refused> {
+    /// Checks the limits on channels. At the limit of the core, channels without subscribers are released first.
+    fn make_room(&mut self, added: &[Name], there: usize) -> Result<(), Refused> {
         let most = self.rules.channels_per_stream;
         if added.len() + there > most {
             return Err(Refused::TooManyOnStream { most });
         }
         let most = self.rules.channels;
-        let unknown = added.iter().filter(|name| !self.names.contains_key(*name)).count();
-        if unknown > 0 && self.channels.len() + unknown > most {
-            return Err(Refused::TooManyChannels { most });
+        loop {
+            let unknown = self.unknown(added);
+            if unknown == 0 || self.channels.len() + unknown <= most {
+                return Ok(());
+            }
+            if unknown > most || !self.release_oldest() {
+                return Err(Refused::TooManyChannels { most });
+            }
         }
-        Ok(())
+    }
+
+    /// How many of these channels do not exist on this core: subscribing to them opens them.
+    pub fn unknown(&self, channels: &[Name]) -> usize {
+        channels.iter().filter(|name| !self.names.contains_key(*name)).count()
+    }
+
+    /// Releases the channel that has had no subscriber for longest. Returns whether one was found.
+    fn release_oldest(&mut self) -> bool {
+        self.times();
+        for _ in 0..self.idle.len().min(RELEASE_LOOKS) {
+            let Some((due_ns, at)) = self.idle.pop_front() else { return false };
+            let channel = &mut self.channels[at];
+            if !channel.nodes.is_empty() {
+                channel.idle = false;
+                continue;
+            }
+            // It was used since it was queued.
+            let used = channel.left_ns.saturating_add(UNWANTED_NS) > due_ns;
+            if used || !channel.may_go() {
+                self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));
+                continue;
+            }
+            self.release(at);
+            return true;
+        }
+        false
     }
 
     /// The replica of a channel; asks for it if there is none.
@@ -1249,6 +1285,9 @@ impl Hub {
             *since = mono_ns;
         }
         for (channel, member) in self.parting.drain(..) {
+            if let Some(at) = self.names.get(&channel) {
+                self.channels[*at].lingering += 1;
+            }
             self.lingering.push_back((mono_ns.saturating_add(LINGER_NS), channel, member));
         }
         for at in self.emptied.drain(..) {
@@ -1265,6 +1304,9 @@ impl Hub {
         let mono_ns = self.now.mono_ns;
         while self.lingering.front().is_some_and(|(at, ..)| *at <= mono_ns) {
             if let Some((_, channel, member)) = self.lingering.pop_front() {
+                if let Some(at) = self.names.get(&channel) {
+                    self.channels[*at].lingering -= 1;
+                }
                 self.requests.push(Request::Left { channel, member });
             }
         }
@@ -1280,17 +1322,21 @@ impl Hub {
         if !channel.nodes.is_empty() {
             return;
         }
-        // What was asked for is taken before it is given back, so that each `Opened` is the answer to one `Want`.
         let recent = channel.left_ns.saturating_add(UNWANTED_NS) > self.now.mono_ns;
-        if !channel.open || recent || channel.dirty {
+        if recent || !channel.may_go() {
             channel.idle = true;
             self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));
             return;
         }
-        let name = channel.name.clone();
-        self.names.remove(&name);
-        self.channels.remove(at);
-        self.requests.push(Request::Unwant { channel: name });
+        self.release(at);
+    }
+
+    /// Gives a channel back to the sequencer.
+    fn release(&mut self, at: u32) {
+        if let Some(channel) = self.channels.remove(at) {
+            self.names.remove(&channel.name);
+            self.requests.push(Request::Unwant { channel: channel.name });
+        }
     }
 
     /// Drops what only the work that is done needed.

@@ -171,7 +171,8 @@ impl Hubs {
                     self.hubs[stream].change(now, inner, add, remove)?;
                     return Ok(id);
                 }
-                self.check(&self.hubs[stream].names_of(inner), add, remove)?;
+                let names = self.hubs[stream].names_of(inner);
+                self.check(&names, add, remove)?;
                 let at = self.becomes_span(stream, inner);
                 self.change_span(now, at, add, remove)?;
                 Ok(self.named(Whose::Span(at)))
@@ -179,8 +180,9 @@ impl Hubs {
             Whose::Span(at) => {
                 let Some(span) = self.spans.get(at).filter(|span| !span.overrun) else { return Ok(id) };
                 let strands = span.strands.iter();
-                let names = strands.flat_map(|strand| self.hubs[strand.stream].names_of(strand.id));
-                self.check(&names.collect::<Vec<_>>(), add, remove)?;
+                let names: Vec<Name> =
+                    strands.flat_map(|strand| self.hubs[strand.stream].names_of(strand.id)).collect();
+                self.check(&names, add, remove)?;
                 self.change_span(now, at, add, remove)?;
                 Ok(id)
             }
@@ -385,6 +387,15 @@ impl Hubs {
         self.hubs.iter().map(Hub::channels).sum()
     }
 
+    /// See [`Hub::unknown`].
+    pub fn unknown(&self, channels: &[Name]) -> usize {
+        let unknown = |stream: usize| match stream {
+            0 if self.hubs.len() == 1 => self.hubs[0].unknown(channels),
+            _ => self.hubs[stream].unknown(&self.of_stream(channels, stream)),
+        };
+        (0..self.hubs.len()).map(unknown).sum()
+    }
+
     /// How many streams there are.
     pub fn streams(&self) -> usize {
         self.hubs.len()
@@ -446,15 +457,17 @@ impl Hubs {
     }
 
     /// Whether somebody who has these channels can have others.
-    fn check(&self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), Refused> {
+    fn check(&mut self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), Refused> {
         let stays: Vec<&Name> = channels.iter().filter(|name| !remove.contains(name)).collect();
         let mut added = without_repeats(add, self.most);
         added.retain(|name| !stays.contains(&name));
         if stays.len() + added.len() > self.most {
             return Err(Refused::TooManyOnStream { most: self.most });
         }
-        (0..self.hubs.len())
-            .try_for_each(|stream| self.hubs[stream].has_room(&self.of_stream(&added, stream)))
+        (0..self.hubs.len()).try_for_each(|stream| {
+            let added = self.of_stream(&added, stream);
+            self.hubs[stream].has_room(&added)
+        })
     }
 
     fn of_stream(&self, names: &[Name], stream: usize) -> Vec<Name> {

@@ -54,6 +54,8 @@ pub struct Sequencer {
     memory: u64,
     names: HashMap<Name, u32>,
     channels: Slab<Channel>,
+    /// How many channels are [`Channel::idle`].
+    idle: usize,
     cores: Vec<Core>,
     /// Channels with a history, by their last use.
     uses: Uses,
@@ -92,6 +94,8 @@ struct Channel {
     timer: u64,
     /// Its past is being read: it is not opened before.
     reading: Option<Ticket>,
+    /// It has no message and no subscriber, and exists only because a core still wants it.
+    idle: bool,
 }
 
 /// What a core was told of a channel.
@@ -290,6 +294,7 @@ impl Sequencer {
             memory: 0,
             names: HashMap::new(),
             channels: Slab::new(),
+            idle: 0,
             cores: (0..cores).map(|_| Core::default()).collect(),
             uses: Uses::default(),
             ages: BinaryHeap::new(),
@@ -357,7 +362,8 @@ impl Sequencer {
         let found = self.names.get(&draft.channel).copied();
         let rules = found.map_or_else(|| *self.rules.of(&draft.channel), |at| self.channels[at].rules);
         let most = self.rules.channels;
-        let room = found.is_some() || self.channels.len() < most;
+        let counts = found.is_some_and(|at| !self.channels[at].idle);
+        let room = counts || self.channels.len() - self.idle < most;
         let mut early = false;
         if rules.durable
             && let Some(durable) = &mut self.durable
@@ -614,6 +620,7 @@ impl Sequencer {
                 self.cores[core].opening.push_back(at);
             }
         }
+        self.weigh(at);
         self.uses.renew(&mut self.channels, at);
     }
 
@@ -627,6 +634,7 @@ impl Sequencer {
         if reader.subscribers > 0 {
             self.touch(at, None);
         }
+        self.weigh(at);
         self.forget_if_unused(at);
     }
 
@@ -639,6 +647,7 @@ impl Sequencer {
             let others = channel.subscribers - reader.subscribers;
             reader.subscribers = reader.subscribers.saturating_add(joined).saturating_sub(left);
             channel.subscribers = others.saturating_add(reader.subscribers);
+            self.weigh(at);
             self.touch(at, None);
         }
     }
@@ -799,6 +808,7 @@ impl Sequencer {
         channel.bytes += charge;
         self.memory += charge;
         if first {
+            self.weigh(at);
             self.uses.begin(&mut self.channels, at);
             self.arm(at);
         } else {
@@ -893,6 +903,7 @@ impl Sequencer {
         }
         if channel.ring.is_empty() {
             self.uses.end(&mut self.channels, at);
+            self.weigh(at);
         }
         true
     }
@@ -942,9 +953,19 @@ impl Sequencer {
             older: NONE,
             timer: 0,
             reading: None,
+            idle: false,
         });
         self.names.insert(name.clone(), at);
         at
+    }
+
+    /// Brings [`Channel::idle`] up to date, once a channel may have got or lost its first message or subscriber.
+    fn weigh(&mut self, at: u32) {
+        let channel = &mut self.channels[at];
+        let empty = channel.ring.is_empty() && channel.subscribers == 0;
+        let idle = empty && channel.readers.iter().any(|reader| reader.wanted);
+        let before = std::mem::replace(&mut channel.idle, idle);
+        self.idle = self.idle - usize::from(before) + usize::from(idle);
     }
 
     /// A channel without a message that nobody wants does not exist. Of a stream that others share nothing is kept

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use encke_hub::{
     ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name,
-    Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Request, Rules, Run, Saved,
+    Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request, Rules, Run, Saved,
     SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
 
@@ -110,10 +110,12 @@ struct Tally {
     kills: u64,
     kept_over_a_kill: u64,
     refused_and_there: u64,
+    refused_channels: u64,
+    released_channels: u64,
 }
 
 impl Tally {
-    fn faults(&self) -> [(&'static str, u64); 36] {
+    fn faults(&self) -> [(&'static str, u64); 38] {
         [
             ("a publish", self.published),
             ("a delivery", self.delivered),
@@ -151,6 +153,8 @@ impl Tally {
             ("a kill", self.kills),
             ("a message that is kept over a kill", self.kept_over_a_kill),
             ("a message that was refused and is there after a kill", self.refused_and_there),
+            ("a channel too many", self.refused_channels),
+            ("a channel that makes room for another", self.released_channels),
         ]
     }
 
@@ -192,6 +196,8 @@ impl Tally {
             (&mut self.kills, other.kills),
             (&mut self.kept_over_a_kill, other.kept_over_a_kill),
             (&mut self.refused_and_there, other.refused_and_there),
+            (&mut self.refused_channels, other.refused_channels),
+            (&mut self.released_channels, other.released_channels),
         ] {
             *sum += one;
         }
@@ -461,7 +467,15 @@ impl World {
                 flags: Flags::default(),
                 key: None,
             };
-            match self.sequencer.publish(self.now, draft).expect("it is within limits") {
+            let publishing = match self.sequencer.publish(self.now, draft) {
+                Err(Refusal::TooManyChannels { most }) => {
+                    assert_eq!(most, self.rules.channels);
+                    self.tally.refused_channels += 1;
+                    continue;
+                }
+                publishing => publishing.expect("it is within limits"),
+            };
+            match publishing {
                 Publishing::Done(Published { position, .. }) => {
                     assert!(self.disk.is_none() || channel < DURABLE, "it waits for its commit");
                     assert_eq!(position.epoch, self.epoch);
@@ -681,6 +695,17 @@ impl World {
         core.requests.extend(taken);
     }
 
+    /// At the limit a hub releases channels to make room for others: what it knows of them is asked for in time.
+    fn looks_for_released(&mut self, number: usize) {
+        let core = &self.cores[number];
+        if core.hub.channels() == self.rules.channels {
+            let before = core.known.iter().flatten().count();
+            self.takes_requests(number);
+            let after = self.cores[number].known.iter().flatten().count();
+            self.tally.released_channels += (before - after) as u64;
+        }
+    }
+
     fn applies(&mut self, number: usize) {
         let Some(request) = self.cores[number].requests.pop_front() else { return };
         let newest = self.sequencer.newest().offset;
@@ -821,7 +846,13 @@ impl World {
             key: client.key,
             member,
         };
-        client.id = Some(core.hub.subscribe(self.now, subscribe).expect("it is within limits"));
+        let number = client.core;
+        match core.hub.subscribe(self.now, subscribe) {
+            Ok(id) => client.id = Some(id),
+            Err(Refused::TooManyChannels { .. }) => self.tally.refused_channels += 1,
+            Err(refused) => panic!("{refused}"),
+        }
+        self.looks_for_released(number);
     }
 
     fn cuts(&mut self) {
@@ -884,7 +915,12 @@ impl World {
         let core = &mut self.cores[client.core];
         let id = client.id.expect("it is there");
         let (add, remove) = ([self.names[added].clone()], [self.names[removed].clone()]);
-        core.hub.change(self.now, id, &add, &remove).expect("it is within limits");
+        if let Err(refused) = core.hub.change(self.now, id, &add, &remove) {
+            assert!(matches!(refused, Refused::TooManyChannels { .. }), "{refused}");
+            self.tally.refused_channels += 1;
+            let number = client.core;
+            return self.looks_for_released(number);
+        }
         client.channels.retain(|wish| wish.channel != removed);
         if !client.channels.iter().any(|wish| wish.channel == added) {
             let known = core.known[added];
@@ -897,6 +933,8 @@ impl World {
                 passed_at: 0,
             });
         }
+        let number = client.core;
+        self.looks_for_released(number);
         self.tally.changes += 1;
     }
 
@@ -1353,6 +1391,9 @@ impl Core {
 fn some_rules(random: &mut Random, durable: bool) -> Rules {
     let mut rules = Rules::default();
     rules.memory_bytes = 1_500 + random.below(6_000);
+    if random.below(3) == 0 {
+        rules.channels = 3 + random.below(8) as usize;
+    }
     rules.default = ChannelRules { messages: 4, age_ms: 20_000, ..ChannelRules::default() };
     let base = rules.default;
     let mut set = |pattern: &str, one: ChannelRules| rules.set(pattern.parse().expect("a pattern"), one);

@@ -93,9 +93,9 @@ impl Hub {
         self.channels_of(id).map(|(channel, _)| self.channels[channel].name.clone()).collect()
     }
 
-    /// Whether this core can take these channels more.
-    pub(crate) fn has_room(&self, added: &[Name]) -> Result<(), Refused> {
-        self.check_limits(added, 0)
+    /// Checks that this core can take these channels more.
+    pub(crate) fn has_room(&mut self, added: &[Name]) -> Result<(), Refused> {
+        self.make_room(added, 0)
     }
 
     /// Whether a subscriber is there that stays.

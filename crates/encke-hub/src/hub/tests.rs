@@ -609,6 +609,30 @@ fn too_many_channels_are_refused_and_nothing_changes() {
 }
 
 #[test]
+fn the_channel_that_was_empty_longest_makes_room_for_a_new_one() {
+    let mut limited = plain();
+    limited.channels = 3;
+    let mut rig = Rig::new(&limited);
+    let stays = rig.stream(&["stays"], Since::Now);
+    for channel in ["a", "b", "a", "c", "d"] {
+        let id = rig.stream(&[channel], Since::Now);
+        rig.hub.leave(id);
+        rig.told();
+        rig.passes(10);
+    }
+    let known = |rig: &Rig, channel: &str| rig.sequencer.info(&name(channel)).is_some();
+    assert!(!known(&rig, "a") && !known(&rig, "b"), "they were empty longest");
+    assert!(known(&rig, "c") && known(&rig, "d"));
+    rig.publish("stays", "x");
+    assert_eq!(rig.told(), [(stays, "1:x @1".to_owned())]);
+    // A channel that makes room is opened anew when it is wanted again.
+    rig.publish("a", "y");
+    rig.subscribe(&["a"], Since::All, Once::Never);
+    assert_eq!(rig.said(), ["started 1"]);
+    assert_eq!(rig.hub.channels(), 3);
+}
+
+#[test]
 fn members_are_told_when_they_come_and_go_and_a_poll_lingers() {
     let mut present = plain();
     present.default.presence = true;

@@ -393,6 +393,7 @@ impl Sequencer {
             // The oldest message is another one.
             channel.timer = 0;
             if first && !channel.ring.is_empty() {
+                self.weigh(at);
                 self.uses.begin(&mut self.channels, at);
             }
             self.recalls(at);

@@ -403,3 +403,22 @@ fn one_publisher_evicts_no_key_of_another() {
     let again = published(sequencer.publish(at(2), keyed("news", 1, "k")));
     assert_eq!(again, Published { repeated: true, ..first });
 }
+
+#[test]
+fn channels_without_message_and_subscriber_count_towards_no_limit() {
+    let mut sequencer = sequencer(|rules| rules.channels = 2);
+    for (core, channel) in [(0, "a"), (1, "a"), (0, "b"), (0, "c")] {
+        sequencer.want(core, &name(channel));
+        sequencer.count(core, &name(channel), 1, 1);
+    }
+    publish(&mut sequencer, at(0), "d");
+    sequencer.count(1, &name("a"), 1, 0);
+    let refused = Err(Refusal::TooManyChannels { most: 2 });
+    assert_eq!(sequencer.publish(at(0), draft("e", b"")), refused);
+    sequencer.unwant(1, &name("a"));
+    publish(&mut sequencer, at(0), "b");
+    assert_eq!(sequencer.publish(at(0), draft("e", b"")), refused);
+    sequencer.delete(&name("b"));
+    publish(&mut sequencer, at(0), "e");
+    assert_eq!(sequencer.publish(at(0), draft("f", b"")), refused);
+}

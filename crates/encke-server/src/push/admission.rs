@@ -4,11 +4,13 @@
 //! begins to listen ─┬─ the server stops ───────────────────► Away: drain        comes back after `retry`
 //!                   ├─ only the last connections are left ─► Away: connections ┐ comes back in its own place of a
 //!                   ├─ more than `push.admission` a second ► Away: admission   ┘ queue that is as long as it must be
+//!                   ├─ opens channels faster than
+//!                   │  `push.channel_rate` ────────────────► Away: channels     comes back when it may
 //!                   └─ admitted ─── its channel cannot be
 //!                                   opened in time ────────► Away: outage        comes back after `retry`
 //!
 //! told by     event stream     200, `retry: N`, the end (an EventSource comes back after no other status)
-//!             NDJSON, poll     503 with Retry-After
+//!             NDJSON, poll     503 with Retry-After; 429 if it opens channels too fast
 //!             WebSocket        101, then Close 1013 (1012 at a drain) with N as its reason: of a refused handshake a
 //!                              page is told nothing
 //! ```
@@ -17,21 +19,21 @@
 //! that those who were turned away come back as fast as they can be admitted and no faster; `retry` ± 50 % on top of
 //! that keeps apart who was told in the same moment.
 //!
-//! A poll that goes on with its connection begins nothing new, and is always admitted.
+//! A poll that goes on with its connection begins nothing new, and is always admitted, unless it opens channels too fast.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_hub::{Form, SubscriberId};
+use encke_hub::{Form, Name, SubscriberId};
 use encke_io::Token;
 use encke_stats::Family;
 use encke_wire::websocket;
 
 use super::form::{self, Kind};
 use super::negotiate::refusal;
-use super::pace::{Pace, TOO_FAST};
+use super::pace::{CHANNELS_TOO_FAST, Pace, TOO_FAST, TooFast};
 use super::rights::Share;
-use super::room::{Room, hub_now};
+use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::{NONE, Phase};
@@ -65,6 +67,8 @@ pub(crate) enum Away {
     Admission,
     /// What it asks for is not known here, and the cluster cannot be asked.
     Outage,
+    /// Its address opens too many channels.
+    Channels,
 }
 
 /// By what means somebody listens, for what is counted.
@@ -162,7 +166,8 @@ impl Admission {
 
 impl Away {
     /// Every reason, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::Drain, Self::Connections, Self::Admission, Self::Outage];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Drain, Self::Connections, Self::Admission, Self::Outage, Self::Channels];
 
     /// Its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
@@ -171,6 +176,7 @@ impl Away {
             Self::Connections => "connections",
             Self::Admission => "admission",
             Self::Outage => "outage",
+            Self::Channels => "channels",
         }
     }
 
@@ -182,20 +188,28 @@ impl Away {
             Self::Outage => {
                 "the cluster cannot be reached, and this node does not know the channel's messages"
             }
+            Self::Channels => "too many new channels from one address (push.channel_rate)",
+        }
+    }
+
+    const fn status(self) -> u16 {
+        match self {
+            Self::Drain | Self::Connections | Self::Admission | Self::Outage => 503,
+            Self::Channels => 429,
         }
     }
 
     const fn close_code(self) -> u16 {
         match self {
             Self::Drain => CLOSE_RESTART,
-            Self::Connections | Self::Admission | Self::Outage => CLOSE_TRY_AGAIN,
+            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CLOSE_TRY_AGAIN,
         }
     }
 
     const fn close_reason(self) -> CloseReason {
         match self {
             Self::Drain => CloseReason::Drain,
-            Self::Connections | Self::Admission | Self::Outage => CloseReason::TurnedAway,
+            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CloseReason::TurnedAway,
         }
     }
 }
@@ -226,19 +240,27 @@ impl Transport {
 
 impl Core {
     /// Whether a connection may begin to listen in this way. If not: why, and after how many ms to come back.
-    pub(crate) fn turn_away(&mut self, token: Token, kind: Kind) -> Option<(Away, u64)> {
-        let transport = Transport::of(kind);
+    pub(crate) fn turn_away(&mut self, token: Token, subscription: &Subscription) -> Option<(Away, u64)> {
+        let transport = Transport::of(subscription.kind);
         // One that goes on, or begins anew on a connection of its own, takes nothing that it did not have.
         let goes_on = transport == Transport::Poll && self.conns[token.index as usize].requests > 1;
         // At a drain a poll is answered at once with what there is.
         let away = if self.draining() && transport != Transport::Poll {
             Away::Drain
-        } else if goes_on {
-            return None;
-        } else if self.connections_are_short() {
+        } else if !goes_on && self.connections_are_short() {
             Away::Connections
         } else {
             let room = self.room.as_ref()?;
+            // Of a client that opens too many channels no admission is used up.
+            if subscription.limited
+                && let Err(too_fast) = self.open(subscription.client, &subscription.channels)
+            {
+                let retry_ms = self.when_to_come_back(token, transport, Away::Channels);
+                return Some((Away::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
+            }
+            if goes_on {
+                return None;
+            }
             if room.plan.admission.admit(self.now.mono_ns) {
                 self.metrics.admissions.add(1);
                 return None;
@@ -256,6 +278,19 @@ impl Core {
             _ => 0,
         };
         self.retry_ms(token).saturating_add(queue_ns / 1_000_000)
+    }
+
+    /// Counts the channels that a client is about to open, at its address.
+    ///
+    /// # Errors
+    /// They are too many.
+    fn open(&self, client: u64, channels: &[Name]) -> Result<(), TooFast> {
+        let Some(room) = &self.room else { return Ok(()) };
+        let Some(rates) = &room.plan.channel_rates else { return Ok(()) };
+        match room.hub.unknown(channels) as u64 {
+            0 => Ok(()),
+            opened => rates.admit(client, opened, self.now.mono_ns),
+        }
     }
 
     /// Whether somebody waits in vain: for what the cluster has to say, which cannot be reached.
@@ -313,7 +348,7 @@ impl Core {
                 .body(Body::Bytes(body))
         } else {
             let seconds = retry_ms.div_ceil(1_000);
-            refusal(503, format!("{}; come back in {seconds} s", away.text()))
+            refusal(away.status(), format!("{}; come back in {seconds} s", away.text()))
                 .with("Retry-After", seconds.to_string())
         };
         self.conns[token.index as usize].reason = away.close_reason();
@@ -345,9 +380,22 @@ impl Core {
         self.open_everywhere() > most - most / CONNECTIONS_PER_KEPT
     }
 
-    /// A deed of a WebSocket, or what it comes to if it is a publish too many of somebody without a token.
-    pub(crate) fn paced(&self, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
-        let Deed::Publish(reference, _) = &deed else { return deed };
+    /// Checks the limits by client address on what a WebSocket does. What exceeds one is refused, and becomes nothing or the
+    /// end.
+    pub(crate) fn paced(&self, token: Token, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
+        let reference = match &deed {
+            Deed::Publish(reference, _) => reference,
+            Deed::Change { add, reference, .. } if !speaker.identity.is_unlimited() => {
+                // A client without a token has no `Extra`, and its address is what it publishes by.
+                let extra = self.room.as_ref().and_then(|room| room.extras.get(&token.index));
+                let client = extra.map_or(speaker.publisher, |extra: &Extra| extra.client);
+                let Err(too_fast) = self.open(client, add) else { return deed };
+                self.metrics.refused(CHANNELS_TOO_FAST);
+                socket::put_error(out, *reference, 429, &too_fast.to_string());
+                return Deed::Nothing;
+            }
+            _ => return deed,
+        };
         let rates = self.room.as_ref().and_then(|room| room.plan.anonymous_rates.as_ref());
         let Some(rates) = rates.filter(|_| speaker.identity.publishes_as_anybody()) else { return deed };
         let Err(too_fast) = rates.admit(speaker.publisher, 1, self.now.mono_ns) else { return deed };

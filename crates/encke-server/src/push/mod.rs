@@ -457,6 +457,8 @@ impl Pusher {
                     share,
                     identity: identity.is_somebody().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
+                    client: rights::client_number(request.origin().client),
+                    limited: !identity.is_unlimited(),
                 };
                 Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
             }
@@ -483,6 +485,8 @@ impl Pusher {
                     share: Share::Nobody,
                     identity: identity.is_somebody().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
+                    client: rights::client_number(request.origin().client),
+                    limited: !identity.is_unlimited(),
                 };
                 let speaker = socket::Speaker {
                     identity: identity.clone(),

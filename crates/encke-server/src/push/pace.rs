@@ -5,8 +5,7 @@
 //!                            └─ take ─► none left ─► Err(how long until there are enough)
 //! ```
 //! [`Pace`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0): it has no clock and keeps
-//! nothing. [`AddressRates`] keeps one such number for each address that publishes without a token, in a table that
-//! cannot grow.
+//! nothing. [`AddressRates`] keeps one such number for each client address, in a table that cannot grow.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
@@ -46,31 +45,43 @@ impl Pace {
     }
 }
 
-/// How fast addresses may publish that have no token.
+/// How often each client address may do something.
 ///
 /// Each address has two of the table's cells, by a hash that nobody outside can compute, and may go on while either of
 /// them has a token left: it is held up by others only if two of them hit both of its cells at the same time. With
 /// 1,000 addresses at their limit that meets four in a thousand. Nothing has to be swept, and nothing can be filled up.
 #[derive(Debug)]
 pub(crate) struct AddressRates {
+    limit: Limit,
     rate: NonZeroU32,
     pace: Pace,
     seed: RandomState,
-    /// When a cell's tokens are all back, on the monotonic clock in ns. The lock is held for some 20 ns, and only for
-    /// those who publish without a token.
+    /// When a cell's tokens are all back, on the monotonic clock in ns. The lock is held for some 20 ns, and only for publishes
+    /// without a token and for subscriptions that open a channel.
     cells: Mutex<Box<[u64]>>,
 }
 
-/// Too many messages came from one address.
+/// What is limited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Limit {
+    /// Messages without a token: `push.anonymous_rate`.
+    Messages,
+    /// Opened channels: `push.channel_rate`.
+    Channels,
+}
+
+/// Too much came from one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TooFast {
-    /// So many at once are never taken.
+    /// So many messages at once are never taken.
     AtOnce {
         /// That is the most.
         most: u64,
     },
     /// There have been too many of late.
     OfLate {
+        /// Of these.
+        limit: Limit,
         /// Allowed a second.
         rate: NonZeroU32,
         /// After which these would be taken.
@@ -78,16 +89,17 @@ pub(crate) enum TooFast {
     },
 }
 
-/// Cells of the table: 256 KiB, which exist only where strangers may publish at all.
+/// Cells of a table: 256 KiB.
 const CELLS: usize = 32 * 1024;
 
 /// Tokens at most, as seconds of the rate: a person who sends three messages in a row is no flood.
 const BURST_S: u64 = 2;
 
 impl AddressRates {
-    /// `rate` messages a second from each address.
-    pub(crate) fn new(rate: NonZeroU32) -> Self {
+    /// `rate` of what `limit` names, a second and from each address.
+    pub(crate) fn new(limit: Limit, rate: NonZeroU32) -> Self {
         Self {
+            limit,
             rate,
             pace: Pace::new(rate, u64::from(rate.get()) * BURST_S),
             seed: RandomState::new(),
@@ -95,30 +107,32 @@ impl AddressRates {
         }
     }
 
-    /// Messages a second.
+    /// How many a second.
     pub(crate) const fn rate(&self) -> NonZeroU32 {
         self.rate
     }
 
-    /// Whether a publisher may publish `count` messages now; if so they count. Those without a token are told apart by
-    /// their address (`Identity::publisher`).
+    /// Takes `count` tokens of an address, which is a number ([`client_number`](super::rights::client_number)). More channels
+    /// than there ever are tokens cost all of them, so that no subscription is refused for good.
     ///
     /// # Errors
-    /// It may not.
-    pub(crate) fn admit(&self, publisher: u64, count: u64, now_ns: u64) -> Result<(), TooFast> {
+    /// There are not so many tokens.
+    pub(crate) fn admit(&self, client: u64, count: u64, now_ns: u64) -> Result<(), TooFast> {
         let most = u64::from(self.rate.get()) * BURST_S;
-        if count > most {
+        if count > most && self.limit == Limit::Messages {
             return Err(TooFast::AtOnce { most });
         }
-        let hash = self.seed.hash_one(publisher);
+        let count = count.min(most);
+        let hash = self.seed.hash_one(client);
         let places = [hash, hash >> 32].map(|part| part as usize % CELLS);
         // Whole at every point where a thread could panic.
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         let used_ns = places.map(|place| cells[place]).into_iter().min().unwrap_or_default();
-        let full_ns = self
-            .pace
-            .take(used_ns, now_ns, count)
-            .map_err(|wait_ns| TooFast::OfLate { rate: self.rate, wait_ns })?;
+        let full_ns = self.pace.take(used_ns, now_ns, count).map_err(|wait_ns| TooFast::OfLate {
+            limit: self.limit,
+            rate: self.rate,
+            wait_ns,
+        })?;
         for place in places {
             cells[place] = cells[place].max(full_ns);
         }
@@ -128,14 +142,21 @@ impl AddressRates {
 
 /// What `encke_http_refusals_total` calls messages that came faster than `push.anonymous_rate`.
 pub(crate) const TOO_FAST: &str = "anonymous_rate";
+/// What it calls channels that WebSockets opened faster than `push.channel_rate`.
+pub(crate) const CHANNELS_TOO_FAST: &str = "channel_rate";
 
 impl TooFast {
-    /// Until when to wait, in whole seconds: for `Retry-After`.
-    pub(crate) fn retry_after_s(self) -> u64 {
+    /// When there are enough tokens, in ns.
+    pub(crate) const fn wait_ns(self) -> u64 {
         match self {
-            Self::AtOnce { .. } => 1,
-            Self::OfLate { wait_ns, .. } => wait_ns.div_ceil(1_000_000_000).max(1),
+            Self::AtOnce { .. } => 0,
+            Self::OfLate { wait_ns, .. } => wait_ns,
         }
+    }
+
+    /// The same in whole seconds, for `Retry-After`.
+    pub(crate) fn retry_after_s(self) -> u64 {
+        self.wait_ns().div_ceil(1_000_000_000).max(1)
     }
 }
 
@@ -147,7 +168,12 @@ impl std::fmt::Display for TooFast {
                 "without a token at most {most} messages are taken at once (push.anonymous_rate); send fewer, or \
                  publish with a token"
             ),
-            Self::OfLate { rate, .. } => write!(
+            Self::OfLate { limit: Limit::Channels, rate, .. } => write!(
+                f,
+                "more than {rate} new channels a second from one address (push.channel_rate); try again in {} s",
+                self.retry_after_s()
+            ),
+            Self::OfLate { limit: Limit::Messages, rate, .. } => write!(
                 f,
                 "more than {rate} messages a second from one address without a token (push.anonymous_rate); come \
                  back in {} s, or publish with a token",
@@ -193,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_address_publishes_at_its_rate_and_the_others_do_not_notice() {
-        let rates = AddressRates::new(rate(10));
+        let rates = AddressRates::new(Limit::Messages, rate(10));
         let fast = 1;
         let mut taken = 0;
         // A hundred tries a second, for ten seconds.
@@ -212,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_thousand_addresses_at_their_limit_hardly_hold_up_a_stranger() {
-        let rates = AddressRates::new(rate(10));
+        let rates = AddressRates::new(Limit::Messages, rate(10));
         for number in 0..1_000 {
             while rates.admit(number, 1, 0).is_ok() {}
         }
@@ -223,7 +249,7 @@ mod tests {
 
     #[test]
     fn more_at_once_than_there_ever_is_is_refused_for_good() {
-        let rates = AddressRates::new(rate(10));
+        let rates = AddressRates::new(Limit::Messages, rate(10));
         assert!(rates.admit(1, 20, 0).is_ok());
         let refused = rates.admit(2, 21, 0).expect_err("20 is the most");
         assert_eq!(refused, TooFast::AtOnce { most: 20 });
@@ -232,12 +258,22 @@ mod tests {
 
     #[test]
     fn workers_at_the_same_time_admit_no_more_than_one_would() {
-        let rates = &AddressRates::new(rate(1_000));
+        let rates = &AddressRates::new(Limit::Messages, rate(1_000));
         let tries = |_| (0..2_000).filter(|_| rates.admit(7, 1, 0).is_ok()).count();
         let taken: usize = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4).map(|number| scope.spawn(move || tries(number))).collect();
             workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
         });
         assert_eq!(taken, 2_000, "two seconds' worth");
+    }
+
+    #[test]
+    fn a_subscription_to_more_channels_than_the_burst_costs_all_of_it() {
+        let rates = AddressRates::new(Limit::Channels, rate(10));
+        assert!(rates.admit(1, 128, 0).is_ok());
+        let refused = rates.admit(1, 1, 0).expect_err("all 20 are taken");
+        assert_eq!(refused.wait_ns(), SECOND_NS / 10);
+        assert!(refused.to_string().contains("push.channel_rate"), "{refused}");
+        assert!(rates.admit(1, 128, 2 * SECOND_NS).is_ok());
     }
 }

@@ -8,7 +8,7 @@ use encke_hub::{Epoch, Rules, Streams};
 use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::Cluster;
-use super::pace::AddressRates;
+use super::pace::{AddressRates, Limit};
 use super::rights::{Act, Openness, Rights};
 use crate::settings::{AuthSettings, PushSettings};
 
@@ -44,6 +44,8 @@ pub(crate) struct PushPlan {
     pub(crate) admission: Arc<Admission>,
     /// How fast strangers may publish, if they may at all and not as fast as they like.
     pub(crate) anonymous_rates: Option<Arc<AddressRates>>,
+    /// How fast each client address may open channels, if there is a limit.
+    pub(crate) channel_rates: Option<Arc<AddressRates>>,
 }
 
 impl PushPlan {
@@ -74,23 +76,40 @@ impl PushPlan {
                 .anonymous_rate
                 .on()
                 .filter(|_| anonymous)
-                .map(|rate| Arc::new(AddressRates::new(rate))),
+                .map(|rate| Arc::new(AddressRates::new(Limit::Messages, rate))),
+            channel_rates: push
+                .channel_rate
+                .on()
+                .map(|rate| Arc::new(AddressRates::new(Limit::Channels, rate))),
         })
     }
 
     /// The same streams under other settings. Where a rate stays, what is used up of it stays used up.
     pub(crate) fn with_epoch_of(self, other: &Self) -> Self {
-        let anonymous_rates = match (self.anonymous_rates, &other.anonymous_rates) {
+        let rates = |new: Option<Arc<AddressRates>>, old: &Option<Arc<AddressRates>>| match (new, old) {
             (Some(new), Some(old)) if new.rate() == old.rate() => Some(Arc::clone(old)),
             (new, _) => new,
         };
+        let anonymous_rates = rates(self.anonymous_rates, &other.anonymous_rates);
+        let channel_rates = rates(self.channel_rates, &other.channel_rates);
         let same = self.admission.rate() == other.admission.rate();
         let admission = if same { Arc::clone(&other.admission) } else { self.admission };
         let (archive, cluster) = (other.archive.clone(), other.cluster.clone());
         let (streams, epochs) = (Arc::clone(&other.streams), Arc::clone(&other.epochs));
         let prefix = other.prefix.clone();
         let rules = if cluster.is_some() { recalling(self.rules) } else { self.rules };
-        Self { streams, epochs, archive, cluster, prefix, rules, admission, anonymous_rates, ..self }
+        Self {
+            streams,
+            epochs,
+            archive,
+            cluster,
+            prefix,
+            rules,
+            admission,
+            anonymous_rates,
+            channel_rates,
+            ..self
+        }
     }
 
     /// The stream that goes on in a store.

@@ -24,6 +24,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -473,13 +474,25 @@ impl Identity {
             (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
             (None, Credential::Fixed(digest) | Credential::Signed(digest)) => digest,
             (None, Credential::Nobody(_) | Credential::Open | Credential::Certified) => {
-                match request.origin().client {
-                    Some(address) => Digest::of(format!("address{}", household(address)).as_bytes()),
-                    None => Digest::of(b"local"),
-                }
+                return client_number(request.origin().client);
             }
         };
         digest.short()
+    }
+
+    /// Whether no limit by client address holds: the server is open to this machine, or to everybody for a demonstration.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        matches!(self.credential, Credential::Open)
+    }
+}
+
+/// A number for a client address; of IPv6, for its /64 network. `None` is a Unix socket. IPv4 has the numbers of ::/16, which
+/// is reserved.
+pub(crate) fn client_number(address: Option<IpAddr>) -> u64 {
+    match address.map(household) {
+        Some(IpAddr::V4(v4)) => 0xffff << 32 | u64::from(v4.to_bits()),
+        Some(IpAddr::V6(v6)) => (v6.to_bits() >> 64) as u64,
+        None => u64::MAX,
     }
 }
 

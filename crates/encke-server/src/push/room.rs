@@ -51,6 +51,10 @@ pub struct Subscription {
     pub(crate) identity: Option<Identity>,
     /// [`Rights::serial`](super::rights::Rights::serial) of the rights that admitted the request.
     pub(crate) rights_serial: u64,
+    /// The client's address as a number ([`client_number`](super::rights::client_number)).
+    pub(crate) client: u64,
+    /// The limits by client address hold.
+    pub(crate) limited: bool,
 }
 
 impl Subscription {
@@ -144,6 +148,8 @@ pub(crate) struct Extra {
     pub(crate) until_ns: Option<u64>,
     /// Which pages of another origin may read what it is answered; asked for once.
     pub(crate) share: Share,
+    /// The client's address as a number.
+    pub(crate) client: u64,
 }
 
 impl Extra {

@@ -47,6 +47,14 @@ const REVOKED: &str = "the right to read this channel was removed while the requ
 /// How long a poll whose time is over waits for its channel, or for what there is in it, before it is looked at again.
 const SERVING_NS: u64 = 100_000_000;
 
+/// The status of a subscription that the hub refuses.
+fn refused_status(refused: &encke_hub::Refused) -> u16 {
+    match refused {
+        encke_hub::Refused::TooManyOnStream { .. } => 400,
+        encke_hub::Refused::TooManyChannels { .. } => 503,
+    }
+}
+
 /// How a connection listens.
 struct Place {
     phase: Phase,
@@ -77,7 +85,7 @@ impl Core {
                 entry,
             );
         }
-        if let Some(away) = self.turn_away(token, subscription.kind) {
+        if let Some(away) = self.turn_away(token, &subscription) {
             let whom = (subscription.kind, &subscription.share);
             return self.answer_turned_away(token, asked, away, whom, entry);
         }
@@ -137,7 +145,7 @@ impl Core {
         head.extend_from_slice(b"\r\n");
         self.metrics.responses(101);
         if let Some(subscription) = &subscription
-            && let Some(away) = self.turn_away(token, subscription.kind)
+            && let Some(away) = self.turn_away(token, subscription)
         {
             return self.close_turned_away(token, away, &head, entry);
         }
@@ -227,7 +235,7 @@ impl Core {
     /// Makes a connection a subscriber of the hub.
     fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
         let Place { phase, bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, identity, share, .. } = subscription;
+        let Subscription { channels, since, kind, member, identity, share, client, .. } = subscription;
         let end_s = identity.as_ref().and_then(|identity| identity.expires_unix_s);
         let left_ns = end_s.map(|end_s| self.left_ns(end_s));
         let wait_ns = left_ns.map_or(wait_ns, |left_ns| wait_ns.min(left_ns));
@@ -248,7 +256,8 @@ impl Core {
             Err(refused) => return self.refuse_subscription(token, asked, &refused, &share, entry),
         };
         if entry.is_some() || right.is_some() || until_ns.is_some() || share != Share::Nobody {
-            let extra = Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, right, until_ns, share };
+            let extra =
+                Extra { entry, started_ns: self.now.mono_ns, sent_bytes: 0, right, until_ns, share, client };
             room.extras.insert(token.index, extra);
         }
         room.pending = true;
@@ -314,11 +323,7 @@ impl Core {
         entry: Option<Box<Entry>>,
     ) {
         self.sockets.remove(&token.index);
-        let status = match refused {
-            encke_hub::Refused::TooManyOnStream { .. } => 400,
-            encke_hub::Refused::TooManyChannels { .. } => 503,
-        };
-        let reply = super::negotiate::refusal(status, refused.to_string());
+        let reply = super::negotiate::refusal(refused_status(refused), refused.to_string());
         self.answer_subscription(token, asked, share.onto(reply), entry);
     }
 
@@ -853,7 +858,7 @@ impl Core {
                 (Some(Heard::Message(message)), Role::Push(speaker)) => {
                     let tell = speaker.channel.is_none();
                     let deed = speaker.hear(message, &mut out);
-                    let deed = self.paced(speaker, deed, &mut out);
+                    let deed = self.paced(token, speaker, deed, &mut out);
                     self.act(token, deed, tell, &mut traffic.unanswered, &mut out);
                 }
             }
@@ -919,7 +924,9 @@ impl Core {
                             channels.extend(add);
                         }
                     }
-                    Err(error) => socket::put_error(out, reference, 400, &error.to_string()),
+                    Err(error) => {
+                        socket::put_error(out, reference, refused_status(&error), &error.to_string());
+                    }
                 }
                 room.pending = true;
             }

@@ -25,7 +25,8 @@ pub struct PushSettings {
     /// What messages on their way in, not whole yet, may take in each worker. A further one is a 503; a single one is
     /// always taken.
     pub incoming: ByteSize,
-    /// Channels that may exist at a time. One more is a 503.
+    /// Channels that may exist at a time, in each worker and altogether. One more takes the place of the channel that has been
+    /// without message and subscriber for longest; if there is none, it is a 503.
     pub channels: u32,
     /// Channels that one stream may have.
     pub channels_per_stream: u16,
@@ -52,6 +53,11 @@ pub struct PushSettings {
     /// More is a 429. An IPv6 address counts with its /64; behind a proxy name that in `server.trusted_proxies`, or all
     /// its clients are one. Where a server without a settings file is open to its own machine there is no such limit.
     pub anonymous_rate: OrOff<NonZeroU32>,
+    /// Channels a second that one address may open by subscribing; twice as many at once. Only channels count that the worker
+    /// does not have yet. More is a 429. An IPv6 address counts with its /64; behind a proxy name that in
+    /// `server.trusted_proxies`, or all its clients are one. Where a server without a settings file is open to its own machine
+    /// there is no such limit.
+    pub channel_rate: OrOff<NonZeroU32>,
     /// Rules by pattern; the most specific pattern wins.
     pub channel: Vec<ChannelSettings>,
 }
@@ -76,6 +82,7 @@ impl Default for PushSettings {
             publish_lag: "10ms".parse().expect("a duration"),
             admission: OrOff::On(ADMISSION),
             anonymous_rate: OrOff::On(ANONYMOUS_RATE),
+            channel_rate: OrOff::On(CHANNEL_RATE),
             channel: Vec::new(),
         }
     }
@@ -153,6 +160,11 @@ pub(crate) const ADMISSION: NonZeroU32 = NonZeroU32::new(20_000).expect("above 0
 
 /// A person writes less than one message a second; a program that writes more than ten can have a token.
 const ANONYMOUS_RATE: NonZeroU32 = NonZeroU32::new(10).expect("above 0");
+
+/// A crowd of 18,000 behind one address that has a channel each gets in within the burst, and one of 1,000 with 128 channels
+/// each within 11 s. One client alone needs 8 s to have as many channels open as there may be by default, in which the first
+/// of them make room again.
+const CHANNEL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("above 0");
 
 /// What `memory = "auto"` is at most.
 const MEMORY_AUTO_MAX: u64 = 256 * 1024 * 1024;

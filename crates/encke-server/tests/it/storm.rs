@@ -20,6 +20,8 @@ on_every_stand! {
     a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again,
     a_stranger_publishes_no_faster_by_lines_or_by_sockets,
     each_client_of_a_trusted_proxy_has_a_rate_of_its_own,
+    a_socket_that_opens_many_channels_leaves_room_for_others,
+    an_address_opens_new_channels_at_a_rate,
     too_many_who_come_at_once_are_told_when_to_come_back,
     a_poll_that_goes_on_is_always_admitted,
     the_last_connections_are_not_for_those_who_listen,
@@ -192,6 +194,82 @@ fn come_until_turned_away(rig: &Rig, request: &str, inside: &mut Vec<Client>) ->
         inside.push(client);
     }
     panic!("10,000 were let in")
+}
+
+/// Has a WebSocket subscribe to a channel and unsubscribe again; the answer to the first.
+fn visit(socket: &mut Socket, channel: &str) -> String {
+    let envelope = |op: &str| format!("{{\"op\":\"{op}\",\"channels\":[\"{channel}\"],\"ref\":1}}");
+    socket.say(Opcode::Text, envelope("subscribe").as_bytes());
+    let answer = socket.text();
+    socket.say(Opcode::Text, envelope("unsubscribe").as_bytes());
+    assert_eq!(json(&socket.text(), "op"), "ok");
+    answer
+}
+
+fn a_socket_that_opens_many_channels_leaves_room_for_others(on: Stand) {
+    let rig = with(on, PushSettings { channels: 40, ..PushSettings::default() });
+    let mut socket = Socket::open(&rig, "/push/first", "encke.v1");
+    assert_eq!(json(&socket.text(), "op"), "ok");
+    for number in 0..200 {
+        let answer = visit(&mut socket, &format!("visited/{number}"));
+        assert_eq!(json(&answer, "op"), "ok", "{answer}");
+    }
+    for number in 0..4 {
+        let answer = post(&rig, &format!("/push/new/{number}"), "", b"x");
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let mut stream = Stream::open(&rig, &format!("/push/other/{number}"), "");
+        post(&rig, &format!("/push/other/{number}"), "", b"y");
+        assert_eq!(stream.data(), "y");
+    }
+}
+
+fn an_address_opens_new_channels_at_a_rate(on: Stand) {
+    let push = PushSettings { channel_rate: OrOff::On(2.try_into().expect("above 0")), ..limited(1_000) };
+    let rig = public(on, &push);
+    let mut client = rig.client();
+    let head = handshake("/push/first", "Sec-WebSocket-Protocol: encke.v1\r\n");
+    client.send(head.replace("Host: localhost", &format!("Host: {HOST}")));
+    assert_eq!(client.head().status, 101);
+    let mut socket = Socket(client);
+    assert_eq!(json(&socket.text(), "op"), "ok");
+    // One that is known costs nothing.
+    for _ in 0..50 {
+        assert_eq!(json(&visit(&mut socket, "second"), "op"), "ok");
+    }
+    let mut tries = 0..100_000;
+    let refused = tries.find_map(|number| {
+        let answer = visit(&mut socket, &format!("new/{number}"));
+        (json(&answer, "op") == "error").then_some(answer)
+    });
+    let refused = refused.expect("at some time it is too fast");
+    assert_eq!(json(&refused, "status"), "429");
+    assert!(refused.contains("push.channel_rate"), "{refused}");
+    assert!(rig.count_of("encke_http_refusals_total", "channel_rate") >= 1);
+    assert_eq!(json(&visit(&mut socket, "second"), "op"), "ok");
+
+    // The same by other means, each until it is too fast.
+    let ask = |number: usize, host: &str, accept: &str| {
+        let mut client = rig.client();
+        client.ask(format!(
+            "GET /push/asked/{number}?wait=0 HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n"
+        ))
+    };
+    let poll = (0..100_000).map(|number| ask(number, HOST, "*/*")).find(|answer| answer.status != 204);
+    let poll = poll.expect("at some time it is too fast");
+    assert_eq!(poll.status, 429, "{poll:?}");
+    assert!(poll.field("Retry-After").is_some() && poll.text().contains("push.channel_rate"), "{poll:?}");
+    // This machine, to which the server is open, has no such limit; and in time the stranger may again.
+    for number in 0..50 {
+        assert_eq!(ask(1_000_000 + number, "localhost", "*/*").status, 204);
+    }
+    let mut number = 2_000_000;
+    rig.wait(
+        || {
+            number += 1;
+            ask(number, HOST, "*/*").status == 204
+        },
+        "a channel is opened again",
+    );
 }
 
 fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {
