@@ -444,7 +444,7 @@ fn nodes_know_of_each_other_and_of_who_listens_and_one_that_ends_is_gone() {
     let ann = Arc::from("ann");
     one.sequencer.want(0, &name("a"));
     one.sequencer.count(0, &name("a"), 3, 0);
-    one.sequencer.member_joins(NOW, &name("a"), &ann);
+    one.sequencer.member_joins(NOW, &name("a"), &encke_hub::Member { name: Arc::clone(&ann), client: None });
     one.until("told", |_| true);
     other.until("known", |node| node.sequencer.info(&name("a")).is_some());
     let info = other.sequencer.info(&name("a")).expect("known");

@@ -8,13 +8,13 @@
 //! **Joins and leaves during a pass skip nobody.** A new node goes to the end. When a visited node goes, the last of
 //! the visited takes its place and the last of all takes that one's, which is now the first to be visited.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::encoding::{Encoded, Form};
 use crate::limits::{ENCODINGS_MAX, RUN_BYTES_MAX, RUN_MESSAGES_MAX};
 use crate::message::Message;
 use crate::name::Name;
+use crate::ring::Ring;
 use crate::rules::{ChannelRules, Overrun};
 use crate::subscriber::{Link, Node};
 
@@ -26,7 +26,7 @@ pub(crate) struct Channel {
     pub(crate) open: bool,
     /// Up to where everything was told when it opened: where those begin who came before and want the news.
     pub(crate) opened_at: u64,
-    ring: VecDeque<Arc<Message>>,
+    ring: Ring,
     /// Up to which offset messages are lost.
     pub(crate) lost_to: u64,
     /// Something happened up to here: the offset of the newest message, or `lost_to`. Whoever is there knows all.
@@ -73,7 +73,7 @@ impl Channel {
             rules,
             open: false,
             opened_at: 0,
-            ring: VecDeque::new(),
+            ring: Ring::default(),
             lost_to: 0,
             edge: 0,
             nodes: Vec::new(),
@@ -104,17 +104,24 @@ impl Channel {
         self.open = true;
         self.opened_at = head.max(lost_to);
         self.lost_to = lost_to;
-        self.ring = messages.into();
+        self.ring = messages.into_iter().collect();
         self.edge = self.ring.back().map_or(lost_to, |last| last.offset.max(lost_to));
     }
 
     /// Takes the next message, and lets go of those that the sequencer has let go of.
     pub(crate) fn comes(&mut self, message: Arc<Message>, lost_to: u64) {
-        self.came += 1;
-        self.came_bytes += message.charge();
+        // Joins and leaves evict no message: they put no pass under pressure.
+        if !message.is_event() {
+            self.came += 1;
+            self.came_bytes += message.charge();
+        }
         self.edge = message.offset;
         self.ring.push_back(message);
         self.loses(lost_to);
+        // The sequencer has removed the same ones, or will when it gives this one to a core.
+        while self.ring.events() > self.rules.events_max() {
+            self.ring.remove_oldest_event();
+        }
     }
 
     /// Lets go of messages.
@@ -164,9 +171,10 @@ impl Channel {
         self.ring.back().is_some_and(|newest| newest.offset > offset)
     }
 
-    /// From where on only the newest message is left.
+    /// From where on only the newest message is left, and joins and leaves behind it.
     pub(crate) fn before_newest(&self) -> u64 {
-        self.ring.back().map_or(self.lost_to, |newest| newest.offset - 1)
+        let newest = self.ring.newest_message().or_else(|| self.ring.back());
+        newest.map_or(self.lost_to, |newest| newest.offset - 1)
     }
 
     /// What was encoded before for whoever stands where this one does: the offset behind it, and the bytes.

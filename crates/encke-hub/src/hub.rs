@@ -27,7 +27,7 @@ use crate::position::{Beside, Epoch, Position, Positions, Since};
 use crate::rules::{Overrun, Rules};
 use crate::slab::Slab;
 use crate::start;
-use crate::subscriber::{Link, Node, Once, Rest, State, Subscriber, SubscriberId};
+use crate::subscriber::{Link, Member, Node, Once, Rest, State, Subscriber, SubscriberId};
 use crate::values::{Feed, Request};
 
 mod history;
@@ -134,7 +134,7 @@ pub struct Subscribe {
     /// Whatever the server knows it by; comes back with each delivery.
     pub key: u64,
     /// The name it is known by where presence is told.
-    pub member: Option<Arc<str>>,
+    pub member: Option<Member>,
 }
 
 /// Why a subscription is not taken.
@@ -1258,10 +1258,12 @@ impl Hub {
             return;
         }
         link.announced = here;
-        let (channel, member) = (self.channels[link.channel].name.clone(), Arc::clone(member));
+        let (channel, member) = (self.channels[link.channel].name.clone(), member.clone());
         if here {
-            self.requests.push(Request::Joined { channel, member });
-        } else if *once == Once::Never {
+            return self.requests.push(Request::Joined { channel, member });
+        }
+        let member = member.name;
+        if *once == Once::Never {
             self.requests.push(Request::Left { channel, member });
         } else {
             // One who polls has not gone: it is between two polls. Its next one comes before this moment.

@@ -23,7 +23,7 @@ use crate::position::{Beside, Epoch, Position, Positions, Since};
 use crate::rules::Rules;
 use crate::slab::Slab;
 use crate::streams::Streams;
-use crate::subscriber::{Once, SubscriberId};
+use crate::subscriber::{Member, Once, SubscriberId};
 use crate::values::{Feed, Request};
 
 /// One core's part of all streams; with one stream it is that one's [`Hub`], and costs no more.
@@ -50,7 +50,7 @@ struct Span {
     key: u64,
     form: Form,
     once: Once,
-    member: Option<Arc<str>>,
+    member: Option<Member>,
     /// The id that it came with.
     asked: Option<Positions>,
     /// In the order of streams.

@@ -36,8 +36,10 @@ mod keys;
 pub mod limits;
 mod message;
 mod name;
+mod pace;
 mod pattern;
 mod position;
+mod ring;
 mod roster;
 mod rules;
 mod sequencer;
@@ -52,6 +54,7 @@ pub use hub::{Delivery, Hub, Lag, Pass, Refused, Subscribe, What};
 pub use hubs::Hubs;
 pub use message::{Draft, Flags, IdempotencyKey, Message};
 pub use name::{Name, NameError};
+pub use pace::{Pace, Paces};
 pub use pattern::{Pattern, PatternError};
 pub use position::{Beside, Epoch, Id, Position, PositionError, Positions, Since, SinceError};
 pub use rules::{Ack, ChannelRules, Overrun, Rules};
@@ -60,7 +63,7 @@ pub use sequencer::{
     Publishing, Queueing, Recall, Refusal, Saved, SavedChannel, Sequencer, Stored, Ticket,
 };
 pub use streams::Streams;
-pub use subscriber::{Once, SUBSCRIBER_BYTES, SubscriberId};
+pub use subscriber::{Member, Once, SUBSCRIBER_BYTES, SubscriberId};
 pub use values::{Feed, Recalled, Request};
 
 /// A moment, as the one who calls has read it from its clocks.

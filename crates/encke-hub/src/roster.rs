@@ -1,39 +1,62 @@
-//! Who is in a channel, by name. The same name may come several times: two tabs, a poll that overlaps the next.
+//! The members of a channel, by name. The same name may join several times: two tabs, a poll that overlaps the next.
+//!
+//! A name is *listed* once its join was told: not before its client's turn, and not while as many are listed as may be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The members of a channel, and how often each is there.
+/// The names in a channel, and how often each is there.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(BTreeMap<Arc<str>, u32>);
+pub(crate) struct Roster {
+    names: BTreeMap<Arc<str>, Presence>,
+    listed: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Presence {
+    times: u32,
+    listed: bool,
+}
 
 impl Roster {
-    /// Somebody came; says whether nobody of that name was there.
+    /// A name joins. Returns whether it was not there.
     pub(crate) fn joins(&mut self, member: &Arc<str>) -> bool {
-        let times = self.0.entry(Arc::clone(member)).or_insert(0);
-        *times += 1;
-        *times == 1
+        let presence = self.names.entry(Arc::clone(member)).or_default();
+        presence.times += 1;
+        presence.times == 1
     }
 
-    /// Somebody went; says whether nobody of that name is left.
+    /// Lists a name if it is there, was not listed, and fewer than `most` are. Returns whether it was.
+    pub(crate) fn list(&mut self, member: &Arc<str>, most: usize) -> bool {
+        let Some(presence) = self.names.get_mut(member).filter(|presence| !presence.listed) else {
+            return false;
+        };
+        presence.listed = self.listed < most;
+        self.listed += usize::from(presence.listed);
+        presence.listed
+    }
+
+    /// A name leaves. Returns whether it was listed and is not there any more.
     pub(crate) fn leaves(&mut self, member: &Arc<str>) -> bool {
-        let Some(times) = self.0.get_mut(member) else { return false };
-        *times -= 1;
-        if *times > 0 {
+        let Some(presence) = self.names.get_mut(member) else { return false };
+        presence.times -= 1;
+        if presence.times > 0 {
             return false;
         }
-        self.0.remove(member);
-        true
+        let listed = presence.listed;
+        self.listed -= usize::from(listed);
+        self.names.remove(member);
+        listed
     }
 
-    /// Whether somebody of that name is there.
+    /// Whether a name is listed.
     pub(crate) fn has(&self, member: &Arc<str>) -> bool {
-        self.0.contains_key(member)
+        self.names.get(member).is_some_and(|presence| presence.listed)
     }
 
-    /// All names, in the order of the alphabet.
+    /// All listed names, in alphabetical order.
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        self.0.keys().cloned().collect()
+        self.names.iter().filter(|(_, presence)| presence.listed).map(|(name, _)| Arc::clone(name)).collect()
     }
 }
 
@@ -79,16 +102,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_there_from_its_first_coming_to_its_last_going() {
+    fn a_name_is_there_from_its_first_join_to_its_last_leave() {
         let mut roster = Roster::default();
         let (ada, bob): (Arc<str>, Arc<str>) = ("ada".into(), "bob".into());
-        assert!(!roster.leaves(&ada));
+        assert!(!roster.leaves(&ada) && !roster.list(&ada, 9));
         assert!(roster.joins(&bob) && roster.joins(&ada) && !roster.joins(&ada));
+        assert!(roster.names().is_empty() && !roster.has(&ada));
+        assert!(roster.list(&ada, 9) && !roster.list(&ada, 9) && roster.list(&bob, 9));
         assert_eq!(roster.names(), [ada.clone(), bob.clone()]);
-        assert!(roster.has(&ada));
-        assert!(!roster.leaves(&ada) && roster.leaves(&ada) && !roster.leaves(&ada));
+        assert!(!roster.leaves(&ada) && roster.has(&ada));
+        assert!(roster.leaves(&ada) && !roster.leaves(&ada));
         assert!(roster.leaves(&bob));
         assert!(!roster.has(&bob) && roster.names().is_empty());
+    }
+
+    #[test]
+    fn no_more_names_are_listed_than_may_be() {
+        let mut roster = Roster::default();
+        let [ada, bob, cid]: [Arc<str>; 3] = ["ada", "bob", "cid"].map(Into::into);
+        let mut comes = |name: &Arc<str>| roster.joins(name) && roster.list(name, 2);
+        assert!(comes(&ada) && comes(&bob) && !comes(&cid));
+        assert_eq!(roster.names(), [ada.clone(), bob]);
+        assert!(roster.leaves(&ada));
+        assert!(!roster.leaves(&cid), "its join was not told");
+        assert!(roster.joins(&ada) && roster.list(&ada, 2));
     }
 
     #[test]

@@ -18,17 +18,21 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::Now;
 use crate::keys::{Keys, Repeat};
-use crate::limits::{HEAD_NS, KEY_BYTES_MAX, LABEL_BYTES_MAX};
+use crate::limits::{HEAD_NS, JOIN_BURST_S, JOIN_WAIT_NS, KEY_BYTES_MAX, LABEL_BYTES_MAX};
 use crate::message::{Draft, Flags, IdempotencyKey, Message};
 use crate::name::Name;
+use crate::pace::{Pace, Paces};
 use crate::position::{Epoch, Position};
+use crate::ring::Ring;
 use crate::roster::{self, Roster};
 use crate::rules::{Ack, ChannelRules, Rules};
 use crate::slab::Slab;
+use crate::subscriber::Member;
 use crate::values::{Feed, Request};
 
 mod durable;
@@ -65,6 +69,7 @@ pub struct Sequencer {
     /// When cores to which nothing else was told are told of the head.
     heads_ns: u64,
     keys: Keys,
+    joins: Joins,
     /// Where messages are stored, if they are.
     durable: Option<Durable>,
     /// Where their order is made, if not here.
@@ -75,8 +80,9 @@ pub struct Sequencer {
 struct Channel {
     name: Name,
     rules: ChannelRules,
-    ring: VecDeque<Arc<Message>>,
-    /// How many messages the channel had before the first one in the ring.
+    ring: Ring,
+    /// How many messages the channel had before the first one in the ring. Joins and leaves that left the ring from between
+    /// messages are not counted.
     gone: u64,
     bytes: u64,
     /// The offset of the last message that was lost; a channel that is new knows nothing before `forgotten_to`.
@@ -238,13 +244,13 @@ pub enum Refusal {
 pub struct Info {
     /// Its history is known here: on a node of a cluster only while somebody listens there.
     pub kept: bool,
-    /// Messages that are kept.
+    /// Messages that are kept, without joins and leaves.
     pub messages: usize,
     /// Bytes that they take.
     pub bytes: u64,
-    /// The oldest message that is kept.
+    /// The oldest message, join or leave that is kept.
     pub first: Option<Position>,
-    /// The newest message that is kept.
+    /// The newest one.
     pub last: Option<Position>,
     /// Subscribers, as the cores have counted them.
     pub subscribers: u32,
@@ -301,6 +307,7 @@ impl Sequencer {
             timers: 0,
             heads_ns: 0,
             keys: Keys::default(),
+            joins: Joins::default(),
             durable: None,
             shared: None,
         }
@@ -418,7 +425,7 @@ impl Sequencer {
         if self.channels[at].rules.durable
             && let Some(durable) = &mut self.durable
         {
-            if self.channels[at].ring.is_empty() {
+            if self.channels[at].ring.messages() == 0 {
                 durable.lose(&self.channels[at].name, self.channels[at].lost_to);
             }
             durable.owe(Arc::clone(&message), key);
@@ -457,8 +464,8 @@ impl Sequencer {
         };
         Some(Info {
             kept: channel.reading.is_none(),
-            messages: channel.ring.len(),
-            bytes: channel.bytes,
+            messages: channel.ring.messages(),
+            bytes: channel.bytes - channel.ring.event_bytes(),
             first: channel.ring.front().map(|message| self.at(message.offset)),
             last: channel.ring.back().map(|message| self.at(message.offset)),
             subscribers,
@@ -527,7 +534,8 @@ impl Sequencer {
         });
         let keys = self.keys.expire(now.mono_ns, self.key_window_ns());
         let queue = self.expire_queue(now.mono_ns);
-        ages.into_iter().chain(keys).chain(queue).min()
+        let joins = self.list_waiting(now);
+        ages.into_iter().chain(keys).chain(queue).chain(joins).min()
     }
 
     /// Takes new rules; they hold at once for what is kept.
@@ -652,17 +660,50 @@ impl Sequencer {
         }
     }
 
-    /// Somebody with a name came. The first of that name is told in the channel.
-    pub fn member_joins(&mut self, now: Now, name: &Name, member: &Arc<str>) {
+    /// A member joins a channel. The first of its name is told there, in its client's turn.
+    pub fn member_joins(&mut self, now: Now, name: &Name, member: &Member) {
         let Some(&at) = self.names.get(name) else { return };
+        let Member { name: member, client } = member;
+        if self.channels[at].roster.joins(member) {
+            match self.joins.reserve(self.rules.join_rate, *client, now.mono_ns) {
+                Ok(0) => self.list(now, at, member),
+                Ok(wait_ns) => {
+                    let due_ns = now.mono_ns.saturating_add(wait_ns);
+                    self.joins.waiting.push(Reverse((due_ns, name.clone(), Arc::clone(member))));
+                }
+                // So many joins of its client wait that this one is never told.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Lists a member, and tells the channel, if it is there and there is room for it.
+    fn list(&mut self, now: Now, at: u32, member: &Arc<str>) {
         let channel = &mut self.channels[at];
-        let (first, told) = (channel.roster.joins(member), channel.rules.presence);
-        if first && self.shared.is_some() {
+        let ChannelRules { members, presence, .. } = channel.rules;
+        if !channel.roster.list(member, members) {
+            return;
+        }
+        if self.shared.is_some() {
             self.touch(at, Some(member));
             self.comes(at, member);
-        } else if first && told {
+        } else if presence {
             self.tell(now, at, "encke.join", member);
         }
+    }
+
+    /// Lists the members whose turn has come. Returns when the next one's does.
+    fn list_waiting(&mut self, now: Now) -> Option<u64> {
+        while let Some(Reverse((due_ns, ..))) = self.joins.waiting.peek() {
+            if *due_ns > now.mono_ns {
+                return Some(*due_ns);
+            }
+            let Some(Reverse((_, name, member))) = self.joins.waiting.pop() else { break };
+            if let Some(&at) = self.names.get(&name) {
+                self.list(now, at, &member);
+            }
+        }
+        None
     }
 
     /// Somebody with a name went. The last of that name is told in the channel.
@@ -821,9 +862,9 @@ impl Sequencer {
         }
     }
 
-    /// Tells a channel that a member has come or gone.
+    /// Tells a channel of a join or a leave. It is stored nowhere: of a member nothing is known after an end.
     fn tell(&mut self, now: Now, at: u32, event: &str, member: &str) {
-        // Who comes and goes is not worth more than those who publish: without an offset it is not told.
+        // Without an offset to give it is not told.
         let Some(offset) = self.next_offset() else { return };
         let message = Message {
             offset,
@@ -835,19 +876,39 @@ impl Sequencer {
             unix_ms: now.unix_ms,
             flags: Flags::CONTROL,
         };
-        self.say(at, message, None);
+        self.append(at, Arc::new(message));
     }
 
     /// Drops what a channel may not keep by its own rules. The newest message stays.
     fn trim(&mut self, at: u32) {
-        let ChannelRules { messages, bytes, .. } = self.channels[at].rules;
+        let rules = self.channels[at].rules;
         loop {
-            let channel = &self.channels[at];
-            let over = channel.ring.len() > messages || channel.bytes > bytes;
-            if channel.ring.len() <= 1 || !over {
-                return;
+            let Channel { ring, bytes, .. } = &self.channels[at];
+            let over = ring.messages() > rules.messages || *bytes - ring.event_bytes() > rules.bytes;
+            if ring.messages() <= 1 || !over {
+                break;
             }
             self.drop_oldest(at);
+        }
+        while self.channels[at].ring.events() > rules.events_max() {
+            self.drop_oldest_event(at);
+        }
+    }
+
+    /// Drops the oldest join or leave of a channel. That is no loss: a subscriber that has not seen it is told no gap.
+    fn drop_oldest_event(&mut self, at: u32) {
+        let channel = &mut self.channels[at];
+        let Some((index, event)) = channel.ring.remove_oldest_event() else { return };
+        let charge = event.charge();
+        channel.bytes -= charge;
+        self.memory -= charge;
+        let number = channel.gone + index as u64;
+        for reader in channel.readers.iter_mut().filter(|reader| reader.told > number) {
+            reader.told -= 1;
+        }
+        if channel.ring.is_empty() {
+            self.uses.end(&mut self.channels, at);
+            self.weigh(at);
         }
     }
 
@@ -941,7 +1002,7 @@ impl Sequencer {
         let at = self.channels.insert(Channel {
             name: name.clone(),
             rules,
-            ring: VecDeque::new(),
+            ring: Ring::default(),
             gone: 0,
             bytes: 0,
             lost_to: forgotten_to,
@@ -1044,6 +1105,31 @@ enum Next {
 /// Whether a text may stand in a line of a protocol: not empty, not long, no line ends or other control characters.
 fn is_label(text: &str) -> bool {
     !text.is_empty() && text.len() <= LABEL_BYTES_MAX && !text.chars().any(char::is_control)
+}
+
+/// Joins of clients, at a limited rate.
+#[derive(Debug, Default)]
+struct Joins {
+    /// Made at the first join under a rate.
+    paces: Option<(NonZeroU32, Paces)>,
+    /// Members that are listed later: when, where, and their names. At most `join_rate` times [`JOIN_WAIT_NS`] of each client.
+    waiting: BinaryHeap<Reverse<(u64, Name, Arc<str>)>>,
+}
+
+impl Joins {
+    /// Takes a client's next turn to join. Returns how long until it comes, in ns.
+    ///
+    /// # Errors
+    /// It is more than [`JOIN_WAIT_NS`].
+    fn reserve(&mut self, rate: Option<NonZeroU32>, client: Option<u64>, now_ns: u64) -> Result<u64, u64> {
+        let (Some(rate), Some(client)) = (rate, client) else { return Ok(0) };
+        if self.paces.as_ref().is_none_or(|(known, _)| *known != rate) {
+            let burst = u64::from(rate.get()) * JOIN_BURST_S;
+            self.paces = Some((rate, Paces::new(Pace::new(rate, burst))));
+        }
+        let paces = self.paces.as_mut().map(|(_, paces)| paces);
+        paces.map_or(Ok(0), |paces| paces.reserve(client, now_ns, 1, JOIN_WAIT_NS))
+    }
 }
 
 const NONE: u32 = u32::MAX;

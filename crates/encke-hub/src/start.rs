@@ -150,8 +150,12 @@ impl Core<'_> {
         let kept = |link: &Link| self.channels[link.channel].kept();
         let mut heads: BinaryHeap<(u64, usize, usize)> =
             links.iter().enumerate().filter_map(|(at, link)| newest(at, kept(link))).collect();
-        for _ in 0..count {
+        let mut left = count;
+        while left > 0 {
             let Some((_, at, index)) = heads.pop() else { return 0 };
+            let message = links.get(at).and_then(|link| self.channels[link.channel].message(index));
+            // Joins and leaves between them are told, and do not count.
+            left -= usize::from(message.is_some_and(|message| !message.is_event()));
             heads.extend(newest(at, index));
         }
         heads.peek().map_or(0, |(offset, ..)| *offset)

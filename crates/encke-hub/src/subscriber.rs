@@ -63,13 +63,22 @@ pub(crate) enum State {
     Reading,
 }
 
+/// The name that a subscriber has where presence is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name.
+    pub name: Arc<str>,
+    /// The client whose joins are limited together ([`Rules::join_rate`](crate::Rules::join_rate)); `None`: no limit.
+    pub client: Option<u64>,
+}
+
 /// What a subscriber has beyond one channel.
 #[derive(Debug)]
 pub(crate) struct Rest {
     /// All its channels.
     pub(crate) links: Vec<Link>,
     /// The name it is known by.
-    pub(crate) member: Option<Arc<str>>,
+    pub(crate) member: Option<Member>,
     /// Where it wants to begin, until that is known as a position.
     pub(crate) since: Option<Since>,
     /// When it came, in milliseconds since 1970.

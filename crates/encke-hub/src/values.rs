@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::message::Message;
 use crate::name::Name;
-use crate::subscriber::SubscriberId;
+use crate::subscriber::{Member, SubscriberId};
 
 /// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message, an
 /// opening or a head, it has told everything of those channels up to there, or that it is lost.
@@ -98,12 +98,12 @@ pub enum Request {
         /// How many went.
         left: u32,
     },
-    /// Somebody with a name came; the same name may come several times.
+    /// A member joins; the same name may join several times.
     Joined {
         /// Where.
         channel: Name,
-        /// Who.
-        member: Arc<str>,
+        /// Its name, and its client.
+        member: Member,
     },
     /// Somebody with a name went, as often as it came.
     Left {

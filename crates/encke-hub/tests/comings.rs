@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use encke_hub::{
-    Announcement, Change, ChannelRules, Epoch, Errand, Flags, Message, Name, News, NodeId, Now, Place,
-    Refusal, Rules, Sequencer,
+    Announcement, Change, ChannelRules, Epoch, Errand, Flags, Member, Message, Name, News, NodeId, Now,
+    Place, Refusal, Rules, Sequencer,
 };
 
 const SEEDS: u64 = 300;
@@ -146,7 +146,8 @@ impl World {
         let key = (self.below(CHANNELS.len() as u64) as usize, self.below(MEMBERS.len() as u64) as usize);
         let now = self.now();
         *self.nodes[at].here.entry(key).or_insert(0) += 1;
-        self.nodes[at].sequencer.member_joins(now, &name(CHANNELS[key.0]), &MEMBERS[key.1].into());
+        let member = Member { name: MEMBERS[key.1].into(), client: None };
+        self.nodes[at].sequencer.member_joins(now, &name(CHANNELS[key.0]), &member);
     }
 
     fn goes(&mut self, at: usize) {

@@ -27,10 +27,11 @@
 //! The fifth and the seventh were no plants at first: this test found them in the first draft of the hub.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Name,
+    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Member, Name,
     Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request, Rules, Run, Saved,
     SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
@@ -112,10 +113,12 @@ struct Tally {
     refused_and_there: u64,
     refused_channels: u64,
     released_channels: u64,
+    events_dropped: u64,
+    members_told_later: u64,
 }
 
 impl Tally {
-    fn faults(&self) -> [(&'static str, u64); 38] {
+    fn faults(&self) -> [(&'static str, u64); 40] {
         [
             ("a publish", self.published),
             ("a delivery", self.delivered),
@@ -155,6 +158,8 @@ impl Tally {
             ("a message that was refused and is there after a kill", self.refused_and_there),
             ("a channel too many", self.refused_channels),
             ("a channel that makes room for another", self.released_channels),
+            ("a join or a leave that is gone from between messages", self.events_dropped),
+            ("a member that joins later", self.members_told_later),
         ]
     }
 
@@ -198,6 +203,8 @@ impl Tally {
             (&mut self.refused_and_there, other.refused_and_there),
             (&mut self.refused_channels, other.refused_channels),
             (&mut self.released_channels, other.released_channels),
+            (&mut self.events_dropped, other.events_dropped),
+            (&mut self.members_told_later, other.members_told_later),
         ] {
             *sum += one;
         }
@@ -324,12 +331,16 @@ struct Model {
 struct Record {
     offset: u64,
     unix_ms: u64,
+    /// Of its data; 0: a join or a leave.
     hash: u64,
+    /// A join or a leave that is gone though older messages are kept: that is no loss.
+    dropped: bool,
 }
 
 impl Model {
     fn lost_to(&self) -> u64 {
-        self.evicted.checked_sub(1).map_or(0, |last| self.records[last].offset)
+        let lost = self.records[..self.evicted].iter().rev().find(|record| !record.dropped);
+        lost.map_or(0, |record| record.offset)
     }
 
     fn index_after(&self, offset: u64) -> usize {
@@ -338,8 +349,8 @@ impl Model {
 
     /// Whether a message in this range is really gone.
     fn lost_in(&self, after: u64, to: u64) -> bool {
-        let first = self.index_after(after);
-        first < self.evicted && self.records[first].offset <= to
+        let mut gone = self.records[..self.evicted].iter().skip(self.index_after(after));
+        gone.find(|record| !record.dropped).is_some_and(|first| first.offset <= to)
     }
 }
 
@@ -561,7 +572,7 @@ impl World {
                 let stored = commit.messages.iter().find(|stored| stored.message.offset == offset);
                 // Its time is that of its commit's beginning.
                 let unix_ms = stored.expect("it was in the commit").message.unix_ms;
-                self.model[channel].records.push(Record { offset, unix_ms, hash });
+                self.model[channel].records.push(Record { offset, unix_ms, hash, dropped: false });
             }
         }
         self.looks();
@@ -579,22 +590,25 @@ impl World {
 
     fn records(&mut self, channel: usize, offset: u64, hash: u64) {
         assert!(self.given.insert(offset), "seed {}: {offset} is given twice", self.seed);
-        let record = Record { offset, unix_ms: self.now.unix_ms, hash };
+        let record = Record { offset, unix_ms: self.now.unix_ms, hash, dropped: false };
         self.model[channel].records.push(record);
     }
 
     /// Asks the sequencer what it still keeps.
     fn looks(&mut self) {
-        let mut memory = 0;
+        let mut memory = self.looks_at_events();
         for (channel, model) in self.model.iter_mut().enumerate() {
             let info = self.sequencer.info(&self.names[channel]);
-            let kept = info.map_or(0, |info| info.messages);
+            let messages = info.map_or(0, |info| info.messages);
             memory += info.map_or(0, |info| info.bytes);
-            assert!(kept <= model.records.len() - model.evicted, "seed {}: it has come back", self.seed);
-            model.evicted = model.records.len() - kept;
-            let first = info.and_then(|info| info.first).map(|first| first.offset);
-            assert_eq!(first, model.records.get(model.evicted).map(|record| record.offset));
-            assert!(kept <= self.rules.of(&self.names[channel]).messages.max(1));
+            let first = info.and_then(|info| info.first).map_or(u64::MAX, |first| first.offset);
+            let evicted = model.records.partition_point(|record| record.offset < first);
+            assert!(evicted >= model.evicted, "seed {}: it has come back", self.seed);
+            model.evicted = evicted;
+            let kept = &model.records[evicted..];
+            assert!(kept.first().is_none_or(|record| record.offset == first && !record.dropped));
+            assert_eq!(kept.iter().filter(|record| record.hash != 0).count(), messages);
+            assert!(messages <= self.rules.of(&self.names[channel]).messages.max(1));
         }
         assert_eq!(memory, self.sequencer.memory());
         // A publish makes its channel before it takes memory from others.
@@ -614,6 +628,24 @@ impl World {
             }
         }
         assert_eq!(self.forgotten_to[0], self.sequencer.forgotten_to(), "seed {}", self.seed);
+    }
+
+    /// Finds the joins and leaves that are gone from between messages. Returns the bytes of those that are kept.
+    fn looks_at_events(&mut self) -> u64 {
+        let saved = self.sequencer.save();
+        let found = saved.channels.iter().find(|saved| saved.name == self.names[LOUD]);
+        let Some(SavedChannel { lost_to, messages, .. }) = found else { return 0 };
+        let kept: Vec<&Stored> =
+            messages.iter().filter(|stored| stored.message.flags.contains(Flags::CONTROL)).collect();
+        let most = 2 * self.rules.of(&self.names[LOUD]).members;
+        assert!(kept.len() <= most, "seed {}: {} joins and leaves are kept", self.seed, kept.len());
+        let model = &mut self.model[LOUD];
+        for record in model.records.iter_mut().filter(|record| record.hash == 0 && !record.dropped) {
+            let there = kept.iter().any(|stored| stored.message.offset == record.offset);
+            record.dropped = !there && record.offset > *lost_to;
+            self.tally.events_dropped += u64::from(record.dropped);
+        }
+        kept.iter().map(|stored| stored.message.charge()).sum()
     }
 
     fn carries_feed(&mut self) {
@@ -788,6 +820,10 @@ impl World {
 
     fn some_new_client(&mut self) -> Client {
         let mut channels: Vec<usize> = Vec::new();
+        // In some worlds many meet where presence is told.
+        if self.seed.is_multiple_of(3) {
+            channels.push(LOUD);
+        }
         for _ in 0..[1, 1, 2, 3, 5][self.random.below(5) as usize] {
             // Some channels are liked more than others, so that bytes are shared.
             let channel = self.random.below(CHANNELS as u64).min(self.random.below(CHANNELS as u64)) as usize;
@@ -823,7 +859,8 @@ impl World {
 
     fn connects(&mut self, at: usize) {
         self.keys += 1;
-        let member = (self.random.below(3) == 0).then(|| format!("m{}", at % 4).into());
+        let member = (self.random.below(2) == 0)
+            .then(|| Member { name: format!("m{}", at % 9).into(), client: Some(1) });
         let client = &mut self.clients[at];
         client.key = self.keys;
         client.core = self.random.below(self.cores.len() as u64) as usize;
@@ -893,8 +930,14 @@ impl World {
         self.now.mono_ns += ms * 1_000_000;
         self.now.unix_ms += ms;
         let before: usize = self.model.iter().map(|model| model.evicted).sum();
+        let newest = self.sequencer.newest().offset;
         let next = self.sequencer.expire(self.now);
         assert!(next.is_none_or(|next| next > self.now.mono_ns));
+        for offset in newest + 1..=self.sequencer.newest().offset {
+            // A member's turn to join has come.
+            self.records(LOUD, offset, 0);
+            self.tally.members_told_later += 1;
+        }
         self.looks();
         let after: usize = self.model.iter().map(|model| model.evicted).sum();
         self.tally.expired += (after - before) as u64;
@@ -1013,7 +1056,7 @@ impl World {
                 if model.records.iter().all(|record| record.offset != message.offset) {
                     // Nobody was told that it is published, and it is.
                     let (offset, unix_ms, hash) = (message.offset, message.unix_ms, hash(&message.data));
-                    model.records.push(Record { offset, unix_ms, hash });
+                    model.records.push(Record { offset, unix_ms, hash, dropped: false });
                     self.tally.refused_and_there += 1;
                 }
             }
@@ -1110,7 +1153,8 @@ impl World {
                 let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
                 // Of what is gone, the policy does not tell.
                 let index = if latest { index.max(model.evicted) } else { index };
-                let lacks = model.records.get(index).map(|record| record.offset);
+                let lacks = model.records[index..].iter().find(|record| !record.dropped);
+                let lacks = lacks.map(|record| record.offset);
                 assert_eq!(lacks, None, "seed {}: {}", self.seed, self.tells(at));
             }
         }
@@ -1202,13 +1246,22 @@ impl World {
         let newest = self.sequencer.newest().offset;
         let client = &mut self.clients[at];
         let set: Vec<usize> = client.channels.iter().map(|wish| wish.channel).collect();
+        // Joins and leaves do not count.
         let last = |count: usize| {
-            let mut all: Vec<u64> = set
-                .iter()
-                .flat_map(|one| self.model[*one].records.iter().map(|record| record.offset))
-                .collect();
-            all.sort_unstable();
-            all.len().checked_sub(count + 1).map_or(0, |index| all[index])
+            let mut all: Vec<Record> =
+                set.iter().flat_map(|one| self.model[*one].records.iter().copied()).collect();
+            all.sort_unstable_by_key(|record| record.offset);
+            let first = match count {
+                0 => Some(all.len()),
+                _ => all
+                    .iter()
+                    .enumerate()
+                    .rev()
+                    .filter(|(_, one)| one.hash != 0)
+                    .nth(count - 1)
+                    .map(|(at, _)| at),
+            };
+            first.and_then(|first| first.checked_sub(1)).map_or(0, |index| all[index].offset)
         };
         for wish in &mut client.channels {
             let model = &self.model[wish.channel];
@@ -1281,7 +1334,7 @@ impl World {
             let needed = &model.records[model.index_after(wish.need_after)..];
             for record in needed.iter().take_while(|record| record.offset <= position.offset) {
                 let came = messages.iter().any(|(offset, ..)| *offset == record.offset);
-                if !came {
+                if !came && !record.dropped {
                     if record.offset > wish.passed_at {
                         lacking = lacking.or(Some((record.offset, wish.channel)));
                     }
@@ -1403,7 +1456,9 @@ fn some_rules(random: &mut Random, durable: bool) -> Rules {
     set("b/1", ChannelRules { messages: 50, bytes: 200 + random.below(500), ..base });
     set("t/1", ChannelRules { messages: 50, age_ms: random.below(200), ..base });
     set("d/*", ChannelRules { durable, messages: 2 + random.below(5) as usize, ..base });
-    set("p/1", ChannelRules { presence: random.below(4) > 0, ..base });
+    let members = 1 + random.below(3) as usize;
+    set("p/1", ChannelRules { presence: random.below(4) > 0, members, ..base });
+    rules.join_rate = NonZeroU32::new(random.below(3).min(1) as u32);
     rules
 }
 

@@ -10,15 +10,15 @@
 //! Not here yet: WebSockets, and those who listen by a token, whose right would have to be looked at anew.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 
-use encke_hub::{Epoch, Form, Name, Once, Position, Since, Subscribe, SubscriberId};
+use encke_hub::{Epoch, Form, Member, Name, Once, Position, Since, Subscribe, SubscriberId};
 use encke_io::{Peer, Token};
 
 use crate::conn::{
     ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
 };
 use crate::push::form::{self, Kind};
+use crate::push::rights::client_number;
 use crate::push::room::hub_now;
 use crate::worker::Core;
 
@@ -128,7 +128,7 @@ impl Core {
         let mut names = channels.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
         if let Some(member) = &member {
             names.push('\n');
-            names.push_str(member);
+            names.push_str(&member.name);
         }
         Some(ParkedSubscriber { record, names: names.into() })
     }
@@ -144,7 +144,14 @@ impl Core {
             return false;
         };
         let (names, member) = match parked.names.split_once('\n') {
-            Some((names, member)) => (names, Some(Arc::from(member))),
+            Some((names, name)) => {
+                let address = match conn.peer.unpack() {
+                    Peer::Local => None,
+                    Peer::Inet(address) => Some(address.ip()),
+                };
+                let client = Some(client_number(address));
+                (names, Some(Member { name: name.into(), client }))
+            }
             None => (&*parked.names, None),
         };
         let names = names.split(',').filter(|name| !name.is_empty());

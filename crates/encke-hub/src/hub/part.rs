@@ -9,7 +9,7 @@ use crate::encoding::{Encoder, Form, Gap, Run};
 use crate::message::Message;
 use crate::name::Name;
 use crate::position::Epoch;
-use crate::subscriber::{Once, State, SubscriberId};
+use crate::subscriber::{Member, Once, State, SubscriberId};
 
 /// What a part is told, and which one.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct PartRun {
 pub(crate) struct Whole {
     pub(crate) key: u64,
     pub(crate) form: Form,
-    pub(crate) member: Option<Arc<str>>,
+    pub(crate) member: Option<Member>,
     /// It was told that it has begun.
     pub(crate) begun: bool,
     /// Its connection still has what came last.

@@ -644,7 +644,7 @@ fn members_are_told_when_they_come_and_go_and_a_poll_lingers() {
         form: Form(0),
         once,
         key: 0,
-        member: Some("ada".into()),
+        member: Some(Member { name: "ada".into(), client: None }),
     };
     let stream = rig.hub.subscribe(rig.now, ada(Once::Never)).expect("it is within limits");
     let said = rig.said();
@@ -681,6 +681,53 @@ fn members_are_told_when_they_come_and_go_and_a_poll_lingers() {
 }
 
 #[test]
+fn joins_and_leaves_are_delivered_between_messages_and_evict_none() {
+    let mut present = plain();
+    present.default.presence = true;
+    present.default.messages = 3;
+    present.default.members = 2;
+    let mut rig = Rig::new(&present);
+    let watcher = rig.stream(&["room"], Since::Now);
+    let mut position = 0;
+    for (number, data) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        rig.publish("room", data);
+        for letter in ["x", "y"] {
+            let member = Some(Member { name: format!("{letter}{number}").into(), client: None });
+            let subscribe = Subscribe {
+                channels: vec![name("room")],
+                since: Since::Now,
+                form: Form(0),
+                once: Once::Never,
+                key: 0,
+                member,
+            };
+            let id = rig.hub.subscribe(rig.now, subscribe).expect("it is within limits");
+            rig.carry();
+            rig.hub.leave(id);
+            rig.carry();
+        }
+        position += 5;
+        let said = rig.said().join(" ");
+        assert!(said.contains(&format!(":{data} ")), "{said}");
+        assert!(said.ends_with(&format!("@{position}")), "it was told all: {said}");
+        rig.hub.sent(watcher);
+    }
+    rig.hub.leave(watcher);
+    // Of 16 joins and leaves the last four are kept, and the last three messages.
+    rig.subscribe(&["room"], Since::All, Once::All);
+    let all = "last 6:b 11:c 16:d 17:{\"name\":\"x3\"} 18:{\"name\":\"x3\"} 19:{\"name\":\"y3\"} \
+               20:{\"name\":\"y3\"} @20";
+    assert_eq!(rig.said(), [all]);
+    rig.subscribe(&["room"], Since::Last(2), Once::All);
+    assert_eq!(rig.said(), [all.replace("6:b ", "")], "joins and leaves do not count as messages");
+    // What is gone of them is no gap.
+    rig.subscribe(&["room"], Since::After(Position { epoch: Epoch(7), offset: 8 }.into()), Once::All);
+    assert_eq!(rig.said(), [all.replace("6:b ", "")]);
+    let info = rig.sequencer.info(&name("room")).expect("it is there");
+    assert_eq!((info.messages, info.members), (3, 0));
+}
+
+#[test]
 fn a_reload_begins_and_ends_presence_for_those_who_are_there() {
     let mut rig = Rig::new(&plain());
     let ada = Subscribe {
@@ -689,7 +736,7 @@ fn a_reload_begins_and_ends_presence_for_those_who_are_there() {
         form: Form(0),
         once: Once::Never,
         key: 0,
-        member: Some("ada".into()),
+        member: Some(Member { name: "ada".into(), client: None }),
     };
     rig.hub.subscribe(rig.now, ada).expect("it is within limits");
     rig.told();

@@ -334,7 +334,7 @@ impl Sequencer {
                     // The first message of a channel brings its `lost_to` to the store, also if the channel was
                     // forgotten while the publish waited.
                     let kept = channels.0.get(&channel).map(|at| &channels.1[*at]);
-                    if kept.is_none_or(|kept| kept.ring.is_empty()) {
+                    if kept.is_none_or(|kept| kept.ring.messages() == 0) {
                         let to = kept.map_or(durable.forgotten_to, |kept| kept.lost_to);
                         let known = lost.entry(channel.clone()).or_default();
                         *known = to.max(*known);
@@ -498,7 +498,8 @@ impl Sequencer {
             let channel = &self.channels[at];
             match (was, channel.rules.durable) {
                 (false, true) => {
-                    channel.ring.iter().for_each(|message| durable.owe(Arc::clone(message), None));
+                    let messages = channel.ring.iter().filter(|message| !message.is_event());
+                    messages.for_each(|message| durable.owe(Arc::clone(message), None));
                     durable.lose(name, channel.lost_to);
                 }
                 (true, false) => {

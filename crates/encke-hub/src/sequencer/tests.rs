@@ -422,3 +422,86 @@ fn channels_without_message_and_subscriber_count_towards_no_limit() {
     publish(&mut sequencer, at(0), "e");
     assert_eq!(sequencer.publish(at(0), draft("f", b"")), refused);
 }
+
+fn member(name: &str, client: Option<u64>) -> Member {
+    Member { name: name.into(), client }
+}
+
+#[test]
+fn joins_and_leaves_evict_no_message() {
+    let mut sequencer = sequencer(|rules| {
+        rules.default =
+            ChannelRules { presence: true, messages: 3, bytes: 400, members: 10, ..rules.default };
+    });
+    let room = name("room");
+    sequencer.want(0, &room);
+    sequencer.want(1, &room);
+    fed(&mut sequencer, 0, 9);
+    fed(&mut sequencer, 1, 9);
+    for _ in 0..3 {
+        publish(&mut sequencer, at(0), "room");
+    }
+    for number in 0..220 {
+        let member = member(&format!("m{number}"), None);
+        sequencer.member_joins(at(0), &room, &member);
+        sequencer.member_leaves(at(0), &room, &member.name);
+        if number % 7 == 0 {
+            fed(&mut sequencer, 0, 9);
+        }
+    }
+    let kept_now = kept(&sequencer, "room");
+    assert_eq!((&kept_now[..3], kept_now.len()), (&[1, 2, 3][..], 23));
+    // A core that has stayed away is told what is kept, in order, and no loss.
+    let all: Vec<String> = kept_now.iter().map(|offset| format!("room {offset} lost 0")).collect();
+    assert_eq!(fed(&mut sequencer, 1, 99), all);
+    assert!(fed(&mut sequencer, 0, 99).ends_with(&all[20..]));
+    publish(&mut sequencer, at(0), "room");
+    assert_eq!(kept(&sequencer, "room")[..3], [2, 3, 424]);
+}
+
+#[test]
+fn a_channel_lists_no_more_members_than_its_rules_say() {
+    let mut sequencer = sequencer(|rules| {
+        rules.default = ChannelRules { presence: true, members: 2, ..rules.default };
+    });
+    let room = name("room");
+    sequencer.want(0, &room);
+    let [ann, bob, cid] = ["ann", "bob", "cid"].map(|name| member(name, None));
+    for member in [&ann, &bob, &cid] {
+        sequencer.member_joins(at(0), &room, member);
+    }
+    assert_eq!(sequencer.members(&room), [ann.name.clone(), bob.name.clone()]);
+    sequencer.member_leaves(at(0), &room, &cid.name);
+    assert_eq!(sequencer.newest().offset, 2, "neither its join nor its leave is told");
+    sequencer.member_leaves(at(0), &room, &ann.name);
+    sequencer.member_joins(at(0), &room, &cid);
+    assert_eq!(sequencer.members(&room), [bob.name, cid.name]);
+    assert_eq!(sequencer.newest().offset, 4);
+}
+
+#[test]
+fn joins_of_one_client_are_told_at_a_rate_and_others_at_once() {
+    let mut sequencer = sequencer(|rules| {
+        rules.default.presence = true;
+        rules.join_rate = NonZeroU32::new(10);
+    });
+    let room = name("room");
+    sequencer.want(0, &room);
+    for number in 0..220 {
+        let member = member(&format!("m{number}"), Some(1));
+        sequencer.member_joins(at(0), &room, &member);
+        if number >= 25 {
+            sequencer.member_leaves(at(0), &room, &member.name);
+        }
+    }
+    assert_eq!((sequencer.newest().offset, sequencer.members(&room).len()), (20, 20));
+    sequencer.member_joins(at(0), &room, &member("other", Some(2)));
+    assert_eq!(sequencer.members(&room).len(), 21, "another client does not wait");
+    assert_eq!(sequencer.expire(at(99)), Some(100 * 1_000_000));
+    for (ms, members) in [(99, 21), (100, 22), (350, 24), (60_000, 26)] {
+        sequencer.expire(at(ms));
+        assert_eq!(sequencer.members(&room).len(), members, "after {ms} ms");
+    }
+    assert_eq!(sequencer.newest().offset, 26, "members that have left meanwhile are not told");
+    assert!(sequencer.joins.waiting.is_empty());
+}

@@ -24,14 +24,14 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke_hub::{Form, Name, SubscriberId};
+use encke_hub::{Form, Name, Pace, SubscriberId};
 use encke_io::Token;
 use encke_stats::Family;
 use encke_wire::websocket;
 
 use super::form::{self, Kind};
 use super::negotiate::refusal;
-use super::pace::{CHANNELS_TOO_FAST, Pace, TOO_FAST, TooFast};
+use super::pace::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
 use super::rights::Share;
 use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};

@@ -1,64 +1,17 @@
-//! Paces: how often something may happen, and when it may again.
-//!
-//! ```text
-//! tokens    full ──take──► less ──time──► full                 what is kept is one number: when it is full again
-//!                            └─ take ─► none left ─► Err(how long until there are enough)
-//! ```
-//! [`Pace`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0): it has no clock and keeps
-//! nothing. [`AddressRates`] keeps one such number for each client address, in a table that cannot grow.
+//! Limits by client address: how many messages without a token and how many new channels a second.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
-/// A number of tokens that comes back evenly.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pace {
-    /// Between two tokens.
-    interval_ns: u64,
-    /// In which all of them come back.
-    burst_ns: u64,
-}
+use encke_hub::{Pace, Paces};
 
-impl Pace {
-    /// `rate` tokens a second, and at most `burst` of them at once.
-    pub(crate) fn new(rate: NonZeroU32, burst: u64) -> Self {
-        let interval_ns = 1_000_000_000 / u64::from(rate.get());
-        Self { interval_ns, burst_ns: interval_ns.saturating_mul(burst) }
-    }
-
-    /// Between two tokens, in ns.
-    pub(crate) const fn interval_ns(self) -> u64 {
-        self.interval_ns
-    }
-
-    /// Takes `count` tokens of those that are all back at `full_ns`: the moment at which they are all back again.
-    /// Moments are of one clock, in ns.
-    ///
-    /// # Errors
-    /// There are not so many: how long until there are. For more than there ever are that moment never comes.
-    pub(crate) fn take(self, full_ns: u64, now_ns: u64, count: u64) -> Result<u64, u64> {
-        let cost_ns = self.interval_ns.saturating_mul(count);
-        let full_ns = full_ns.max(now_ns).saturating_add(cost_ns);
-        let latest_ns = now_ns.saturating_add(self.burst_ns);
-        if full_ns <= latest_ns { Ok(full_ns) } else { Err(full_ns - latest_ns) }
-    }
-}
-
-/// How often each client address may do something.
-///
-/// Each address has two of the table's cells, by a hash that nobody outside can compute, and may go on while either of
-/// them has a token left: it is held up by others only if two of them hit both of its cells at the same time. With
-/// 1,000 addresses at their limit that meets four in a thousand. Nothing has to be swept, and nothing can be filled up.
+/// How often each client address may do something; one for all workers.
 #[derive(Debug)]
 pub(crate) struct AddressRates {
     limit: Limit,
     rate: NonZeroU32,
-    pace: Pace,
-    seed: RandomState,
-    /// When a cell's tokens are all back, on the monotonic clock in ns. The lock is held for some 20 ns, and only for publishes
-    /// without a token and for subscriptions that open a channel.
-    cells: Mutex<Box<[u64]>>,
+    /// The lock is held for some 20 ns, and only for publishes without a token and for subscriptions that open a channel.
+    paces: Mutex<Paces>,
 }
 
 /// What is limited.
@@ -89,22 +42,13 @@ pub(crate) enum TooFast {
     },
 }
 
-/// Cells of a table: 256 KiB.
-const CELLS: usize = 32 * 1024;
-
 /// Tokens at most, as seconds of the rate: a person who sends three messages in a row is no flood.
 const BURST_S: u64 = 2;
 
 impl AddressRates {
     /// `rate` of what `limit` names, a second and from each address.
     pub(crate) fn new(limit: Limit, rate: NonZeroU32) -> Self {
-        Self {
-            limit,
-            rate,
-            pace: Pace::new(rate, u64::from(rate.get()) * BURST_S),
-            seed: RandomState::new(),
-            cells: Mutex::new(vec![0; CELLS].into()),
-        }
+        Self { limit, rate, paces: Mutex::new(Paces::new(Pace::new(rate, u64::from(rate.get()) * BURST_S))) }
     }
 
     /// How many a second.
@@ -123,20 +67,10 @@ impl AddressRates {
             return Err(TooFast::AtOnce { most });
         }
         let count = count.min(most);
-        let hash = self.seed.hash_one(client);
-        let places = [hash, hash >> 32].map(|part| part as usize % CELLS);
         // Whole at every point where a thread could panic.
-        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        let used_ns = places.map(|place| cells[place]).into_iter().min().unwrap_or_default();
-        let full_ns = self.pace.take(used_ns, now_ns, count).map_err(|wait_ns| TooFast::OfLate {
-            limit: self.limit,
-            rate: self.rate,
-            wait_ns,
-        })?;
-        for place in places {
-            cells[place] = cells[place].max(full_ns);
-        }
-        Ok(())
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = paces.take(client, now_ns, count);
+        taken.map_err(|wait_ns| TooFast::OfLate { limit: self.limit, rate: self.rate, wait_ns })
     }
 }
 
@@ -191,30 +125,6 @@ mod tests {
 
     fn rate(rate: u32) -> NonZeroU32 {
         NonZeroU32::new(rate).expect("above 0")
-    }
-
-    #[test]
-    fn tokens_are_spent_and_come_back_one_by_one() {
-        let pace = Pace::new(rate(10), 3);
-        let mut full_ns = 0;
-        for _ in 0..3 {
-            full_ns = pace.take(full_ns, SECOND_NS, 1).expect("three at once");
-        }
-        assert_eq!(pace.take(full_ns, SECOND_NS, 1), Err(SECOND_NS / 10));
-        assert_eq!(pace.take(full_ns, SECOND_NS, 3), Err(3 * SECOND_NS / 10));
-        let later_ns = SECOND_NS + SECOND_NS / 10;
-        full_ns = pace.take(full_ns, later_ns, 1).expect("one has come back");
-        assert_eq!(pace.take(full_ns, later_ns, 1), Err(SECOND_NS / 10));
-        // However long nothing is taken, there are never more than at first.
-        assert!(pace.take(full_ns, 1_000 * SECOND_NS, 4).is_err());
-        assert!(pace.take(full_ns, 1_000 * SECOND_NS, 3).is_ok());
-    }
-
-    #[test]
-    fn neither_the_end_of_time_nor_any_count_overflows() {
-        let pace = Pace::new(rate(1), u64::MAX);
-        assert_eq!(pace.take(u64::MAX, u64::MAX, u64::MAX), Ok(u64::MAX));
-        assert!(Pace::new(rate(1), 1).take(0, 0, u64::MAX).is_err());
     }
 
     #[test]

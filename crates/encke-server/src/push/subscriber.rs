@@ -17,7 +17,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use encke_hub::{Delivery, Form, Once, Positions, SubscriberId, What};
+use encke_hub::{Delivery, Form, Member, Once, Positions, SubscriberId, What};
 use encke_io::{Op, Segment, Token, Tuning};
 use encke_wire::websocket::{self, Opcode, Rules};
 
@@ -235,7 +235,9 @@ impl Core {
     /// Makes a connection a subscriber of the hub.
     fn join(&mut self, token: Token, place: Place, subscription: Subscription, entry: Option<Box<Entry>>) {
         let Place { phase, bits, asked, wait_ns } = place;
-        let Subscription { channels, since, kind, member, identity, share, client, .. } = subscription;
+        let Subscription { channels, since, kind, member, identity, share, client, limited, .. } =
+            subscription;
+        let member = member.map(|name| Member { name, client: limited.then_some(client) });
         let end_s = identity.as_ref().and_then(|identity| identity.expires_unix_s);
         let left_ns = end_s.map(|end_s| self.left_ns(end_s));
         let wait_ns = left_ns.map_or(wait_ns, |left_ns| wait_ns.min(left_ns));

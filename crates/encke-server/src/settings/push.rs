@@ -58,6 +58,10 @@ pub struct PushSettings {
     /// `server.trusted_proxies`, or all its clients are one. Where a server without a settings file is open to its own machine
     /// there is no such limit.
     pub channel_rate: OrOff<NonZeroU32>,
+    /// Joins a second that are told of one address in channels with `presence`; twice as many at once. Others are told in turn,
+    /// if they are still there; one whose turn would come after ten minutes is not told. Addresses count as for
+    /// `channel_rate`.
+    pub join_rate: OrOff<NonZeroU32>,
     /// Rules by pattern; the most specific pattern wins.
     pub channel: Vec<ChannelSettings>,
 }
@@ -83,6 +87,7 @@ impl Default for PushSettings {
             admission: OrOff::On(ADMISSION),
             anonymous_rate: OrOff::On(ANONYMOUS_RATE),
             channel_rate: OrOff::On(CHANNEL_RATE),
+            join_rate: rules.join_rate.map_or(OrOff::Off, OrOff::On),
             channel: Vec::new(),
         }
     }
@@ -102,8 +107,11 @@ pub struct ChannelSettings {
     pub age: Period,
     /// What becomes of a subscriber that is so slow that what it has not taken is no longer kept.
     pub policy: Policy,
-    /// Whether it is told who comes and goes, and who is there.
+    /// Whether it is told who comes and goes, and who is there. Joins and leaves evict no message: beside those, the last ones
+    /// are kept, twice as many as `members`.
     pub presence: bool,
+    /// Members that are told and listed with `presence`, on each node of a cluster. Further ones read without that.
+    pub members: u32,
     /// Whether messages are stored in `server.state_dir` and outlive the process, also one that is killed. What is kept
     /// is the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
     pub durable: bool,
@@ -121,6 +129,7 @@ impl Default for ChannelSettings {
             age: Period::seconds(rules.age_ms / 1_000),
             policy: Policy::Disconnect,
             presence: rules.presence,
+            members: rules.members as u32,
             durable: rules.durable,
             ack: Ack::Stored,
         }
@@ -193,6 +202,7 @@ impl PushSettings {
         rules.channels = self.channels as usize;
         rules.channels_per_stream = self.channels_per_stream.into();
         rules.publish_lag_ns = self.publish_lag.nanoseconds();
+        rules.join_rate = self.join_rate.on();
         for (place, channel) in self.channel.iter().enumerate() {
             let pattern: Pattern = channel
                 .pattern
@@ -210,6 +220,7 @@ impl PushSettings {
                         Policy::Latest => Overrun::Latest,
                     },
                     presence: channel.presence,
+                    members: channel.members as usize,
                     durable: channel.durable,
                     class: u16::try_from(place + 1).unwrap_or(0),
                     ack: match channel.ack {

@@ -22,6 +22,8 @@ on_every_stand! {
     each_client_of_a_trusted_proxy_has_a_rate_of_its_own,
     a_socket_that_opens_many_channels_leaves_room_for_others,
     an_address_opens_new_channels_at_a_rate,
+    a_reader_with_many_names_evicts_no_message,
+    members_of_one_address_join_at_a_rate,
     too_many_who_come_at_once_are_told_when_to_come_back,
     a_poll_that_goes_on_is_always_admitted,
     the_last_connections_are_not_for_those_who_listen,
@@ -270,6 +272,73 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
         },
         "a channel is opened again",
     );
+}
+
+/// Polls a room under many names, as a server of this name.
+fn poll_under_names(rig: &Rig, host: &str, names: std::ops::Range<usize>) {
+    for number in names {
+        let path = format!("/push/room?name=n{number}&wait=0");
+        let answer = rig.client().ask(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert!(matches!(answer.status, 200 | 204), "{answer:?}");
+    }
+}
+
+/// All that a room keeps.
+fn kept_of_room(rig: &Rig) -> String {
+    let mut all = String::new();
+    let mut since = "all".to_owned();
+    loop {
+        let path = format!("/push/room?as=json&wait=0&since={since}");
+        let batch = rig.client().ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(batch.status, 200, "{batch:?}");
+        if batch.text().contains("\"messages\":[]") {
+            return all;
+        }
+        since = json(&batch.text(), "next").to_owned();
+        all.push_str(&batch.text());
+    }
+}
+
+/// The same, once a name has joined.
+fn wait_for_join(rig: &Rig, name: &str) -> String {
+    let mut all = String::new();
+    let joined = || {
+        all = kept_of_room(rig);
+        all.contains(name)
+    };
+    rig.wait(joined, "the last join");
+    all
+}
+
+fn presence(messages: u32) -> ChannelSettings {
+    ChannelSettings { pattern: "room".into(), presence: true, messages, ..ChannelSettings::default() }
+}
+
+fn a_reader_with_many_names_evicts_no_message(on: Stand) {
+    let rig = with(on, PushSettings { channel: vec![presence(3)], ..PushSettings::default() });
+    for text in ["first", "second", "third", "fourth"] {
+        assert_eq!(post(&rig, "/push/room", "", text.as_bytes()).status, 201);
+    }
+    poll_under_names(&rig, "localhost", 0..220);
+    let all = wait_for_join(&rig, "n219");
+    for text in ["second", "third", "fourth", "n0", "n100"] {
+        assert!(all.contains(text), "{text} is gone of {all}");
+    }
+    assert!(!all.contains("first"), "{all}");
+}
+
+fn members_of_one_address_join_at_a_rate(on: Stand) {
+    let rate = OrOff::On(2.try_into().expect("above 0"));
+    let push = PushSettings { join_rate: rate, channel: vec![presence(3)], ..PushSettings::default() };
+    let rig = public(on, &push);
+    let begun = Instant::now();
+    poll_under_names(&rig, HOST, 0..100);
+    // Neither does another client wait, nor this machine, to which the server is open.
+    poll_under_names(&rig, "localhost", 1_000..1_010);
+    let all = wait_for_join(&rig, "n1009");
+    let joins = all.matches("\"encke.join\"").count() as u64;
+    let most = 4 + 2 * (begun.elapsed().as_secs() + 1) + 10;
+    assert!((14..=most).contains(&joins), "{joins} joins, of at most {most}: {all}");
 }
 
 fn too_many_who_come_at_once_are_told_when_to_come_back(on: Stand) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Now;
-use crate::subscriber::SubscriberId;
+use crate::subscriber::{Member, SubscriberId};
 use crate::values::{Feed, Recalled, Request};
 
 const NOW: Now = Now { mono_ns: 1_000, unix_ms: 1_000_000 };
@@ -276,7 +276,7 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     // Also with those of this node, of which the others are told.
     node.want(0, &name("a"));
     node.count(0, &name("a"), 1, 0);
-    node.member_joins(NOW, &name("a"), &bob);
+    node.member_joins(NOW, &name("a"), &Member { name: Arc::clone(&bob), client: None });
     assert_eq!(all(&node).0, Some(8));
     let mut errands = Vec::new();
     node.take_errands(&mut errands);
