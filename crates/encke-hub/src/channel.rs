@@ -54,7 +54,7 @@ pub(crate) struct Channel {
     pub(crate) idle: bool,
     /// When its last subscriber went.
     pub(crate) left_ns: u64,
-    /// Members that polled, and will be told to have left.
+    /// Polling members whose leave is pending.
     pub(crate) lingering: u32,
 }
 
@@ -93,8 +93,8 @@ impl Channel {
         }
     }
 
-    /// Whether a channel without subscribers may be given back. Not before it was opened, so that each `Opened` answers one
-    /// `Want`; not before members that polled were told to have left, because then nothing is known of them.
+    /// Whether a channel without subscribers may be released: only once it has opened, so that each `Opened` answers one `Want`,
+    /// and only once polling members have left, whose leave would otherwise reach a new channel of this name.
     pub(crate) fn may_go(&self) -> bool {
         self.open && !self.dirty && self.lingering == 0
     }
@@ -171,7 +171,7 @@ impl Channel {
         self.ring.back().is_some_and(|newest| newest.offset > offset)
     }
 
-    /// From where on only the newest message is left, and joins and leaves behind it.
+    /// The offset right before the newest message.
     pub(crate) fn before_newest(&self) -> u64 {
         let newest = self.ring.newest_message().or_else(|| self.ring.back());
         newest.map_or(self.lost_to, |newest| newest.offset - 1)

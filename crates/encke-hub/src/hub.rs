@@ -193,8 +193,8 @@ pub struct Lag {
     pub exceeded: bool,
 }
 
-/// Channels looked at to find one that can make room for a new one. Those that cannot were just opened, or just left by a
-/// member: few of many.
+/// Idle channels examined to find one to release. Channels that were opened just now, or left just now by a polling member,
+/// cannot be released; they are few.
 const RELEASE_LOOKS: usize = 64;
 
 /// Nodes looked at for each delivery that a slice may make: of 18,000 subscribers who all are busy, four slices of
@@ -1117,7 +1117,7 @@ impl Hub {
                 channel.idle = false;
                 continue;
             }
-            // It was used since it was queued.
+            // The channel was used after it was queued.
             let used = channel.left_ns.saturating_add(UNWANTED_NS) > due_ns;
             if used || !channel.may_go() {
                 self.idle.push_back((self.now.mono_ns.saturating_add(UNWANTED_NS), at));

@@ -100,7 +100,7 @@ impl Keys {
         self.remove(channel, key, None);
     }
 
-    /// Forgets what is older than the window. Returns when the next key expires, on the monotonic clock.
+    /// Removes keys older than the window. Returns when the next key expires, on the monotonic clock.
     pub(crate) fn expire(&mut self, mono_ns: u64, window_ns: u64) -> Option<u64> {
         loop {
             let &(_, publisher) = self.by_age.first()?;
@@ -213,7 +213,7 @@ mod tests {
             let (publisher, channel) = (3 + number % 2, format!("c/{}", number % 130));
             keys.look(&draft(&channel, publisher, &number.to_string(), b"")) == Repeat::Of(number + 3)
         };
-        // What is left of the limit is shared equally by the two large ones: the newest half of their keys.
+        // The two large publishers share the rest of the limit equally.
         assert!((0..KEYS_MAX as u64 + 2).all(|number| !kept(number)));
         assert!((KEYS_MAX as u64 + 2..2 * KEYS_MAX as u64).all(kept));
         assert_eq!(keys.entries, KEYS_MAX);

@@ -36,11 +36,11 @@ pub const TELLING_MS: u64 = 100;
 /// channel is still there when the member goes.
 pub const LINGER_NS: u64 = 10 * 1_000_000_000;
 
-/// Joins of a client that are told at once, as seconds of [`Rules::join_rate`](crate::Rules::join_rate).
+/// Joins of a client that are announced at once, as seconds of [`Rules::join_rate`](crate::Rules::join_rate).
 pub const JOIN_BURST_S: u64 = 2;
 
 /// How long a join waits for its client's turn at most, in ns: 10 min. With 20 a second, 12,000 members behind one address are
-/// told; a join that would come later is not.
+/// announced; a join with a longer delay is dropped.
 pub const JOIN_WAIT_NS: u64 = 600 * 1_000_000_000;
 
 /// Subscribers of a core that read what is not kept here at a time; the others wait for their turn. With a run of 64 KiB each

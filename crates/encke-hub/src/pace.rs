@@ -31,8 +31,8 @@ impl Pace {
         self.interval_ns
     }
 
-    /// Takes `count` tokens of those that are all back at `full_ns`: the moment at which they are all back again.
-    /// Moments are of one clock, in ns.
+    /// Takes `count` tokens from a bucket that is full at `full_ns`. Returns when it is full again. All times are of one clock,
+    /// in ns.
     ///
     /// # Errors
     /// There are not so many: how long until there are. For more than there ever are that moment never comes.
@@ -53,11 +53,11 @@ impl Pace {
     }
 }
 
-/// The paces of clients that are told apart by a number.
+/// The paces of clients, which are numbers here.
 ///
-/// Each client has two of the table's cells, by a hash that nobody outside can compute, and may go on while either of
-/// them has a token left: others hold it up only if two of them hit both of its cells at the same time. With
-/// 1,000 clients at their limit that meets four in a thousand. Nothing has to be swept, and nothing can be filled up.
+/// Each client has two cells of the table, by a keyed hash that no client can compute, and is admitted while either cell has a
+/// token left. So other clients delay it only if two of them share both of its cells: with 1,000 clients at their limit, this
+/// affects four in a thousand. The table needs no sweep and cannot fill up.
 #[derive(Debug)]
 pub struct Paces {
     pace: Pace,

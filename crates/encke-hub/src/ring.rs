@@ -4,8 +4,8 @@
 //!  ring     m  e  m  m  e  e  m  e        m: message, e: join or leave
 //!              └────────┴──┴─────┴─ events: their offsets
 //! ```
-//! **Joins and leaves evict no message.** The limits of a channel hold for its messages. Of the others only the newest
-//! [`ChannelRules::events_max`](crate::ChannelRules::events_max) are kept, and an older one leaves the ring from between the
+//! **Joins and leaves evict no message.** The limits of a channel apply to its messages. Joins and leaves have a limit of their
+//! own, [`ChannelRules::events_max`](crate::ChannelRules::events_max), above which the oldest one is removed from between the
 //! messages. So a reader that joins under many names shortens no history.
 
 use std::collections::VecDeque;

@@ -1,11 +1,12 @@
 //! The members of a channel, by name. The same name may join several times: two tabs, a poll that overlaps the next.
 //!
-//! A name is *listed* once its join was told: not before its client's turn, and not while as many are listed as may be.
+//! A name is *listed* from its announcement on. It is not announced before the rate of its client allows it, nor above the
+//! limit on members.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The names in a channel, and how often each is there.
+/// The names in a channel, and how many subscribers have each.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     names: BTreeMap<Arc<str>, Presence>,
@@ -26,7 +27,7 @@ impl Roster {
         presence.times == 1
     }
 
-    /// Lists a name if it is there, was not listed, and fewer than `most` are. Returns whether it was.
+    /// Lists a present name, below the limit of `most` listed ones. Returns whether it is newly listed.
     pub(crate) fn list(&mut self, member: &Arc<str>, most: usize) -> bool {
         let Some(presence) = self.names.get_mut(member).filter(|presence| !presence.listed) else {
             return false;
@@ -36,7 +37,7 @@ impl Roster {
         presence.listed
     }
 
-    /// A name leaves. Returns whether it was listed and is not there any more.
+    /// A name leaves. Returns whether it was listed, and this was its last subscriber.
     pub(crate) fn leaves(&mut self, member: &Arc<str>) -> bool {
         let Some(presence) = self.names.get_mut(member) else { return false };
         presence.times -= 1;

@@ -28,8 +28,8 @@ pub struct Rules {
     /// How long an idempotency key is remembered, in ms. 2 min: longer than any client retries without asking its
     /// user.
     pub key_window_ms: u64,
-    /// Joins that are told a second from one client; twice as many at once. Others are told in turn. 20: a class that comes back
-    /// by one address is told within two seconds, and a client with many names is no noise in a room.
+    /// Joins of one client that are announced in a second; twice as many at once. Further ones wait for their turn. 20: 40 clients
+    /// of one address are announced at once; a client with many names cannot flood a channel.
     pub join_rate: Option<NonZeroU32>,
     /// Whether what a ring no longer keeps can be read elsewhere: in a stream that several nodes share. Who comes back by an
     /// older id gets it from there.
@@ -54,8 +54,8 @@ pub struct ChannelRules {
     pub policy: Overrun,
     /// Whether joining and leaving is told in the channel, and members are listed.
     pub presence: bool,
-    /// Members of a channel that are told and listed; further ones read without that. 1,000: each join goes to all of them, a
-    /// million deliveries when all come.
+    /// Members of a channel that are announced and listed; further subscribers read without being members. 1,000: each join is
+    /// delivered to all of them, a million deliveries when all join.
     pub members: usize,
     /// Whether messages are stored, and outlive the process.
     pub durable: bool,
@@ -132,7 +132,7 @@ impl Rules {
 }
 
 impl ChannelRules {
-    /// How many joins and leaves are kept beside the messages: one of each for all members. 2,000 of some 170 bytes take
+    /// Joins and leaves kept beside the messages: one of each per member. 2,000 of some 170 bytes take
     /// 340 kB.
     pub(crate) fn events_max(&self) -> usize {
         self.members.saturating_mul(2)

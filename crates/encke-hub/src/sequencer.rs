@@ -100,7 +100,7 @@ struct Channel {
     timer: u64,
     /// Its past is being read: it is not opened before.
     reading: Option<Ticket>,
-    /// It has no message and no subscriber, and exists only because a core still wants it.
+    /// Neither message nor subscriber: the channel exists only because a worker still wants it.
     idle: bool,
 }
 
@@ -660,7 +660,7 @@ impl Sequencer {
         }
     }
 
-    /// A member joins a channel. The first of its name is told there, in its client's turn.
+    /// Adds a member to a channel. The first of a name is announced, at the rate of its client.
     pub fn member_joins(&mut self, now: Now, name: &Name, member: &Member) {
         let Some(&at) = self.names.get(name) else { return };
         let Member { name: member, client } = member;
@@ -671,13 +671,13 @@ impl Sequencer {
                     let due_ns = now.mono_ns.saturating_add(wait_ns);
                     self.joins.waiting.push(Reverse((due_ns, name.clone(), Arc::clone(member))));
                 }
-                // So many joins of its client wait that this one is never told.
+                // Too many joins of this client are waiting: the member is not announced.
                 Err(_) => {}
             }
         }
     }
 
-    /// Lists a member, and tells the channel, if it is there and there is room for it.
+    /// Lists and announces a member, if it is still present and the channel has room for it.
     fn list(&mut self, now: Now, at: u32, member: &Arc<str>) {
         let channel = &mut self.channels[at];
         let ChannelRules { members, presence, .. } = channel.rules;
@@ -692,7 +692,7 @@ impl Sequencer {
         }
     }
 
-    /// Lists the members whose turn has come. Returns when the next one's does.
+    /// Lists members whose delay has passed. Returns when the next delay ends.
     fn list_waiting(&mut self, now: Now) -> Option<u64> {
         while let Some(Reverse((due_ns, ..))) = self.joins.waiting.peek() {
             if *due_ns > now.mono_ns {
@@ -862,9 +862,9 @@ impl Sequencer {
         }
     }
 
-    /// Tells a channel of a join or a leave. It is stored nowhere: of a member nothing is known after an end.
+    /// Announces a join or a leave in a channel. It is not stored: members do not survive a restart.
     fn tell(&mut self, now: Now, at: u32, event: &str, member: &str) {
-        // Without an offset to give it is not told.
+        // Without a free offset the event is dropped.
         let Some(offset) = self.next_offset() else { return };
         let message = Message {
             offset,
@@ -895,7 +895,7 @@ impl Sequencer {
         }
     }
 
-    /// Drops the oldest join or leave of a channel. That is no loss: a subscriber that has not seen it is told no gap.
+    /// Drops the oldest join or leave of a channel. This is no loss: subscribers get no gap for it.
     fn drop_oldest_event(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let Some((index, event)) = channel.ring.remove_oldest_event() else { return };

@@ -154,7 +154,7 @@ impl Core<'_> {
         while left > 0 {
             let Some((_, at, index)) = heads.pop() else { return 0 };
             let message = links.get(at).and_then(|link| self.channels[link.channel].message(index));
-            // Joins and leaves between them are told, and do not count.
+            // Joins and leaves are delivered, and do not count.
             left -= usize::from(message.is_some_and(|message| !message.is_event()));
             heads.extend(newest(at, index));
         }

@@ -63,7 +63,7 @@ pub(crate) enum State {
     Reading,
 }
 
-/// The name that a subscriber has where presence is told.
+/// A subscriber with a name, for presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The name.

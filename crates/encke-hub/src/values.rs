@@ -102,7 +102,7 @@ pub enum Request {
     Joined {
         /// Where.
         channel: Name,
-        /// Its name, and its client.
+        /// The member.
         member: Member,
     },
     /// Somebody with a name went, as often as it came.

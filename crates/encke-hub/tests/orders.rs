@@ -331,9 +331,9 @@ struct Model {
 struct Record {
     offset: u64,
     unix_ms: u64,
-    /// Of its data; 0: a join or a leave.
+    /// Hash of the data; 0 for a join or a leave.
     hash: u64,
-    /// A join or a leave that is gone though older messages are kept: that is no loss.
+    /// A join or a leave that was dropped from between messages, which is no loss.
     dropped: bool,
 }
 
@@ -630,7 +630,7 @@ impl World {
         assert_eq!(self.forgotten_to[0], self.sequencer.forgotten_to(), "seed {}", self.seed);
     }
 
-    /// Finds the joins and leaves that are gone from between messages. Returns the bytes of those that are kept.
+    /// Marks the joins and leaves that were dropped from between messages. Returns the bytes of the kept ones.
     fn looks_at_events(&mut self) -> u64 {
         let saved = self.sequencer.save();
         let found = saved.channels.iter().find(|saved| saved.name == self.names[LOUD]);
@@ -727,7 +727,7 @@ impl World {
         core.requests.extend(taken);
     }
 
-    /// At the limit a hub releases channels to make room for others: what it knows of them is asked for in time.
+    /// Takes the requests of a hub at its limit, which may have released channels to make room for others.
     fn looks_for_released(&mut self, number: usize) {
         let core = &self.cores[number];
         if core.hub.channels() == self.rules.channels {
@@ -820,7 +820,7 @@ impl World {
 
     fn some_new_client(&mut self) -> Client {
         let mut channels: Vec<usize> = Vec::new();
-        // In some worlds many meet where presence is told.
+        // In every third world all clients subscribe to the channel with presence.
         if self.seed.is_multiple_of(3) {
             channels.push(LOUD);
         }
@@ -934,7 +934,7 @@ impl World {
         let next = self.sequencer.expire(self.now);
         assert!(next.is_none_or(|next| next > self.now.mono_ns));
         for offset in newest + 1..=self.sequencer.newest().offset {
-            // A member's turn to join has come.
+            // A delayed join.
             self.records(LOUD, offset, 0);
             self.tally.members_told_later += 1;
         }
@@ -1251,17 +1251,11 @@ impl World {
             let mut all: Vec<Record> =
                 set.iter().flat_map(|one| self.model[*one].records.iter().copied()).collect();
             all.sort_unstable_by_key(|record| record.offset);
-            let first = match count {
-                0 => Some(all.len()),
-                _ => all
-                    .iter()
-                    .enumerate()
-                    .rev()
-                    .filter(|(_, one)| one.hash != 0)
-                    .nth(count - 1)
-                    .map(|(at, _)| at),
-            };
-            first.and_then(|first| first.checked_sub(1)).map_or(0, |index| all[index].offset)
+            let mut left = count;
+            while left > 0 && !all.is_empty() {
+                left -= usize::from(all.pop().is_some_and(|record| record.hash != 0));
+            }
+            all.last().map_or(0, |record| record.offset)
         };
         for wish in &mut client.channels {
             let model = &self.model[wish.channel];

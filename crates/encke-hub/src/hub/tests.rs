@@ -625,7 +625,7 @@ fn the_channel_that_was_empty_longest_makes_room_for_a_new_one() {
     assert!(known(&rig, "c") && known(&rig, "d"));
     rig.publish("stays", "x");
     assert_eq!(rig.told(), [(stays, "1:x @1".to_owned())]);
-    // A channel that makes room is opened anew when it is wanted again.
+    // A released channel opens again on the next subscribe.
     rig.publish("a", "y");
     rig.subscribe(&["a"], Since::All, Once::Never);
     assert_eq!(rig.said(), ["started 1"]);
@@ -713,14 +713,14 @@ fn joins_and_leaves_are_delivered_between_messages_and_evict_none() {
         rig.hub.sent(watcher);
     }
     rig.hub.leave(watcher);
-    // Of 16 joins and leaves the last four are kept, and the last three messages.
+    // The ring keeps the last four of 16 joins and leaves, and the last three messages.
     rig.subscribe(&["room"], Since::All, Once::All);
     let all = "last 6:b 11:c 16:d 17:{\"name\":\"x3\"} 18:{\"name\":\"x3\"} 19:{\"name\":\"y3\"} \
                20:{\"name\":\"y3\"} @20";
     assert_eq!(rig.said(), [all]);
     rig.subscribe(&["room"], Since::Last(2), Once::All);
     assert_eq!(rig.said(), [all.replace("6:b ", "")], "joins and leaves do not count as messages");
-    // What is gone of them is no gap.
+    // A dropped join is no gap.
     rig.subscribe(&["room"], Since::After(Position { epoch: Epoch(7), offset: 8 }.into()), Once::All);
     assert_eq!(rig.said(), [all.replace("6:b ", "")]);
     let info = rig.sequencer.info(&name("room")).expect("it is there");

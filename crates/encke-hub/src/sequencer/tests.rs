@@ -451,7 +451,7 @@ fn joins_and_leaves_evict_no_message() {
     }
     let kept_now = kept(&sequencer, "room");
     assert_eq!((&kept_now[..3], kept_now.len()), (&[1, 2, 3][..], 23));
-    // A core that has stayed away is told what is kept, in order, and no loss.
+    // A worker that took no feed meanwhile gets the whole ring in order, and no loss.
     let all: Vec<String> = kept_now.iter().map(|offset| format!("room {offset} lost 0")).collect();
     assert_eq!(fed(&mut sequencer, 1, 99), all);
     assert!(fed(&mut sequencer, 0, 99).ends_with(&all[20..]));

@@ -19,7 +19,7 @@
 //! that those who were turned away come back as fast as they can be admitted and no faster; `retry` ± 50 % on top of
 //! that keeps apart who was told in the same moment.
 //!
-//! A poll that goes on with its connection begins nothing new, and is always admitted, unless it opens channels too fast.
+//! A further poll on the same connection is always admitted, unless it opens channels too fast.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ pub(crate) enum Away {
     Admission,
     /// What it asks for is not known here, and the cluster cannot be asked.
     Outage,
-    /// Its address opens too many channels.
+    /// The client address opens channels too fast.
     Channels,
 }
 
@@ -251,7 +251,7 @@ impl Core {
             Away::Connections
         } else {
             let room = self.room.as_ref()?;
-            // Of a client that opens too many channels no admission is used up.
+            // Checked first: a client that opens channels too fast uses up no admission.
             if subscription.limited
                 && let Err(too_fast) = self.open(subscription.client, &subscription.channels)
             {

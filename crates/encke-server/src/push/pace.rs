@@ -14,7 +14,7 @@ pub(crate) struct AddressRates {
     paces: Mutex<Paces>,
 }
 
-/// What is limited.
+/// The limits by client address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
     /// Messages without a token: `push.anonymous_rate`.
@@ -26,18 +26,18 @@ pub(crate) enum Limit {
 /// Too much came from one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TooFast {
-    /// So many messages at once are never taken.
+    /// More messages at once than the burst.
     AtOnce {
-        /// That is the most.
+        /// The burst.
         most: u64,
     },
-    /// There have been too many of late.
+    /// No tokens are left.
     OfLate {
-        /// Of these.
+        /// The limit.
         limit: Limit,
         /// Allowed a second.
         rate: NonZeroU32,
-        /// After which these would be taken.
+        /// Time until there are enough tokens.
         wait_ns: u64,
     },
 }
@@ -74,9 +74,9 @@ impl AddressRates {
     }
 }
 
-/// What `encke_http_refusals_total` calls messages that came faster than `push.anonymous_rate`.
+/// The name in `encke_http_refusals_total` for messages that came faster than `push.anonymous_rate`.
 pub(crate) const TOO_FAST: &str = "anonymous_rate";
-/// What it calls channels that WebSockets opened faster than `push.channel_rate`.
+/// The name there for channels that WebSockets opened faster than `push.channel_rate`.
 pub(crate) const CHANNELS_TOO_FAST: &str = "channel_rate";
 
 impl TooFast {

@@ -480,7 +480,7 @@ impl Identity {
         digest.short()
     }
 
-    /// Whether no limit by client address holds: the server is open to this machine, or to everybody for a demonstration.
+    /// Whether limits by client address do not apply: the server is open to this machine, or to all for a demonstration.
     pub(crate) fn is_unlimited(&self) -> bool {
         matches!(self.credential, Credential::Open)
     }

@@ -53,7 +53,7 @@ pub struct Subscription {
     pub(crate) rights_serial: u64,
     /// The client's address as a number ([`client_number`](super::rights::client_number)).
     pub(crate) client: u64,
-    /// The limits by client address hold.
+    /// Whether limits by client address apply.
     pub(crate) limited: bool,
 }
 

@@ -58,8 +58,8 @@ pub struct PushSettings {
     /// `server.trusted_proxies`, or all its clients are one. Where a server without a settings file is open to its own machine
     /// there is no such limit.
     pub channel_rate: OrOff<NonZeroU32>,
-    /// Joins a second that are told of one address in channels with `presence`; twice as many at once. Others are told in turn,
-    /// if they are still there; one whose turn would come after ten minutes is not told. Addresses count as for
+    /// Joins of one address that are announced in a second in channels with `presence`; twice as many at once. Further ones wait
+    /// for their turn, and are dropped if it would come after ten minutes or the member has left. Addresses count as for
     /// `channel_rate`.
     pub join_rate: OrOff<NonZeroU32>,
     /// Rules by pattern; the most specific pattern wins.
@@ -107,10 +107,11 @@ pub struct ChannelSettings {
     pub age: Period,
     /// What becomes of a subscriber that is so slow that what it has not taken is no longer kept.
     pub policy: Policy,
-    /// Whether it is told who comes and goes, and who is there. Joins and leaves evict no message: beside those, the last ones
-    /// are kept, twice as many as `members`.
+    /// Whether members are announced and listed. Joins and leaves evict no message: the channel keeps the newest of
+    /// them apart, twice as many as `members`.
     pub presence: bool,
-    /// Members that are told and listed with `presence`, on each node of a cluster. Further ones read without that.
+    /// Members that are announced and listed with `presence`, on each node of a cluster. Further subscribers read without being
+    /// members.
     pub members: u32,
     /// Whether messages are stored in `server.state_dir` and outlive the process, also one that is killed. What is kept
     /// is the same: `messages`, `bytes`, `age`, and `push.memory` of all channels.
@@ -170,9 +171,7 @@ pub(crate) const ADMISSION: NonZeroU32 = NonZeroU32::new(20_000).expect("above 0
 /// A person writes less than one message a second; a program that writes more than ten can have a token.
 const ANONYMOUS_RATE: NonZeroU32 = NonZeroU32::new(10).expect("above 0");
 
-/// A crowd of 18,000 behind one address that has a channel each gets in within the burst, and one of 1,000 with 128 channels
-/// each within 11 s. One client alone needs 8 s to have as many channels open as there may be by default, in which the first
-/// of them make room again.
+/// The burst admits 18,000 clients of one address with their own channel; 1,000 clients with 128 channels need 11 s. One client needs 8 s to open 100,000 channels.
 const CHANNEL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("above 0");
 
 /// What `memory = "auto"` is at most.

@@ -234,7 +234,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     assert_eq!(client.head().status, 101);
     let mut socket = Socket(client);
     assert_eq!(json(&socket.text(), "op"), "ok");
-    // One that is known costs nothing.
+    // A known channel costs nothing.
     for _ in 0..50 {
         assert_eq!(json(&visit(&mut socket, "second"), "op"), "ok");
     }
@@ -260,7 +260,7 @@ fn an_address_opens_new_channels_at_a_rate(on: Stand) {
     let poll = poll.expect("at some time it is too fast");
     assert_eq!(poll.status, 429, "{poll:?}");
     assert!(poll.field("Retry-After").is_some() && poll.text().contains("push.channel_rate"), "{poll:?}");
-    // This machine, to which the server is open, has no such limit; and in time the stranger may again.
+    // This machine has no such limit, and tokens come back in time.
     for number in 0..50 {
         assert_eq!(ask(1_000_000 + number, "localhost", "*/*").status, 204);
     }
@@ -294,12 +294,12 @@ fn kept_of_room(rig: &Rig) -> String {
         if batch.text().contains("\"messages\":[]") {
             return all;
         }
-        since = json(&batch.text(), "next").to_owned();
-        all.push_str(&batch.text());
+        since = json(batch.text(), "next").to_owned();
+        all.push_str(batch.text());
     }
 }
 
-/// The same, once a name has joined.
+/// All that a room keeps, once a name has joined.
 fn wait_for_join(rig: &Rig, name: &str) -> String {
     let mut all = String::new();
     let joined = || {
@@ -333,7 +333,7 @@ fn members_of_one_address_join_at_a_rate(on: Stand) {
     let rig = public(on, &push);
     let begun = Instant::now();
     poll_under_names(&rig, HOST, 0..100);
-    // Neither does another client wait, nor this machine, to which the server is open.
+    // The server is open to this machine, which has no such limit.
     poll_under_names(&rig, "localhost", 1_000..1_010);
     let all = wait_for_join(&rig, "n1009");
     let joins = all.matches("\"encke.join\"").count() as u64;
