@@ -31,9 +31,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use encke_hub::{
-    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub, Member, Name,
-    Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request, Rules, Run, Saved,
-    SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
+    ChannelRules, Commit, Deletion, Delivery, Draft, Encoder, Epoch, Feed, Flags, Form, GapReason, Hub,
+    Member, Name, Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request,
+    Rules, Run, Saved, SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
 
 const SEEDS: u64 = 1_000;
