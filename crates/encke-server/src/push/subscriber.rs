@@ -720,6 +720,10 @@ impl Core {
         let mut bytes = self.sockets.get_mut(&token.index).map(SocketState::take_waiting).unwrap_or_default();
         let form = Form(self.conns[token.index as usize].form);
         bytes.extend_from_slice(&form::expired(form, retry_ms));
+        if self.conns[token.index as usize].phase == Phase::Socket {
+            // A message that is still on its way would be answered by a reset, which destroys the Close.
+            self.conns[token.index as usize].flags |= LINGER;
+        }
         self.end_subscriber(token, &bytes, CloseReason::TokenExpired);
     }
 
@@ -856,6 +860,7 @@ impl Core {
                     let form = Form(self.conns[token.index as usize].form);
                     out.extend_from_slice(&form::expired(form, 0));
                     self.end_after(token, CloseReason::TokenExpired);
+                    self.conns[token.index as usize].flags |= LINGER;
                 }
                 (Some(Heard::Message(message)), Role::Push(speaker)) => {
                     let tell = speaker.channel.is_none();
