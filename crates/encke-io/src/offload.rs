@@ -91,7 +91,7 @@ impl Shared {
             return Err(job);
         }
         let busy = queue.idle <= queue.jobs.len() && queue.threads < queue.threads_max;
-        // If the system has no room for another thread, the job waits for one of those that run.
+        // If the system has no room for another thread, the job waits for a running one.
         if busy && self.start_thread(&mut queue).is_err() && queue.threads == 0 {
             return Err(job);
         }
@@ -127,7 +127,7 @@ impl Shared {
                 queue.idle -= 1;
             };
             drop(queue);
-            // A job that panics completes without a result; the thread goes on. The hook has printed the panic.
+            // A job that panics completes without a result, and the thread takes the next one. The hook has printed the panic.
             let done = catch_unwind(AssertUnwindSafe(job.run)).ok();
             returns.push(job.key, done);
         }

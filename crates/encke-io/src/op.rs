@@ -202,7 +202,7 @@ impl Segment {
     }
 }
 
-/// The threads of the pool on which a job runs: jobs of one lane never delay those of the other.
+/// The threads of the pool on which a job runs. The jobs of a lane never delay the other lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobLane {
     /// For disks and computation on this machine: files, listings, compression, commits.

@@ -721,7 +721,7 @@ impl Core {
         let form = Form(self.conns[token.index as usize].form);
         bytes.extend_from_slice(&form::expired(form, retry_ms));
         if self.conns[token.index as usize].phase == Phase::Socket {
-            // A message that is still on its way would be answered by a reset, which destroys the Close.
+            // The kernel would answer a message in transit with a reset, and the client would never see the Close.
             self.conns[token.index as usize].flags |= LINGER;
         }
         self.end_subscriber(token, &bytes, CloseReason::TokenExpired);

@@ -722,13 +722,13 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
         crowd.push(client);
         rig.wait(|| rig.count("encke_h2_connections_total") == number, "the next connection");
     }
-    // Of all that the crowd may hold each connection takes what it gets, and then waits.
+    // Each connection takes its share and then waits.
     rig.wait(|| rig.count("encke_h2_unsent_bytes") > UNSENT_BYTES as u64 / 2, "bytes that nobody takes");
     let mut client = H2::connect(&rig);
     assert_eq!(client.get("/small.txt"), OK.with(b"small"));
     client.send(&request(3, GET, "/big.bin", END_STREAM));
     assert!(client.answer(3) == OK.with(content), "another content");
-    // Each may hold one buffer more than its share: what it writes next is known only when it is written.
+    // A connection may exceed its share by one frame, whose size is known only once it is written.
     let held = rig.count("encke_h2_unsent_bytes");
     assert!(held <= UNSENT_BYTES as u64 + 40 * FRAME_BYTES as u64, "{held} bytes are held");
 }
