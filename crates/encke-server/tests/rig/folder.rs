@@ -19,7 +19,7 @@ impl Folder {
         &self.0
     }
 
-    /// Writes a file whose last change lies so far back that its ETag is strong.
+    /// Writes a file with a modification time in the past. Its ETag is weak all the same, because its ctime is recent.
     #[must_use]
     pub fn with(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         self.write(name, content);
