@@ -14,6 +14,8 @@ use super::budget::{Account, Charge};
 
 /// Output that waits for the socket; more is taken once this has left. As much as a batch of HTTP/1 answers.
 const OUTPUT_BYTES_MAX: usize = crate::policy::BATCH_BYTES_MAX;
+/// A DATA frame of the usual size with its header, by which output may exceed [`OUTPUT_BYTES_MAX`].
+const FRAME_BYTES: usize = 16 * 1024 + 9;
 
 /// One end of a pipe. The engine and the protocol have one each.
 #[derive(Clone)]
@@ -32,6 +34,16 @@ struct Sides {
 }
 
 impl Sides {
+    /// Allocates as `Vec` does, by doubling, but not far beyond the largest output: what is allocated is held.
+    fn reserve(&mut self, bytes: usize) {
+        let needed = self.output.len() + bytes;
+        if needed > self.output.capacity() {
+            let doubled = (2 * self.output.capacity()).min(OUTPUT_BYTES_MAX + FRAME_BYTES);
+            self.output.reserve_exact(doubled.max(needed) - self.output.len());
+            self.charge.set(self.output.capacity());
+        }
+    }
+
     fn has_room(&self) -> bool {
         self.output.is_empty() || self.output.len() < OUTPUT_BYTES_MAX && self.account.room() > 0
     }
@@ -104,9 +116,8 @@ impl AsyncWrite for Pipe {
         if !sides.has_room() {
             return Poll::Pending;
         }
+        sides.reserve(bytes.len());
         sides.output.extend_from_slice(bytes);
-        let held = sides.output.capacity();
-        sides.charge.set(held);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -119,12 +130,12 @@ impl AsyncWrite for Pipe {
         if !sides.has_room() {
             return Poll::Pending;
         }
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        sides.reserve(bytes);
         for piece in pieces {
             sides.output.extend_from_slice(piece);
         }
-        let held = sides.output.capacity();
-        sides.charge.set(held);
-        Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()))
+        Poll::Ready(Ok(bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
