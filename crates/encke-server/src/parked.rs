@@ -18,7 +18,6 @@ use crate::conn::{
     ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
 };
 use crate::push::form::{self, Kind};
-use crate::push::rights::client_number;
 use crate::push::room::hub_now;
 use crate::worker::Core;
 
@@ -144,14 +143,8 @@ impl Core {
             return false;
         };
         let (names, member) = match parked.names.split_once('\n') {
-            Some((names, name)) => {
-                let address = match conn.peer.unpack() {
-                    Peer::Local => None,
-                    Peer::Inet(address) => Some(address.ip()),
-                };
-                let client = Some(client_number(address));
-                (names, Some(Member { name: name.into(), client }))
-            }
+            // A member that was announced before joins without delay: no rate by address applies.
+            Some((names, name)) => (names, Some(Member { name: name.into(), client: None })),
             None => (&*parked.names, None),
         };
         let names = names.split(',').filter(|name| !name.is_empty());

@@ -336,6 +336,7 @@ impl Server {
 
         let pool = Pool::start(options.offload_threads, offload::QUEUE_DEFAULT)?;
         let census = Arc::new(Census::default());
+        let http2 = Arc::default();
         let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
         let board = Arc::new(Board {
             metrics: metrics.clone(),
@@ -372,7 +373,14 @@ impl Server {
                 queue,
                 plan: Arc::clone(&plan),
                 pool: pool.clone(),
-                shared: Shared { number, workers, metrics, census: Arc::clone(&census), log: log.access() },
+                shared: Shared {
+                    number,
+                    workers,
+                    metrics,
+                    census: Arc::clone(&census),
+                    http2: Arc::clone(&http2),
+                    log: log.access(),
+                },
             };
             let (report, hear) = std::sync::mpsc::channel();
             let thread = thread::Builder::new()

@@ -324,6 +324,7 @@ fn run(seed: u64) -> Run {
             workers: count,
             metrics: Arc::default(),
             census: Arc::clone(&census),
+            http2: Arc::default(),
             log: Access::default(),
         };
         let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);

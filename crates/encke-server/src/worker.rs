@@ -31,7 +31,7 @@ use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, is_stream};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
-use crate::h2::Http2;
+use crate::h2::{Http2, Totals};
 use crate::handler::{Desk, Handler, JobId, Tray};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
@@ -172,8 +172,6 @@ pub(crate) struct Core {
     pub(crate) scratch: Scratch,
     pub(crate) handshakes: Handshakes,
     pub(crate) http2: Http2,
-    /// The number of workers that share the limits of the process.
-    workers: usize,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
@@ -215,6 +213,7 @@ pub(crate) struct Shared {
     pub(crate) workers: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) census: Arc<Census>,
+    pub(crate) http2: Arc<Totals>,
     pub(crate) log: Access,
 }
 
@@ -250,8 +249,7 @@ impl<R: Reactor> Worker<R> {
             codec: Codec::default(),
             scratch: Scratch::default(),
             handshakes: Handshakes::default(),
-            http2: Http2::default(),
-            workers: shared.workers,
+            http2: Http2::new(&shared.http2),
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -269,7 +267,7 @@ impl<R: Reactor> Worker<R> {
             inbox_left: false,
             checked_second: 0,
         };
-        core.http2.limit(&plan.policy, core.workers);
+        core.http2.limit(&plan.policy);
         core.mount(plan);
         if let Some(push) = &plan.push {
             let mut room =
@@ -447,7 +445,7 @@ impl<R: Reactor> Worker<R> {
             }
             Command::Reload(plan) => {
                 self.core.policy = Rc::new(plan.policy.clone());
-                self.core.http2.limit(&plan.policy, self.core.workers);
+                self.core.http2.limit(&plan.policy);
                 if !self.core.draining() {
                     self.core.rest_ns = plan.policy.idle_time_ns;
                 }

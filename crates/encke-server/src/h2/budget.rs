@@ -1,8 +1,8 @@
-//! Limits on what the HTTP/2 connections of a worker hold in common: open streams, and bytes of responses that were read
+//! Limits on what the HTTP/2 connections of all workers hold in common: open streams, and bytes of responses that were read
 //! but not sent.
 //!
 //! ```text
-//! Budget (a worker's): max, used ◄── Account (a connection's): used ◄── Charge (one thing held; returned when dropped)
+//! Budget (all workers'): max, used ◄── Account (a connection's): used ◄── Charge (one thing held; returned when dropped)
 //! ```
 //! **A connection may hold an eighth of the free budget**, a dynamic threshold (Choudhury and Hahne, "Dynamic queue length
 //! thresholds for shared-memory packet switches", 1998). `k` greedy connections therefore leave `1 / (1 + k/8)` of the
@@ -11,21 +11,26 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A connection may hold one part in `SHARE` of the free budget.
 const SHARE: usize = 8;
 
-/// An amount that the connections of a worker share.
+/// A worker's view of an amount that the connections of all workers share.
 pub(super) struct Budget {
     max: Cell<usize>,
+    /// The charges of all workers. Each is exact; a worker may see those of others late.
+    total: Arc<AtomicUsize>,
+    /// The charges of this worker.
     used: Cell<usize>,
     /// The amount that a connection may always take if it holds nothing.
     least: usize,
 }
 
 impl Budget {
-    pub(super) fn new(least: usize) -> Rc<Self> {
-        Rc::new(Self { max: Cell::new(0), used: Cell::new(0), least })
+    pub(super) fn new(least: usize, total: &Arc<AtomicUsize>) -> Rc<Self> {
+        Rc::new(Self { max: Cell::new(0), total: Arc::clone(total), used: Cell::new(0), least })
     }
 
     /// Replaces the limit; charges stay.
@@ -33,7 +38,7 @@ impl Budget {
         self.max.set(max);
     }
 
-    /// The sum of all charges.
+    /// The sum of this worker's charges.
     pub(super) fn used(&self) -> usize {
         self.used.get()
     }
@@ -52,7 +57,7 @@ impl Account {
 
     /// How much more the connection may hold.
     pub(super) fn room(&self) -> usize {
-        let free = self.budget.max.get().saturating_sub(self.budget.used.get());
+        let free = self.budget.max.get().saturating_sub(self.budget.total.load(Ordering::Relaxed));
         let share = (free / SHARE).saturating_sub(self.used.get());
         if self.used.get() == 0 { share.max(self.budget.least) } else { share }
     }
@@ -66,11 +71,13 @@ impl Account {
     fn take(&self, amount: usize) {
         self.used.set(self.used.get() + amount);
         self.budget.used.set(self.budget.used.get() + amount);
+        self.budget.total.fetch_add(amount, Ordering::Relaxed);
     }
 
     fn give(&self, amount: usize) {
         self.used.set(self.used.get() - amount);
         self.budget.used.set(self.budget.used.get() - amount);
+        self.budget.total.fetch_sub(amount, Ordering::Relaxed);
     }
 }
 
@@ -109,7 +116,7 @@ mod tests {
     const LEAST: usize = 10;
 
     fn budget(max: usize) -> Rc<Budget> {
-        let budget = Budget::new(LEAST);
+        let budget = Budget::new(LEAST, &Arc::default());
         budget.set_max(max);
         budget
     }
@@ -156,5 +163,18 @@ mod tests {
         assert_eq!(account.room(), LEAST);
         let _held = account.charge(1);
         assert_eq!(account.room(), 0);
+    }
+
+    #[test]
+    fn workers_share_a_budget() {
+        let total = Arc::default();
+        let [one, other] = [(), ()].map(|()| Budget::new(LEAST, &total));
+        one.set_max(8_000);
+        other.set_max(8_000);
+        let held = Account::new(&one).charge(4_000);
+        assert_eq!(Account::new(&other).room(), 4_000 / SHARE);
+        assert_eq!((one.used(), other.used()), (4_000, 0));
+        drop(held);
+        assert_eq!(Account::new(&other).room(), 8_000 / SHARE);
     }
 }

@@ -11,6 +11,8 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 
 use encke_io::Token;
@@ -33,7 +35,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 5 * STREAM_WINDOW_BYTES;
 /// `limits.unsent` bounds the total over all connections.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
 /// Bytes that a connection may read if it holds none, even when the budget is exhausted.
-const BYTES_LEAST: usize = 1024;
+pub(super) const BYTES_LEAST: usize = 1024;
 /// The client's dynamic table of field names: the protocol's own first value.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 
@@ -47,7 +49,7 @@ pub(super) enum Polled {
     Over,
 }
 
-/// The limits that the connections of a worker share.
+/// A worker's view of the limits that the connections of all workers share.
 pub(super) struct Budgets {
     /// Bytes of responses that were read but not sent.
     pub(super) bytes: Rc<Budget>,
@@ -55,17 +57,22 @@ pub(super) struct Budgets {
     pub(super) streams: Rc<Budget>,
 }
 
-impl Default for Budgets {
-    fn default() -> Self {
-        Self { bytes: Budget::new(BYTES_LEAST), streams: Budget::new(1) }
-    }
+/// The charges of all workers to the limits that their connections share.
+#[derive(Default)]
+pub(crate) struct Totals {
+    bytes: Arc<AtomicUsize>,
+    streams: Arc<AtomicUsize>,
 }
 
 impl Budgets {
-    /// Sets the share of one of `workers` in the process-wide limits.
-    pub(super) fn limit(&self, policy: &Policy, workers: usize) {
-        self.bytes.set_max(policy.unsent_bytes / workers.max(1));
-        self.streams.set_max(policy.open_streams as usize / workers.max(1));
+    pub(super) fn new(totals: &Totals) -> Self {
+        Self { bytes: Budget::new(BYTES_LEAST, &totals.bytes), streams: Budget::new(1, &totals.streams) }
+    }
+
+    /// Obeys the limits of a policy.
+    pub(super) fn limit(&self, policy: &Policy) {
+        self.bytes.set_max(policy.unsent_bytes);
+        self.streams.set_max(policy.open_streams as usize);
     }
 }
 
@@ -180,7 +187,7 @@ impl Engine {
 
     /// Streams that waited for room, if there is some again.
     pub(super) fn take_crowded(&mut self) -> Vec<u32> {
-        if self.crowded.is_empty() || self.bytes.room() == 0 {
+        if self.crowded.is_empty() || self.bytes.room() < BYTES_LEAST {
             Vec::new()
         } else {
             std::mem::take(&mut self.crowded)

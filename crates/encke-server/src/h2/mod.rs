@@ -41,6 +41,7 @@ use crate::conns::{among_streams, is_stream, stream_place};
 use crate::policy::Policy;
 use crate::worker::Core;
 
+pub(crate) use engine::Totals;
 use engine::{Budgets, Engine, Polled};
 use stream::{Data, FilePiece, PulledIn, Pushed, Rung, Stream};
 use watch::Breach;
@@ -81,7 +82,6 @@ impl Preface {
 }
 
 /// A worker's HTTP/2 connections and their streams.
-#[derive(Default)]
 pub(crate) struct Http2 {
     budgets: Budgets,
     engines: Slab<Engine>,
@@ -99,9 +99,23 @@ pub(crate) struct Http2 {
 }
 
 impl Http2 {
-    /// Obeys the limits of a policy, for one of this many workers.
-    pub(crate) fn limit(&self, policy: &Policy, workers: usize) {
-        self.budgets.limit(policy, workers);
+    pub(crate) fn new(totals: &Totals) -> Self {
+        Self {
+            budgets: Budgets::new(totals),
+            engines: Slab::new(),
+            streams: Slab::new(),
+            generation: 0,
+            rung: Arc::default(),
+            stirred: Vec::new(),
+            touched: Vec::new(),
+            sent: Vec::new(),
+            bells: Vec::new(),
+        }
+    }
+
+    /// Obeys the limits of a policy.
+    pub(crate) fn limit(&self, policy: &Policy) {
+        self.budgets.limit(policy);
     }
 
     /// Connections and streams that are open.

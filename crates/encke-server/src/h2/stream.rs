@@ -25,6 +25,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 
 use super::budget::{Account, Charge};
+use super::engine::BYTES_LEAST;
 use super::head::{self, BodyForm};
 use crate::reply::BLOCK_CONTENT_MAX;
 
@@ -37,29 +38,29 @@ const WINDOW_BYTES: u64 = 32 * 1024;
 pub(super) enum Data {
     /// Bytes of this response alone, which are charged to its connection.
     Own(Bytes, Charge),
-    /// Bytes that several connections send.
-    Shared(Arc<[u8]>, Range<usize>),
+    /// Bytes that several connections may send, each charged with its part.
+    Shared(Arc<[u8]>, Range<usize>, Charge),
 }
 
 impl Buf for Data {
     fn remaining(&self) -> usize {
         match self {
             Self::Own(bytes, _) => bytes.len(),
-            Self::Shared(_, range) => range.len(),
+            Self::Shared(_, range, _) => range.len(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match self {
             Self::Own(bytes, _) => bytes,
-            Self::Shared(bytes, range) => &bytes[range.clone()],
+            Self::Shared(bytes, range, _) => &bytes[range.clone()],
         }
     }
 
     fn advance(&mut self, count: usize) {
         match self {
             Self::Own(bytes, _) => bytes.advance(count),
-            Self::Shared(_, range) => range.start += count,
+            Self::Shared(_, range, _) => range.start += count,
         }
     }
 }
@@ -68,10 +69,12 @@ impl Data {
     fn split_to(&mut self, count: usize) -> Self {
         match self {
             Self::Own(bytes, charge) => Self::Own(bytes.split_to(count), charge.split_to(count)),
-            Self::Shared(bytes, range) => {
+            Self::Shared(bytes, range, charge) => {
                 let front = range.start..range.start + count;
                 range.start = front.end;
-                Self::Shared(Arc::clone(bytes), front)
+                // The bytes are held until the last piece is sent, and so is the charge.
+                let part = if range.start == range.end { usize::MAX } else { 0 };
+                Self::Shared(Arc::clone(bytes), front, charge.split_to(part))
             }
         }
     }
@@ -250,7 +253,9 @@ impl Stream {
                         if self.respond.is_some() { self.put_head(&bytes[start..]).unwrap_or(0) } else { 0 };
                     let range = start + used..bytes.len();
                     if !range.is_empty() {
-                        self.waiting.push_back(Waiting::Data(Data::Shared(bytes, range)));
+                        // The answer to a poll may be of this stream alone, a delivery is of many.
+                        let charge = self.account.charge(range.len() / Arc::strong_count(&bytes));
+                        self.waiting.push_back(Waiting::Data(Data::Shared(bytes, range, charge)));
                     }
                 }
                 Segment::File { file, offset, len } => {
@@ -293,10 +298,13 @@ impl Stream {
                 Waiting::File { .. } if self.reading_file.is_some() => return Pushed::Waits,
                 // No more is read than the connection may hold. Without room no capacity is reserved: the reservation
                 // would wake other streams of the connection, and theirs would wake this one, without end.
-                Waiting::File { len, .. } => match self.account.room() {
-                    0 => return Pushed::Crowded,
-                    room => room.min(WINDOW_BYTES.min(*len) as usize),
-                },
+                Waiting::File { len, .. } => {
+                    let wanted = WINDOW_BYTES.min(*len) as usize;
+                    match self.account.room() {
+                        room if room < BYTES_LEAST.min(wanted) => return Pushed::Crowded,
+                        room => room.min(wanted),
+                    }
+                }
             };
             answer.reserve_capacity(wanted);
             let capacity = answer.capacity().min(wanted);

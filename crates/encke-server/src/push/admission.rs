@@ -251,21 +251,22 @@ impl Core {
             Away::Connections
         } else {
             let room = self.room.as_ref()?;
-            // Checked first: a client that opens channels too fast uses up no admission.
-            if subscription.limited
-                && let Err(too_fast) = self.open(subscription.client, &subscription.channels)
-            {
-                let retry_ms = self.when_to_come_back(token, transport, Away::Channels);
-                return Some((Away::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
-            }
-            if goes_on {
-                return None;
-            }
-            if room.plan.admission.admit(self.now.mono_ns) {
+            if !goes_on {
+                if !room.plan.admission.admit(self.now.mono_ns) {
+                    return Some((
+                        Away::Admission,
+                        self.when_to_come_back(token, transport, Away::Admission),
+                    ));
+                }
                 self.metrics.admissions.add(1);
+            }
+            // Last, because a client that is turned away for another reason opens no channel.
+            if !subscription.limited {
                 return None;
             }
-            Away::Admission
+            let too_fast = self.open(subscription.client, &subscription.channels).err()?;
+            let retry_ms = self.when_to_come_back(token, transport, Away::Channels);
+            return Some((Away::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
         };
         Some((away, self.when_to_come_back(token, transport, away)))
     }

@@ -552,7 +552,7 @@ fn crowded() -> Reply {
 
 /// Too many authorization requests wait already.
 fn ask_full() -> Reply {
-    let text = "the authorization endpoint (auth.ask) has too many requests pending; try again in a moment";
+    let text = "the authorization endpoint (auth.ask) could not be asked: too many requests are pending";
     refusal(503, text.into()).with("Retry-After", "2")
 }
 

@@ -182,16 +182,22 @@ pub(crate) fn since(request: &Request<'_>, query: &Query, poll: bool) -> Since {
 }
 
 /// The position in `If-None-Match`, by weak comparison (RFC 9110 §13.1.2); `*` has none. The earliest position of several tags
-/// counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream.
+/// counts, so that no message is lost. A foreign tag, or tags of different epochs, are a position in no stream. The suffix of
+/// a proxy that compresses is no part of a tag.
 fn tagged(request: &Request<'_>) -> Option<Positions> {
     let tags = request.all(Known::IfNoneMatch).flat_map(conditional::tags).filter(|tag| *tag != b"*");
     let position = |tag| {
         let EntityTag { opaque, .. } = EntityTag::parse(tag)?;
-        std::str::from_utf8(opaque).ok()?.parse().ok()
+        let text = std::str::from_utf8(opaque).ok()?;
+        let own = SUFFIXES.iter().find_map(|suffix| text.strip_suffix(suffix)).unwrap_or(text);
+        own.parse().ok()
     };
     let earliest = |one: Option<Positions>, other: Option<Positions>| one?.earlier(&other?);
     tags.map(position).reduce(earliest).map(|found| found.unwrap_or(FOREIGN.into()))
 }
+
+/// Appended to tags by Apache httpd (`-gzip`, `-br`) and by Jetty (`--gzip`) when they compress a response.
+const SUFFIXES: [&str; 5] = ["--gzip", "-gzip", "-br", "-zstd", ";gzip"];
 
 /// A 400 that says what is wrong.
 pub(crate) fn bad(text: String) -> Reply {

@@ -814,6 +814,7 @@ impl House {
                 workers: self.count,
                 metrics: Arc::default(),
                 census: Arc::clone(&census),
+                http2: Arc::default(),
                 log: Access::default(),
             };
             let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  22 3 x len len ─ fragment ─ 22 3 x len len ─ fragment …     records; the first four bytes of all fragments:
-//!                                                              1 (client_hello), then the message's length
+//!                                                              the message's type, then its length
 //! ```
+//! A first message of another type is gathered as a ClientHello is, because a session waits for all of it before it rejects it.
 
 use super::records::RECORD_BYTES;
 
@@ -15,8 +16,8 @@ const HELLO_BYTES_MAX: usize = 16 * 1024;
 /// The content type of a handshake record (RFC 8446 §5.1).
 pub(super) const HANDSHAKE: u8 = 22;
 
-/// The type of a ClientHello among handshake messages (RFC 8446 §4).
-const CLIENT_HELLO: u8 = 1;
+/// The content types of records (RFC 8446 §B.1, RFC 6520 §3).
+const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=24;
 
 /// The state of a ClientHello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,27 +34,25 @@ impl Hello {
     /// The state of the ClientHello at the beginning of `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let (mut rest, mut message, mut arrived) = (bytes, [0; 4], 0);
-        loop {
-            match rest {
-                [] | [HANDSHAKE] | [HANDSHAKE, 3, ..] => {}
-                _ => return Self::Whole,
-            }
-            let Some(([_, _, _, high, low], behind)) = rest.split_first_chunk() else { break };
+        while let Some(([kind, major, _, high, low], behind)) = rest.split_first_chunk() {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
-            if len == 0 || len > RECORD_BYTES {
+            if !RECORD_KINDS.contains(kind) || *major != 3 || len > RECORD_BYTES {
                 return Self::Whole;
             }
             let (fragment, behind) = behind.split_at(len.min(behind.len()));
+            if *kind != HANDSHAKE || len == 0 {
+                // The session waits for the record, and then rejects it.
+                if fragment.len() == len {
+                    return Self::Whole;
+                }
+                break;
+            }
             for (byte, from) in message.iter_mut().skip(arrived).zip(fragment) {
                 *byte = *from;
             }
             arrived += fragment.len();
-            let [kind, length @ ..] = message;
-            if arrived > 0 && kind != CLIENT_HELLO {
-                return Self::Whole;
-            }
             if arrived >= message.len() {
-                let [high, middle, low] = length;
+                let [_, high, middle, low] = message;
                 let total = message.len() + u32::from_be_bytes([0, high, middle, low]) as usize;
                 if total > HELLO_BYTES_MAX {
                     return Self::TooLarge;
@@ -71,6 +70,8 @@ impl Hello {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CLIENT_HELLO: u8 = 1;
 
     /// A ClientHello with a body of `len` bytes, in records of `fragment` bytes.
     fn hello(len: u32, fragment: usize) -> Vec<u8> {
@@ -100,14 +101,19 @@ mod tests {
     fn the_session_judges_what_is_no_hello() {
         for bytes in [
             &b"GET / HTTP/1.1"[..],
-            &[HANDSHAKE, 2],
-            &[23, 3, 3],
+            &[HANDSHAKE, 2, 0, 0, 1],
+            &[23, 3, 3, 0, 1, 0],
             &[HANDSHAKE, 3, 1, 0, 0],
-            &[HANDSHAKE, 3, 1, 0x40, 1],
-            &[HANDSHAKE, 3, 1, 0, 4, 2],
-            &[HANDSHAKE, 3, 1, 0, 1, CLIENT_HELLO, 21],
+            &[HANDSHAKE, 3, 1, 0x48, 1],
+            &[HANDSHAKE, 3, 1, 0, 4, 2, 0, 0, 0],
+            &[HANDSHAKE, 3, 1, 0, 1, CLIENT_HELLO, 21, 3, 3, 0, 0],
         ] {
             assert_eq!(Hello::of(bytes), Hello::Whole, "{bytes:?}");
+            // A session waits for a whole record header, record and message.
+            let waits = if bytes[0] == b'G' { 5 } else { bytes.len() };
+            for end in 0..waits {
+                assert_eq!(Hello::of(&bytes[..end]), Hello::Partial, "{end} of {bytes:?}");
+            }
         }
     }
 

@@ -52,6 +52,7 @@ on_every_back_end! {
     windows_of_a_kilobyte_are_no_flood,
     a_closed_window_has_no_file_read,
     clients_that_read_nothing_leave_memory_for_others,
+    the_response_to_a_poll_is_charged_until_it_is_sent,
     clients_that_hold_streams_leave_some_for_others,
     an_idle_connection_is_told_goodbye,
     a_drain_lets_open_streams_end,
@@ -731,6 +732,18 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
     // A connection may exceed its share by one frame, whose size is known only once it is written.
     let held = rig.count("encke_h2_unsent_bytes");
     assert!(held <= UNSENT_BYTES as u64 + 40 * FRAME_BYTES as u64, "{held} bytes are held");
+}
+
+fn the_response_to_a_poll_is_charged_until_it_is_sent(stand: Stand) {
+    let rig = channels(stand);
+    assert_eq!(super::push::publish(&rig, "news", &"x".repeat(100_000)).status, 201);
+    let mut client = H2::connect(&rig);
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
+    client.send(&request(1, GET, "/push/news?since=all", END_STREAM));
+    rig.wait(|| rig.count("encke_h2_unsent_bytes") >= 50_000, "a response that is not sent");
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]));
+    assert_eq!(client.answer(1).body.len(), 100_000);
+    rig.wait(|| rig.count("encke_h2_unsent_bytes") == 0, "nothing left to send");
 }
 
 fn clients_that_hold_streams_leave_some_for_others(stand: Stand) {

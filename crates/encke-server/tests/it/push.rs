@@ -427,6 +427,8 @@ fn tags_of_a_poll_are_compared_weakly(on: Stand) {
         // The earliest of several tags counts: messages may be repeated, but are not lost.
         (format!("If-None-Match: W/\"{two}\" , \"{one}\"\r\n"), "two", ""),
         (format!("If-None-Match: \"{two}\"\r\nIf-None-Match: W/\"{one}\"\r\n"), "two", ""),
+        (format!("If-None-Match: \"{one}-gzip\"\r\n"), "two", ""),
+        (format!("If-None-Match: W/\"{one};gzip\"\r\n"), "two", ""),
         // Matches any message, so that it has no position.
         ("If-None-Match: *\r\n".into(), "one", ""),
         // Messages may be missing.
