@@ -126,5 +126,7 @@ fn a_websocket_that_publishes_without_a_pause_ends_when_its_token_expires(on: St
         }
     };
     assert_eq!(code, 4401);
+    // The server lingers until the client has closed.
+    drop(socket);
     rig.wait_for_closes(CloseReason::TokenExpired, 1);
 }
