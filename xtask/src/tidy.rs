@@ -80,6 +80,11 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: "dependency",
+        place: "schemars",
+        why: "as serde: each feature derives the schema of its own section",
+    },
+    Exception {
+        rule: "dependency",
         place: "tokio",
         why: "two traits of it there, for h2; a runtime here, for an order by ACME on a thread of its own",
     },

@@ -32,6 +32,8 @@ pub mod socket;
 pub mod wake;
 pub mod wheel;
 
+mod lock;
+
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "io_uring alone uses all of it"))]
 mod places;
 #[cfg(unix)]
@@ -45,6 +47,7 @@ mod uring;
 
 pub use clock::Now;
 pub use fault::Fault;
+pub use lock::lock;
 pub use op::{Done, Event, Job, JobLane, Op, OpKind, Peer, Segment, Send, Token, Tuning};
 pub use reactor::{Backend, LEASE_BYTES_MAX, Occupancy, Reactor, Source, Unavailable};
 pub use sim::SimReactor;

@@ -11,9 +11,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use crate::lock::lock;
 use crate::op::{Done, Job, JobLane};
 use crate::wake::Waker;
 
@@ -153,9 +154,4 @@ impl Returns {
     pub(crate) fn take(&self, into: &mut VecDeque<(u64, Option<Done>)>) {
         into.append(&mut lock(&self.done));
     }
-}
-
-/// The data behind these locks is whole at every point where a thread could panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

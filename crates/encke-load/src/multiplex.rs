@@ -17,8 +17,10 @@ use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+
+use encke_io::lock;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
@@ -231,10 +233,7 @@ impl<K> Multiplex<K> {
     pub(crate) fn tidings(&mut self) -> Option<Told<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
-                std::mem::swap(
-                    &mut self.ripe,
-                    &mut self.rung.0.lock().unwrap_or_else(PoisonError::into_inner),
-                );
+                std::mem::swap(&mut self.ripe, &mut lock(&self.rung.0));
                 if self.ripe.is_empty() {
                     return None;
                 }
@@ -419,7 +418,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+        lock(&self.rung.0).push(self.place);
     }
 }
 

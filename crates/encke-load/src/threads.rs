@@ -9,12 +9,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use encke_io::clock::Clock;
 use encke_io::host::{self, QuotaPeriods, TcpCounters, ThreadTimes};
+use encke_io::lock;
 use encke_io::offload::Pool;
 use encke_io::{Backend, Reactor, Unavailable, Waker, run_on};
 
@@ -101,12 +102,12 @@ impl Halt {
 
     /// Has the threads look what there is to do.
     pub(crate) fn wake(&self) {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
+        lock(&self.wakers).iter().for_each(Waker::wake);
     }
 
     /// A thread waits, and would be woken.
     fn enrol(&self, waker: Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = lock(&self.wakers);
         if self.told.load(Ordering::Relaxed) {
             waker.wake();
         }

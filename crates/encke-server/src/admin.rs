@@ -187,7 +187,7 @@ impl Admin {
             "workers": board.metrics.len(),
             "pid": std::process::id(),
             "started_s": board.started_s,
-            "listen": text(&crate::server::lock(&board.addresses)),
+            "listen": text(&encke_io::lock(&board.addresses)),
             "admin": text(&board.admin_addresses),
             "connections_limit": board.connections,
             "connections": board.metrics.iter().map(|worker| worker.open.value()).sum::<i64>(),

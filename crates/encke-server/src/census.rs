@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use encke_io::lock;
 
 /// Counts connections for all workers: touched when one is accepted or closed, never by a request.
 #[derive(Default)]
@@ -53,7 +55,7 @@ impl Census {
 
     /// The counts are whole at every point where a thread could panic.
     fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.addresses)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use encke_io::Address;
+use encke_io::lock;
 
 /// The longest wait for a listener: it is retired for 200 ms, and closed in the worker's next turn.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ impl Closing {
 
     /// A list of addresses is whole wherever a thread could panic.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Address>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.addresses)
     }
 }
 

@@ -10,9 +10,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use encke_io::Waker;
+use encke_io::lock;
 
 use crate::reply::{Fields, Reply};
 
@@ -205,11 +206,6 @@ impl Link {
         }
         calling
     }
-}
-
-/// A letter box is whole at every point where a thread could panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ mod closing;
 mod conn;
 mod conns;
 mod date;
-pub mod errors;
 mod exchange;
 mod h2;
 mod handler;
@@ -41,15 +40,15 @@ pub mod settings;
 #[cfg(test)]
 mod simulation;
 pub mod site;
-mod state;
 mod tls;
 mod transport;
 mod worker;
 
 pub use close::{CloseReason, Guilty};
+pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
-pub use policy::{Network, Policy};
+pub use policy::Policy;
 pub use push::rights::{Pass, Signer};
 pub use push::room::Subscription;
 pub use push::socket::{Answers, Socket, SocketMessage};

@@ -15,19 +15,20 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use encke_io::lock;
 use encke_io::{Now, Peer};
 
 mod line;
 
 pub(crate) use line::Entry;
 
-use crate::errors;
 use crate::request::Request;
 use crate::settings::{Level, LogFormat, LogSettings, LogTarget};
+use encke_settings::notice;
 
 /// Batches that may wait for the writer. With [`BATCH_BYTES_MAX`] that is at most 16 MiB: two seconds of the
 /// busiest worker's lines.
@@ -409,7 +410,7 @@ impl Output {
                 self.torn = false;
                 if let Some(lost) = self.failing.take() {
                     let name = self.name();
-                    errors::report(Level::Warn, &format!("{name} is written again; {lost} lines were lost"));
+                    notice::report(Level::Warn, &format!("{name} is written again; {lost} lines were lost"));
                 }
             }
             Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
@@ -419,7 +420,7 @@ impl Output {
                 shared.dropped.fetch_add(lines, Ordering::Relaxed);
                 if self.failing.is_none() {
                     let name = self.name();
-                    errors::report(
+                    notice::report(
                         Level::Error,
                         &format!("{name} cannot be written: {error}; lines are lost until it can"),
                     );
@@ -435,11 +436,6 @@ impl Output {
             None => "the access log on standard output".into(),
         }
     }
-}
-
-/// Nothing here is half done at a point where a thread could panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use encke_stats::{Counter, Distribution, Family, Gauge, Histogram};
 
 use crate::close::CloseReason;
 use crate::push::admission::{Away, Transport};
-use crate::server::lock;
+use encke_io::lock;
 
 /// One worker's counts.
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, reason: &'static str) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut refusals = lock(&self.refusals);
         *refusals.entry(reason).or_default() += 1;
     }
 
@@ -251,7 +251,7 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
     }
     let mut refused: BTreeMap<&'static str, u64> = BTreeMap::new();
     for worker in workers {
-        let refusals = worker.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let refusals = lock(&worker.refusals);
         for (reason, count) in refusals.iter() {
             *refused.entry(reason).or_default() += count;
         }

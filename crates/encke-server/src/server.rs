@@ -23,6 +23,7 @@ use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use encke_io::lock;
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
@@ -661,8 +662,8 @@ impl encke_io::Run for Taken<'_> {
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => {
-                crate::errors::report(
-                    crate::settings::Level::Warn,
+                encke_settings::notice::report(
+                    encke_settings::Level::Warn,
                     &format!("a worker cannot wait for events any more: {fault}; stopping"),
                 );
                 std::process::abort();
@@ -736,9 +737,4 @@ fn hint(error: &io::Error) -> &'static str {
 /// The moment, on the monotonic clock that workers go by.
 fn now_ns() -> u64 {
     encke_io::clock::Clock::new().now().mono_ns
-}
-
-/// What these locks guard is whole at every point where a thread could panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

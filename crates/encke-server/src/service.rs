@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
+use encke_settings::{Section as _, state};
 
 use crate::admin::Admin;
 use crate::exchange::Exchange;
@@ -26,7 +27,6 @@ use crate::request::Request;
 use crate::server::{Door, Options, Running, Server};
 use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
 use crate::site::{Site, SiteSettings};
-use crate::state;
 use crate::tls::{Acme, Identity};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
@@ -384,12 +384,13 @@ fn forbidden(settings: &Settings) -> Vec<FileId> {
     };
     let tls = settings.server.listen.iter().filter_map(|listen| listen.tls.as_ref());
     let keys: Vec<PathBuf> = tls.flat_map(TlsSettings::pairs).map(|pair| pair.key).collect();
+    let auth = settings.auth.private_files();
     let paths: Vec<&PathBuf> =
         [&settings.file, &settings.keys, &settings.server.state_dir, &settings.server.pid_file]
             .into_iter()
             .flatten()
             .chain(log)
-            .chain(settings.auth.files())
+            .chain(&auth)
             .chain(&keys)
             .collect();
     // What is not there yet has no identity; the log is opened, and so created, before the site is.

@@ -17,6 +17,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
+use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
 use encke_wire::forwarded::Dialect;
 use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, HeadLimits};
 use schemars::JsonSchema;
@@ -24,35 +25,25 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod auth;
-mod choice;
 mod cluster;
-mod document;
 mod listen;
-mod network;
-mod problem;
 pub(crate) mod push;
-mod quantity;
-mod reference;
-mod secret;
 pub(crate) mod tls;
-mod written;
 
 pub use auth::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
-pub use choice::{LogTarget, OrAuto};
 pub use cluster::{ClusterSettings, StreamSettings, StreamStorage};
+pub use encke_settings::{
+    ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
+};
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
-pub use problem::{Problem, Problems};
 pub(crate) use push::ADMISSION;
 pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
-pub use quantity::{ByteSize, OrOff, Period, Rate};
-pub use reference::{markdown, schema};
-pub use secret::Secret;
 #[cfg(feature = "tls")]
 pub(crate) use tls::is_dns_name;
 pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
 
 use crate::https;
-use crate::policy::{Network, Policy};
+use crate::policy::Policy;
 
 /// Everything that a settings file may say. The default is what a server without a file obeys.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -85,6 +76,10 @@ pub struct Settings {
     /// A folder of keys that no key of the file names: it is never served either.
     #[serde(skip)]
     pub keys: Option<PathBuf>,
+    /// The line of each value in the file.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub source: SourceMap,
 }
 
 /// `[server]`
@@ -259,19 +254,14 @@ pub enum LogFormat {
     Json,
 }
 
-/// How much is told on standard error. Each includes those before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// What needs somebody to act.
-    Error,
-    /// What may need it later.
-    Warn,
-    /// What an operator likes to know.
-    #[default]
-    Info,
-    /// What only helps to find a fault.
-    Debug,
+/// The JSON Schema of a settings file.
+pub fn schema() -> serde_json::Value {
+    reference::schema::<Settings>()
+}
+
+/// The reference of all settings as Markdown.
+pub fn markdown() -> String {
+    reference::markdown::<Settings>()
 }
 
 /// A settings file of more than this is some other file.
@@ -293,10 +283,9 @@ impl Settings {
         }
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         let folder = absolute.parent().unwrap_or(Path::new("/"));
-        let mut settings =
-            document::parse(&path.display().to_string(), &text, folder).map_err(SettingsError::Wrong)?;
-        settings.file = Some(absolute);
-        Ok(settings)
+        let parsed = document::parse(&path.display().to_string(), &text, folder);
+        let (settings, source) = parsed.map_err(SettingsError::Wrong)?;
+        Ok(Self { file: Some(absolute), source, ..settings })
     }
 
     /// Reads settings from text; `file` is its name in problems. Relative paths stay as they are.
@@ -304,155 +293,8 @@ impl Settings {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
-        document::parse(file, text, Path::new(""))
-    }
-
-    /// Has every relative path start at `folder`.
-    fn start_paths_at(&mut self, folder: &Path) {
-        let server = &mut self.server;
-        let admin = match &mut server.admin {
-            OrOff::On(admin) => Some(admin),
-            OrOff::Off => None,
-        };
-        let (admin_address, admin_token) =
-            admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
-        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()) {
-            tls.files_mut().for_each(|path| *path = folder.join(&*path));
-        }
-        let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
-        let sockets = sockets.filter_map(|address| match address {
-            ListenAddress::Unix(path) => Some(path),
-            _ => None,
-        });
-        let log = match &mut self.log.access {
-            LogTarget::File(path) => Some(path),
-            LogTarget::Stdout | LogTarget::Off => None,
-        };
-        let secret = match admin_token {
-            Some(Secret::File(path)) => Some(path),
-            _ => None,
-        };
-        let places = self.site.iter_mut().flat_map(|site| {
-            iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
-        });
-        let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
-        for path in
-            sockets.chain(places).chain(files).chain(self.auth.files_mut()).chain(self.cluster.files_mut())
-        {
-            // An absolute path stays what it is when joined.
-            *path = folder.join(&*path);
-        }
-        let state_dir = self.server.state_dir.clone().unwrap_or_default();
-        let listeners = self.server.listen.iter_mut();
-        for acme in listeners.filter_map(|listen| listen.tls.as_mut()?.acme.as_mut()) {
-            acme.folder = state_dir.join("acme");
-        }
-    }
-
-    /// Values that cannot hold together, or that mean nothing: each with the keys that lead to it (a number for
-    /// the place in a list), and what is wrong.
-    fn contradictions(&self) -> Vec<(Vec<String>, String)> {
-        let mut found = Vec::new();
-        let mut wrong = |path: &[&str], message: String| {
-            found.push((path.iter().map(ToString::to_string).collect(), message));
-        };
-        let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
-        if uri > head {
-            let message = format!(
-                "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
-            );
-            wrong(&["limits", "uri_bytes"], message);
-        }
-        let listen = &self.server.listen;
-        if listen.is_empty() {
-            wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
-        }
-        for (place, one) in listen.iter().enumerate() {
-            let (path, address) = (["server", "listen", &place.to_string()], &one.address);
-            if listen[..place].iter().any(|earlier| earlier.address == *address) {
-                wrong(&path, format!("server.listen names {address} twice"));
-            }
-            if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
-                wrong(&path, error);
-            }
-            let acme = |listen: &Listen| listen.tls.as_ref().and_then(|tls| tls.acme.clone());
-            if let Some(acme_here) = acme(one) {
-                if self.server.state_dir.is_none() {
-                    let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
-                    wrong(&path, text.into());
-                }
-                // They would take each other's file.
-                let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
-                if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
-                    let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
-                    wrong(&path, text.into());
-                }
-            }
-            if one.redirect.is_some() && one.tls.is_some() {
-                wrong(&path, format!("{address} speaks https: there is nothing to redirect"));
-            }
-            let other = |earlier: &&Listen| earlier.redirect.is_some() && earlier.redirect != one.redirect;
-            if one.redirect.is_some() && listen[..place].iter().any(|earlier| other(&earlier)) {
-                wrong(&path, "all listeners that redirect do so to one port".into());
-            }
-            if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
-                wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
-            }
-        }
-        for (place, site) in self.site.iter().enumerate() {
-            if let Err((key, message)) = crate::site::check(site) {
-                wrong(&["site", &place.to_string(), key], format!("site.{key}: {message}"));
-            }
-        }
-        for (key, message) in self.auth.contradictions() {
-            found.push((iter::once("auth".to_owned()).chain(key).collect(), message));
-        }
-        let mut wrong = |path: &[&str], message: String| {
-            found.push((path.iter().map(ToString::to_string).collect(), message));
-        };
-        if let Err((place, message)) = self.push.rules() {
-            wrong(&["push", "channel", &place.to_string(), "pattern"], message);
-        }
-        for (place, channel) in self.push.channel.iter().enumerate() {
-            let mut wrong = |key: &str, message: &str| {
-                wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
-            };
-            let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
-            let local = channel.ack == push::Ack::Local;
-            if clustered && channel.ack == push::Ack::Memory {
-                let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
-                wrong("ack", text);
-            }
-            if local && !clustered {
-                wrong(
-                    "ack",
-                    "only nodes of a cluster have ack = \"local\": take \"memory\", or leave it out",
-                );
-            } else if local && self.cluster.queue.on().is_none() {
-                wrong(
-                    "ack",
-                    "ack = \"local\" lets messages wait for the cluster: set cluster.queue = \"16MiB\"",
-                );
-            }
-            if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
-                wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
-            }
-            if !channel.durable && channel.ack == push::Ack::Memory {
-                wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
-            }
-        }
-        for (key, message) in self.cluster.contradictions() {
-            let path: Vec<&str> = iter::once("cluster").chain(key.iter().map(|key| &**key)).collect();
-            wrong(&path, message);
-        }
-        let prefix = &self.push.prefix;
-        if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
-            wrong(
-                &["push", "prefix"],
-                format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does"),
-            );
-        }
-        found
+        let (settings, source) = document::parse(file, text, Path::new(""))?;
+        Ok(Self { source, ..settings })
     }
 
     /// The keys whose values differ in `whole`, but which a running server cannot change.
@@ -524,6 +366,146 @@ impl Settings {
                 ForwardedField::Forwarded => Dialect::Forwarded,
             },
         }
+    }
+}
+
+impl Document for Settings {
+    const TITLE: &'static str = "Settings of Encke";
+
+    fn anchor(&mut self, folder: &Path) {
+        let server = &mut self.server;
+        let admin = match &mut server.admin {
+            OrOff::On(admin) => Some(admin),
+            OrOff::Off => None,
+        };
+        let (admin_address, admin_token) =
+            admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
+        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()) {
+            tls.files_mut().for_each(|path| *path = folder.join(&*path));
+        }
+        let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
+        let sockets = sockets.filter_map(|address| match address {
+            ListenAddress::Unix(path) => Some(path),
+            _ => None,
+        });
+        let log = match &mut self.log.access {
+            LogTarget::File(path) => Some(path),
+            LogTarget::Stdout | LogTarget::Off => None,
+        };
+        let secret = match admin_token {
+            Some(Secret::File(path)) => Some(path),
+            _ => None,
+        };
+        let places = self.site.iter_mut().flat_map(|site| {
+            iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
+        });
+        let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
+        for path in sockets.chain(places).chain(files) {
+            // An absolute path stays what it is when joined.
+            *path = folder.join(&*path);
+        }
+        self.auth.anchor(folder);
+        self.cluster.anchor(folder);
+        let state_dir = self.server.state_dir.clone().unwrap_or_default();
+        let listeners = self.server.listen.iter_mut();
+        for acme in listeners.filter_map(|listen| listen.tls.as_mut()?.acme.as_mut()) {
+            acme.folder = state_dir.join("acme");
+        }
+    }
+
+    fn check(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
+        let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
+        if uri > head {
+            let message = format!(
+                "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
+            );
+            wrong(&["limits", "uri_bytes"], message);
+        }
+        let listen = &self.server.listen;
+        if listen.is_empty() {
+            wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
+        }
+        for (place, one) in listen.iter().enumerate() {
+            let (path, address) = (["server", "listen", &place.to_string()], &one.address);
+            if listen[..place].iter().any(|earlier| earlier.address == *address) {
+                wrong(&path, format!("server.listen names {address} twice"));
+            }
+            if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
+                wrong(&path, error);
+            }
+            let acme = |listen: &Listen| listen.tls.as_ref().and_then(|tls| tls.acme.clone());
+            if let Some(acme_here) = acme(one) {
+                if self.server.state_dir.is_none() {
+                    let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
+                    wrong(&path, text.into());
+                }
+                // They would take each other's file.
+                let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
+                if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
+                    let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
+                    wrong(&path, text.into());
+                }
+            }
+            if one.redirect.is_some() && one.tls.is_some() {
+                wrong(&path, format!("{address} speaks https: there is nothing to redirect"));
+            }
+            let other = |earlier: &&Listen| earlier.redirect.is_some() && earlier.redirect != one.redirect;
+            if one.redirect.is_some() && listen[..place].iter().any(|earlier| other(&earlier)) {
+                wrong(&path, "all listeners that redirect do so to one port".into());
+            }
+            if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
+                wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
+            }
+        }
+        for (place, site) in self.site.iter().enumerate() {
+            if let Err((key, message)) = crate::site::check(site) {
+                wrong(&["site", &place.to_string(), key], format!("site.{key}: {message}"));
+            }
+        }
+        found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
+        let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
+        if let Err((place, message)) = self.push.rules() {
+            wrong(&["push", "channel", &place.to_string(), "pattern"], message);
+        }
+        for (place, channel) in self.push.channel.iter().enumerate() {
+            let mut wrong = |key: &str, message: &str| {
+                wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
+            };
+            let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
+            let local = channel.ack == push::Ack::Local;
+            if clustered && channel.ack == push::Ack::Memory {
+                let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
+                wrong("ack", text);
+            }
+            if local && !clustered {
+                wrong(
+                    "ack",
+                    "only nodes of a cluster have ack = \"local\": take \"memory\", or leave it out",
+                );
+            } else if local && self.cluster.queue.on().is_none() {
+                wrong(
+                    "ack",
+                    "ack = \"local\" lets messages wait for the cluster: set cluster.queue = \"16MiB\"",
+                );
+            }
+            if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
+                wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
+            }
+            if !channel.durable && channel.ack == push::Ack::Memory {
+                wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
+            }
+        }
+        let prefix = &self.push.prefix;
+        if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
+            wrong(
+                &["push", "prefix"],
+                format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does"),
+            );
+        }
+        found.extend(self.cluster.check().into_iter().map(|one| one.within("cluster")));
+        found
     }
 }
 

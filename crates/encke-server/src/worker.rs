@@ -426,8 +426,8 @@ impl<R: Reactor> Worker<R> {
             Command::Listen(listener, kind) => {
                 let address = listener.address().clone();
                 if let Err(fault) = self.listen(listener, kind) {
-                    crate::errors::report(
-                        crate::settings::Level::Warn,
+                    encke_settings::notice::report(
+                        encke_settings::Level::Warn,
                         &format!("cannot accept on {address}: {fault}"),
                     );
                 }
@@ -814,8 +814,8 @@ impl Core {
         let address =
             self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
         let address = address.unwrap_or_default();
-        crate::errors::report(
-            crate::settings::Level::Warn,
+        encke_settings::notice::report(
+            encke_settings::Level::Warn,
             &format!("cannot accept on {address}: {fault}; accepting pauses until a connection closes"),
         );
         self.pause_accept(true);

@@ -26,12 +26,13 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
+use encke_io::lock;
 use encke_io::socket::{self, Address};
 use encke_load::find::Search;
 use encke_load::list::{self, Log, Place};
@@ -190,7 +191,7 @@ impl Interrupts {
         let watch = move || {
             while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate | Signal::HangUp) {}
             seen.store(true, Ordering::Relaxed);
-            if let Some(halt) = &*run.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(halt) = &*lock(&run) {
                 halt.halt();
             }
             while !matches!(signals.wait(), Signal::Interrupt | Signal::Terminate) {}
@@ -206,7 +207,7 @@ impl Interrupts {
 
     /// This run is on now.
     fn end(&self, halt: Halt) {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = lock(&self.run);
         // A signal may have come before there was anything to end.
         if self.seen() {
             halt.halt();
@@ -217,7 +218,7 @@ impl Interrupts {
     /// As ^C does, for whoever has keys of their own.
     fn interrupt(&self) {
         self.seen.store(true, Ordering::Relaxed);
-        if let Some(halt) = &*self.run.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(halt) = &*lock(&self.run) {
             halt.halt();
         }
     }

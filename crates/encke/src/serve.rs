@@ -16,10 +16,10 @@ use std::process::ExitCode;
 use std::thread;
 
 use encke_io::host::{self, Signal, Signals};
-use encke_server::errors;
 use encke_server::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
 use encke_server::site::SiteSettings;
 use encke_server::{LocalAuthority, Service};
+use encke_settings::notice;
 
 use crate::arguments::Serve;
 use crate::notify::{Manager, State};
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Serve) -> Done {
     let signals = Signals::block();
     let mut settings = settings(arguments)?;
     let authority = secure(&mut settings, arguments)?;
-    errors::set_level(settings.log.level);
+    notice::set_level(settings.log.level);
     let service = Service::start(&settings).map_err(|error| Failure::CouldNotRun(error.to_string()))?;
     let pid_file = settings.server.pid_file.as_deref().map(PidFile::write).transpose()?;
     let _nobody_listens =
@@ -49,7 +49,7 @@ pub(crate) fn attend(
     hang_up: impl FnMut(&mut Service) -> ControlFlow<()>,
 ) -> Done {
     for note in service.notes() {
-        errors::report(Level::Warn, note);
+        notice::report(Level::Warn, note);
     }
     let manager = Manager::of_this_process();
     manager.tell(&State::Ready);
@@ -87,8 +87,8 @@ fn obey(
                 manager.tell(&State::Ready);
             }
             Signal::User1 => match service.reopen_logs() {
-                Ok(()) => errors::report(Level::Info, "logs opened again"),
-                Err(error) => errors::report(Level::Error, &error.to_string()),
+                Ok(()) => notice::report(Level::Info, "logs opened again"),
+                Err(error) => notice::report(Level::Error, &error.to_string()),
             },
             // Kept for handing over to a new process.
             Signal::User2 => {}
@@ -116,18 +116,18 @@ fn reload(service: &mut Service, arguments: &Serve) {
             // Several lines with a caret: they are shown as they are.
             let _nobody_listens =
                 write!(io::stderr(), "{}", failure.to_string().trim_end().to_owned() + "\n");
-            return errors::report(Level::Error, "settings refused; the old ones stay");
+            return notice::report(Level::Error, "settings refused; the old ones stay");
         }
     };
     match service.reload(&new) {
         Ok(notes) => {
-            errors::set_level(new.log.level);
-            errors::report(Level::Info, "settings read again");
+            notice::set_level(new.log.level);
+            notice::report(Level::Info, "settings read again");
             for note in notes {
-                errors::report(Level::Warn, &note);
+                notice::report(Level::Warn, &note);
             }
         }
-        Err(error) => errors::report(Level::Error, &format!("settings refused; the old ones stay: {error}")),
+        Err(error) => notice::report(Level::Error, &format!("settings refused; the old ones stay: {error}")),
     }
 }
 

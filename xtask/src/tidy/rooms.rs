@@ -17,7 +17,15 @@ struct Room {
 const ROOMS: &[Room] = &[
     Room {
         name: "encke",
-        below: &["encke-lab", "encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
+        below: &[
+            "encke-lab",
+            "encke-server",
+            "encke-load",
+            "encke-settings",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
         unsafe_in: &[],
     },
     Room {
@@ -28,9 +36,10 @@ const ROOMS: &[Room] = &[
     Room { name: "encke-load", below: &["encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
     Room {
         name: "encke-server",
-        below: &["encke-broker", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
+        below: &["encke-settings", "encke-broker", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
+    Room { name: "encke-settings", below: &["encke-io", "encke-wire"], unsafe_in: &[] },
     Room { name: "encke-broker", below: &["encke-hub"], unsafe_in: &[] },
     Room { name: "encke-hub", below: &[], unsafe_in: &[] },
     Room { name: "encke-io", below: &[], unsafe_in: &["crates/encke-io/"] },

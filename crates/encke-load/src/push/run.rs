@@ -4,12 +4,13 @@
 //! refused: until then each keeps how far each of its subscribers has come.
 
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use encke_io::Backend;
 use encke_io::clock::Clock;
 use encke_io::host::{self, ProcessUsage, TcpCounters};
+use encke_io::lock;
 use encke_stats::Distribution;
 
 use super::audience::{Audience, Part, Round, Times};
@@ -187,7 +188,7 @@ impl Run {
         outcome.began_unix_ns = whole.began_unix_ns;
         outcome.threads = whole.shares;
         outcome.tcp = whole.tcp;
-        let samples = self.script.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = lock(&self.script.samples);
         let Samples { before, held } = samples.clone();
         drop(samples);
         let memory = |before: u64, held: u64| Memory { before_bytes: before, held_bytes: held };
@@ -280,14 +281,14 @@ impl Script for Listening {
         let mut clock = Clock::new();
         let clock = Box::new(move || clock.now().mono_ns);
         let tally = &self.tallies[share.number];
-        let mut pacer = self.pacer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pacer = lock(&self.pacer);
         let pacer = pacer.take_if(|_| share.number == 0);
         let audience = Audience::new(&self.plan, &self.requests, share, &self.shared, tally, pacer, clock);
         Sealed::new(audience, self.plan.tls.clone())
     }
 
     fn prepared(&self) {
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = lock(&self.samples);
         samples.held = Sample::now(&self.plan);
     }
 

@@ -2,9 +2,10 @@
 //!
 //! A thread writes its own tally; anybody may read it at any time, as with all cells of `encke-stats`.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use encke_io::lock;
 use encke_stats::{Counter, Distribution, Histogram};
 
 /// What one thread counts.
@@ -184,12 +185,12 @@ impl Shared {
     }
 
     pub(crate) fn refuse(&self, lane: u16, number: u32) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).push((lane, number));
+        lock(&self.refused).push((lane, number));
     }
 
     /// What was refused, in order.
     pub(crate) fn refused(&self) -> Vec<(u16, u32)> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut refused = lock(&self.refused).clone();
         refused.sort_unstable();
         refused
     }

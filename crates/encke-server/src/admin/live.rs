@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::exchange::WakeStream;
 use crate::reply::{Pull, Pulled};
-use crate::server::lock;
+use encke_io::lock;
 
 /// Between two events.
 const BEAT: Duration = Duration::from_secs(1);

@@ -13,11 +13,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::{Buf, Bytes};
 use encke_io::files::OpenFile;
+use encke_io::lock;
 use encke_io::{Segment, Token};
 use encke_wire::http1;
 use h2::server::SendResponse;
@@ -477,7 +478,7 @@ impl Rung {
 
     /// A list of numbers is whole wherever a thread could panic.
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

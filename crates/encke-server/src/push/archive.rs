@@ -14,9 +14,9 @@ use encke_io::files::{self, FileId};
 use encke_io::host;
 use encke_stats::{Counter, Family, Histogram};
 
-use crate::errors;
-use crate::server::lock;
 use crate::settings::Level;
+use encke_io::lock;
+use encke_settings::notice;
 
 /// Its name in the folder of state.
 const FILE: &str = "push.redb";
@@ -165,14 +165,14 @@ impl Archive {
         match done {
             Ok(()) => {
                 if changed {
-                    errors::report(Level::Info, "durable channels can be stored again");
+                    notice::report(Level::Info, "durable channels can be stored again");
                 }
                 Ok(())
             }
             Err(error) => {
                 if changed {
                     let text = format!("durable channels refuse messages until they can be stored: {error}");
-                    errors::report(Level::Error, &text);
+                    notice::report(Level::Error, &text);
                 }
                 Err(if outcome == FULL { Refusal::NoSpace } else { Refusal::NotStored })
             }

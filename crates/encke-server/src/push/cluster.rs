@@ -35,10 +35,10 @@ mod with {
     use serde_json::json;
 
     use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
-    use crate::errors;
     use crate::exchange::Message;
     use crate::push::room::Letter;
     use crate::settings::{Level, Secret, StreamSettings, StreamStorage};
+    use encke_settings::notice;
 
     /// A node's part in a cluster.
     pub(crate) struct Cluster {
@@ -136,7 +136,7 @@ mod with {
             if dropped > before && !figures.complained.swap(true, Ordering::Relaxed) {
                 let text = "messages that wait for the cluster are dropped: they are older than cluster.queue_age, or it does \
                             not take them; encke_cluster_queue_dropped_total counts them";
-                errors::report(Level::Error, text);
+                notice::report(Level::Error, text);
             }
             if messages == 0 {
                 figures.complained.store(false, Ordering::Relaxed);
@@ -169,7 +169,7 @@ mod with {
         pub(crate) fn leave(&self, waiting: usize) {
             if waiting > 0 {
                 let text = format!("{waiting} messages that waited for the cluster are lost with this node");
-                errors::report(Level::Error, &text);
+                notice::report(Level::Error, &text);
             }
             self.lanes.iter().for_each(|lane| lane.engine.leave());
         }
@@ -307,8 +307,8 @@ mod with {
 
         fn note(&self, note: Note) {
             match note {
-                Note::Trouble(text) => errors::report(Level::Error, &text),
-                Note::Relief(text) => errors::report(Level::Info, &text),
+                Note::Trouble(text) => notice::report(Level::Error, &text),
+                Note::Relief(text) => notice::report(Level::Info, &text),
             }
         }
 

@@ -237,7 +237,7 @@ impl Handler for Pusher {
         let verdict = done.and_then(|done| done.downcast::<Verdict>().ok());
         match verdict.as_deref() {
             Some(Verdict::Unanswered(error)) => {
-                crate::errors::report(crate::settings::Level::Warn, error);
+                encke_settings::notice::report(encke_settings::Level::Warn, error);
             }
             Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
             None => self.desk.metrics().refused(ASK_FULL),

@@ -1,9 +1,10 @@
 //! Limits by client address: how many messages without a token and how many new channels a second.
 
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use encke_hub::{Pace, Paces};
+use encke_io::lock;
 
 /// How often each client address may do something; one for all workers.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl AddressRates {
         }
         let count = count.min(most);
         // Whole at every point where a thread could panic.
-        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paces = lock(&self.paces);
         let taken = paces.take(client, now_ns, count);
         taken.map_err(|wait_ns| TooFast::OfLate { limit: self.limit, rate: self.rate, wait_ns })
     }

@@ -1,18 +1,17 @@
 //! `[auth]`: who may publish, subscribe, see who is there, and manage channels.
 //!
-//! These are values as people write them. [`AuthSettings::contradictions`] tells what cannot be meant; keys,
+//! These are values as people write them. [`Section::check`] tells what cannot be meant; keys,
 //! secrets and files are looked at when the server starts, which is also when they must be there.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use encke_settings::{Contradiction, Secret, Section, Written, written};
 use encke_wire::{field, target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::secret::Secret;
-use super::written::{Written, written};
 use crate::push::rights::{self, Openness, Rights, Shut};
 
 /// `[auth]`
@@ -234,13 +233,30 @@ impl AuthSettings {
         Rights::new(self, &[], Openness::Shut(Shut::Settings)).map(drop)
     }
 
-    /// Values that cannot be meant: each with the keys that lead to it from `auth` (a number for the place in a
-    /// list), and what is wrong.
-    pub(super) fn contradictions(&self) -> Vec<(Vec<String>, String)> {
+    /// Every file that it names: none of them is ever served, and relative ones start at the settings file's
+    /// folder.
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let keys =
+            self.keys.iter().flat_map(|key| key.pem.iter().chain(key.secret.as_ref().and_then(file_of)));
+        let tokens = self.tokens.iter().filter_map(|token| file_of(&token.token));
+        keys.chain(tokens).chain(&self.jwks)
+    }
+
+    /// The same, to be changed.
+    fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let keys = self
+            .keys
+            .iter_mut()
+            .flat_map(|key| key.pem.iter_mut().chain(key.secret.as_mut().and_then(file_of_mut)));
+        let tokens = self.tokens.iter_mut().filter_map(|token| file_of_mut(&mut token.token));
+        keys.chain(tokens).chain(&mut self.jwks)
+    }
+}
+
+impl Section for AuthSettings {
+    fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        let mut wrong = |path: &[&str], message: String| {
-            found.push((path.iter().map(ToString::to_string).collect(), message));
-        };
+        let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
         for (place, key) in self.keys.iter().enumerate() {
             if key.secret.is_some() == key.pem.is_some() {
                 let message = "auth.keys: a key is either `secret` or `pem`, and one of them is needed";
@@ -287,23 +303,14 @@ impl AuthSettings {
         found
     }
 
-    /// Every file that it names: none of them is ever served, and relative ones start at the settings file's
-    /// folder.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let keys =
-            self.keys.iter().flat_map(|key| key.pem.iter().chain(key.secret.as_ref().and_then(file_of)));
-        let tokens = self.tokens.iter().filter_map(|token| file_of(&token.token));
-        keys.chain(tokens).chain(&self.jwks)
+    fn anchor(&mut self, folder: &Path) {
+        for path in self.files_mut() {
+            *path = folder.join(&*path);
+        }
     }
 
-    /// The same, to be changed.
-    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let keys = self
-            .keys
-            .iter_mut()
-            .flat_map(|key| key.pem.iter_mut().chain(key.secret.as_mut().and_then(file_of_mut)));
-        let tokens = self.tokens.iter_mut().filter_map(|token| file_of_mut(&mut token.token));
-        keys.chain(tokens).chain(&mut self.jwks)
+    fn private_files(&self) -> Vec<PathBuf> {
+        self.files().cloned().collect()
     }
 }
 
@@ -348,7 +355,7 @@ mod tests {
             auth.ask.as_ref().map(ToString::to_string).as_deref(),
             Some("http://127.0.0.1:3000/may?x=1")
         );
-        assert_eq!(auth.contradictions(), []);
+        assert_eq!(auth.check(), []);
         let files: Vec<_> = auth.files().map(|path| path.display().to_string()).collect();
         assert_eq!(files, ["key.pem", "t", "keys.json"]);
     }
@@ -379,8 +386,8 @@ mod tests {
             (r#"{"cookie": "a b"}"#, "cookie", "`a b` is not the name of a cookie"),
             (r#"{"cookie": ""}"#, "cookie", "not the name of a cookie"),
         ] {
-            let found = read(json).contradictions();
-            let [(path, message)] = &found[..] else { panic!("{json}: {found:?}") };
+            let found = read(json).check();
+            let [Contradiction { path, message }] = &found[..] else { panic!("{json}: {found:?}") };
             assert!(path.join(".") == place && message.contains(reason), "{json}: {found:?}");
         }
     }

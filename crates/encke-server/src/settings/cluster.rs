@@ -2,15 +2,14 @@
 
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use encke_hub::limits::STREAMS_MAX;
 use encke_hub::{Pattern, Queueing, Streams};
+use encke_settings::{ByteSize, Contradiction, OrOff, Period, Secret, Section};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-
-use super::{ByteSize, OrOff, Period, Secret};
 
 /// `[cluster]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -123,7 +122,7 @@ impl ClusterSettings {
     }
 
     /// Files that it names.
-    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+    fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let secrets = [&mut self.token, &mut self.password].into_iter().flatten();
         let secrets = secrets.filter_map(|secret| match secret {
             Secret::File(path) => Some(path),
@@ -190,19 +189,12 @@ impl ClusterSettings {
         }
         Ok(Streams::new(all))
     }
+}
 
-    /// What cannot hold together: the key, and what is wrong.
-    pub(super) fn contradictions(&self) -> Vec<(Vec<String>, String)> {
-        let mut found = self.contradictions_of_keys();
-        if let Err((place, text)) = self.streams() {
-            found.push((vec!["streams".into(), place.to_string()], text));
-        }
-        found
-    }
-
-    fn contradictions_of_keys(&self) -> Vec<(Vec<String>, String)> {
+impl Section for ClusterSettings {
+    fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        let mut wrong = |key: &str, text: String| found.push((vec![key.to_owned()], text));
+        let mut wrong = |key: &str, text: String| found.push(Contradiction::at(&[key], text));
         for server in &self.nats {
             let host = server.strip_prefix("nats://").or_else(|| server.strip_prefix("tls://"));
             if host.is_none_or(str::is_empty) {
@@ -231,7 +223,16 @@ impl ClusterSettings {
         if let Err(text) = check_name("cluster.stream", &self.stream) {
             wrong("stream", text);
         }
+        if let Err((place, text)) = self.streams() {
+            found.push(Contradiction::at(&["streams", &place.to_string()], text));
+        }
         found
+    }
+
+    fn anchor(&mut self, folder: &Path) {
+        for path in self.files_mut() {
+            *path = folder.join(&*path);
+        }
     }
 }
 

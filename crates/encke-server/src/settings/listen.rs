@@ -8,13 +8,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
+use encke_settings::{Secret, Written, written};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-use super::secret::Secret;
 use super::tls::TlsSettings;
-use super::written::{Written, written};
 use crate::https;
 
 /// One listener, or the pair for both families.

@@ -3,10 +3,9 @@
 use std::num::NonZeroU32;
 
 use encke_hub::{ChannelRules, Overrun, Pattern, Rules};
+use encke_settings::{ByteSize, OrAuto, OrOff, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{ByteSize, OrOff, Period};
 
 /// `[push]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -19,7 +18,7 @@ pub struct PushSettings {
     /// What all messages that are kept, and the frames made of them, may take. `auto` is 256 MiB, or a quarter of the
     /// cgroup's limit if that is less. Over it the channels that were used least lose their oldest messages, and their
     /// readers are told.
-    pub memory: super::OrAuto<ByteSize>,
+    pub memory: OrAuto<ByteSize>,
     /// The largest message. More is a 413.
     pub message_bytes: ByteSize,
     /// What messages on their way in, not whole yet, may take in each worker. A further one is a 503; a single one is
@@ -72,7 +71,7 @@ impl Default for PushSettings {
         Self {
             enabled: true,
             prefix: "/push/".into(),
-            memory: super::OrAuto::Auto,
+            memory: OrAuto::Auto,
             message_bytes: ByteSize::of(rules.message_bytes as u64),
             incoming: ByteSize::of(64 << 20),
             channels: rules.channels as u32,
@@ -190,8 +189,8 @@ impl PushSettings {
     /// A pattern is none: its place in the list, and what is wrong.
     pub fn rules(&self) -> Result<Rules, (usize, String)> {
         let memory = match self.memory {
-            super::OrAuto::Set(size) => size.bytes(),
-            super::OrAuto::Auto => {
+            OrAuto::Set(size) => size.bytes(),
+            OrAuto::Auto => {
                 encke_io::host::memory_limit().map_or(MEMORY_AUTO_MAX, |limit| MEMORY_AUTO_MAX.min(limit / 4))
             }
         };

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use encke_io::lock;
 use encke_wire::coding::Coding;
 
 use super::find::Content;
@@ -64,7 +65,7 @@ impl Press {
 
     /// The table is whole at every point where a thread could panic.
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Source, Weak<[u8]>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made)
     }
 }
 

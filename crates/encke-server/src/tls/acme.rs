@@ -30,14 +30,14 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
 use super::identity::{Life, date};
-use crate::errors;
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::https;
 use crate::reply::Reply;
-use crate::server::lock;
 use crate::settings::{AcmeChallenge, AcmeSettings, Level};
-use crate::state;
+use encke_io::lock;
+use encke_settings::notice;
+use encke_settings::state;
 
 /// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
 pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
@@ -208,7 +208,7 @@ impl Task {
             let text = format!(
                 "tls: the last {failed} for {names} failed; the next one is made at {due}, or at once after a reload"
             );
-            errors::report(Level::Warn, &text);
+            notice::report(Level::Warn, &text);
         }
         task
     }
@@ -231,7 +231,7 @@ impl Task {
             failures => state::put_private(&file, format!("{failures} {}\n", self.due_s).as_bytes()),
         };
         if let Err(error) = kept {
-            errors::report(Level::Warn, &format!("tls: after a restart orders begin anew: {error}"));
+            notice::report(Level::Warn, &format!("tls: after a restart orders begin anew: {error}"));
         }
     }
 
@@ -251,7 +251,7 @@ impl Task {
                 let text = format!(
                     "tls: a certificate for {names} has come from {directory}; it ends at {ends} and is renewed at {due}"
                 );
-                errors::report(Level::Info, &text);
+                notice::report(Level::Info, &text);
             }
             Err(why) => {
                 acme.failed.increment();
@@ -263,7 +263,7 @@ impl Task {
                 let text = format!(
                     "tls: no certificate for {names} from {directory}: {why}; tried again at {again}"
                 );
-                errors::report(Level::Error, &text);
+                notice::report(Level::Error, &text);
             }
         }
     }
@@ -339,7 +339,7 @@ struct OnStage<'a> {
 impl Stage for OnStage<'_> {
     fn remember(&self, account: &str) {
         if let Err(error) = state::put_private(self.account, account.as_bytes()) {
-            errors::report(Level::Warn, &format!("tls: the account is made anew each time: {error}"));
+            notice::report(Level::Warn, &format!("tls: the account is made anew each time: {error}"));
         }
     }
 
@@ -353,7 +353,7 @@ impl Stage for OnStage<'_> {
                     lock(&self.acme.proofs).certificates.insert(name.to_ascii_lowercase(), Arc::new(key));
                 }
                 Err(why) => {
-                    errors::report(Level::Error, &format!("tls: no proof can be made for {name}: {why}"));
+                    notice::report(Level::Error, &format!("tls: no proof can be made for {name}: {why}"));
                 }
             },
         }

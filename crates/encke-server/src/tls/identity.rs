@@ -21,8 +21,8 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
 use super::watch::Stamp;
-use crate::server::lock;
 use crate::settings::{CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
+use encke_io::lock;
 use encke_wire::civil::Civil;
 
 /// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a

@@ -23,9 +23,9 @@ use std::time::{Duration, SystemTime};
 use encke_io::files::{FileId, id_of};
 
 use super::Identity;
-use crate::errors;
-use crate::server::lock;
 use crate::settings::{Level, TlsSettings};
+use encke_io::lock;
+use encke_settings::notice;
 
 /// What files were like at a moment; `None`: one was not there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,14 +125,14 @@ fn take(identity: &Identity) {
         Ok(()) => {
             let files: Vec<String> =
                 identity.ends().iter().map(|(file, _)| file.display().to_string()).collect();
-            errors::report(Level::Info, &format!("tls: certificates read again: {}", files.join(", ")));
+            notice::report(Level::Info, &format!("tls: certificates read again: {}", files.join(", ")));
         }
         Err(error) => {
             let text = format!("certificates have changed and are refused; the old ones stay: {error}");
-            errors::report(Level::Error, &text);
+            notice::report(Level::Error, &text);
         }
     }
     for note in notes {
-        errors::report(Level::Warn, &note);
+        notice::report(Level::Warn, &note);
     }
 }

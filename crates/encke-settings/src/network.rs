@@ -4,8 +4,34 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::written::{Written, written};
-use crate::policy::Network;
+use crate::written;
+use crate::written::Written;
+
+/// A range of addresses, as in `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Any address of it.
+    pub address: IpAddr,
+    /// Leading bits that count.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether an address lies in it. An IPv4 address in IPv6 clothing counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address.to_canonical(), address.to_canonical()) {
+            (IpAddr::V4(ours), IpAddr::V4(other)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(other)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(128))).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
 
 impl FromStr for Network {
     type Err = String;
@@ -100,6 +126,31 @@ mod tests {
         ] {
             let error = text.parse::<Network>().expect_err(text);
             assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_network_contains_its_addresses_and_no_others() {
+        let network = |text: &str| {
+            let (address, prefix) = text.split_once('/').expect("a slash");
+            Network {
+                address: address.parse().expect("an address"),
+                prefix: prefix.parse().expect("a number"),
+            }
+        };
+        for (range, address, expected) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("192.0.2.7/32", "192.0.2.7", true),
+            ("192.0.2.7/32", "192.0.2.6", false),
+            ("192.0.2.0/24", "::ffff:192.0.2.1", true),
+            ("2001:db8::/32", "2001:db8:1::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "10.0.0.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(network(range).contains(address), expected, "{address} in {range}");
         }
     }
 }

@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 use encke_io::Backend;
 
-use super::quantity::ByteSize;
-use super::written::{Written, written};
+use crate::quantity::ByteSize;
+use crate::written;
+use crate::written::Written;
 
 /// A value, or `auto` to have it found at start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -20,11 +21,15 @@ pub enum OrAuto<T> {
     Set(T),
 }
 
-/// What may be left to `auto`.
-pub(crate) trait Choice: FromStr + fmt::Display {
+/// A value that `auto` may replace.
+pub trait Choice: FromStr + fmt::Display {
+    /// Its name in the schema.
     const NAME: &'static str;
+    /// "expected …", the end of every error.
     const EXPECTED: &'static str;
+    /// Valid texts.
     const EXAMPLES: &'static [&'static str];
+    /// Whether a whole number may replace the text.
     const NUMBERS: bool;
 }
 
@@ -63,7 +68,7 @@ impl<T: Choice> FromStr for OrAuto<T> {
         match text {
             "auto" => Ok(Self::Auto),
             _ => text.parse().map(Self::Set).map_err(|_| {
-                let meant = super::problem::meant(text, T::EXAMPLES.iter().copied());
+                let meant = crate::problem::meant(text, T::EXAMPLES.iter().copied());
                 let hint = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
                 format!("`{text}` is none of these: {}{hint}", T::EXPECTED.trim_start_matches("expected "))
             }),

@@ -7,7 +7,7 @@ use schemars::{Schema, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 
 /// A value that is written as text, and perhaps as a whole number.
-pub(crate) trait Written: FromStr<Err = String> + fmt::Display {
+pub trait Written: FromStr<Err = String> + fmt::Display {
     /// Its name in the schema.
     const NAME: &'static str;
     /// "expected …", the end of every error.
@@ -23,7 +23,11 @@ pub(crate) trait Written: FromStr<Err = String> + fmt::Display {
     }
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Result<T, D::Error> {
+/// Deserializes a value from its text, or from a number if it allows one.
+///
+/// # Errors
+/// The text is not valid; the error says what is.
+pub fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D) -> Result<T, D::Error> {
     struct Text<T>(std::marker::PhantomData<T>);
 
     impl<T: Written> Visitor<'_> for Text<T> {
@@ -57,7 +61,8 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Written>(deserializer: D
     deserializer.deserialize_any(Text(std::marker::PhantomData))
 }
 
-pub(crate) fn schema<T: Written>() -> Schema {
+/// The JSON Schema of a value that is written as text.
+pub fn schema<T: Written>() -> Schema {
     let examples = T::EXAMPLES;
     if T::NUMBERS {
         json_schema!({ "type": ["string", "integer"], "minimum": 0, "examples": examples })
@@ -67,11 +72,12 @@ pub(crate) fn schema<T: Written>() -> Schema {
 }
 
 /// Gives each type of the list the three traits that settings need, all by way of [`Written`].
+#[macro_export]
 macro_rules! written {
     ($($name:ty),+ $(,)?) => {$(
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::settings::written::deserialize(deserializer)
+                $crate::written::deserialize(deserializer)
             }
         }
 
@@ -87,14 +93,12 @@ macro_rules! written {
             }
 
             fn schema_name() -> std::borrow::Cow<'static, str> {
-                <Self as $crate::settings::written::Written>::NAME.into()
+                <Self as $crate::written::Written>::NAME.into()
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                $crate::settings::written::schema::<Self>()
+                $crate::written::schema::<Self>()
             }
         }
     )+};
 }
-
-pub(crate) use written;

@@ -11,10 +11,27 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
-use crate::settings::Level;
+use encke_io::lock;
 use encke_wire::civil::Civil;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much is told on standard error. Each includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// What needs somebody to act.
+    Error,
+    /// What may need it later.
+    Warn,
+    /// What an operator likes to know.
+    #[default]
+    Info,
+    /// What only helps to find a fault.
+    Debug,
+}
 
 /// Lines of levels above this are not written.
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
@@ -32,7 +49,7 @@ pub fn report(level: Level, text: &str) {
         return;
     }
     // The lock is held while writing, so that lines of several threads do not mix.
-    let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lines = lock(&LINES);
     let Some(said) = lines.say(level, text) else { return };
     let line = Style::of_stderr().line(level, &said);
     let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());

@@ -99,7 +99,7 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// The word of a list that was probably meant: at most a third of its letters away.
-pub(crate) fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))

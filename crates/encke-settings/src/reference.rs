@@ -4,20 +4,20 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::Settings;
+use crate::document::Document;
 
 /// The JSON Schema of a settings file.
-pub fn schema() -> Value {
-    let mut schema = schemars::schema_for!(Settings).to_value();
+pub fn schema<S: Document>() -> Value {
+    let mut schema = schemars::schema_for!(S).to_value();
     if let Some(object) = schema.as_object_mut() {
-        object.insert("title".into(), "Settings of Encke".into());
+        object.insert("title".into(), S::TITLE.into());
     }
     schema
 }
 
 /// The sections of a settings file and the keys of each.
-pub(super) fn sections() -> Vec<(String, Vec<String>)> {
-    let schema = schema();
+pub(crate) fn sections<S: Document>() -> Vec<(String, Vec<String>)> {
+    let schema = schema::<S>();
     properties(&schema)
         .map(|(name, property)| {
             let table = table_of(&schema, property);
@@ -28,8 +28,8 @@ pub(super) fn sections() -> Vec<(String, Vec<String>)> {
 }
 
 /// The reference of all settings as Markdown.
-pub fn markdown() -> String {
-    let schema = schema();
+pub fn markdown<S: Document>() -> String {
+    let schema = schema::<S>();
     let mut page = String::from(HEAD);
     for (key, property) in properties(&schema) {
         write_section(&mut page, &schema, key, property, 2);
@@ -40,7 +40,7 @@ pub fn markdown() -> String {
 const HEAD: &str = "\
 # Settings
 
-<!-- Made by `encke schema --markdown`; change the comments in crates/encke-server/src/settings.rs instead. -->
+<!-- Made by `encke schema --markdown`; change the doc comments of the settings instead. -->
 
 Settings come from the TOML file named by `-c FILE` or `$ENCKE_CONFIG`, and from nowhere else; flags win over it.
 Every key has a default. An unknown key or a bad value is refused, with its place and what was probably meant:

@@ -1,4 +1,4 @@
-//! From the text of a settings file to [`Settings`], with everything that is wrong with it in one go.
+//! From the text of a settings file to all settings, with everything that is wrong with it in one go.
 //!
 //! ```text
 //!  text ─► TOML document ─► Settings ─► checks between values ─► Ok(Settings)
@@ -15,19 +15,37 @@
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize as _;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Settings;
-use super::problem::{Problem, Problems, meant};
-use super::reference::sections;
+use crate::problem::{Problem, Problems, meant};
+use crate::reference::sections;
+use crate::section::Contradiction;
+use crate::source::SourceMap;
 
 /// Problems told at once. Who has more mistakes than this has the wrong file.
 const PROBLEMS_MAX: usize = 20;
 
-/// Reads a settings file's text; `file` is its name in problems, and relative paths start at `folder`.
-pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Settings, Problems> {
+/// All sections of a program's settings file.
+pub trait Document: DeserializeOwned + JsonSchema {
+    /// The schema's title.
+    const TITLE: &'static str;
+
+    /// Makes every relative path start at `folder`.
+    fn anchor(&mut self, folder: &Path);
+
+    /// Values that contradict each other, within sections and between them.
+    fn check(&self) -> Vec<Contradiction>;
+}
+
+/// Reads a settings file's text; `file` is its name in problems, and relative paths start at `folder`. Returns the settings
+/// and the position of each value.
+///
+/// # Errors
+/// Everything that is wrong with the text, with its positions.
+pub fn parse<S: Document>(file: &str, text: &str, folder: &Path) -> Result<(S, SourceMap), Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let list = errors.iter().take(PROBLEMS_MAX).map(|error| not_toml(error, text)).collect();
@@ -36,10 +54,10 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Settings, P
     let mut rest = root.clone();
     let mut problems = Vec::new();
     let settings = loop {
-        match Settings::deserialize(toml::Deserializer::from(rest.clone())) {
+        match S::deserialize(toml::Deserializer::from(rest.clone())) {
             Ok(settings) => break Some(settings),
             Err(error) => {
-                problems.push(told(&error, root.get_ref()));
+                problems.push(told::<S>(&error, root.get_ref()));
                 let taken = error.span().is_some_and(|span| take_out(rest.get_mut(), &span));
                 if !taken || problems.len() == PROBLEMS_MAX {
                     break None;
@@ -50,15 +68,19 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path) -> Result<Settings, P
     // What contradicts a value that was taken out is not worth telling.
     let mut settings = settings.filter(|_| problems.is_empty());
     if let Some(settings) = &mut settings {
-        settings.start_paths_at(folder);
+        settings.anchor(folder);
         problems = settings
-            .contradictions()
+            .check()
             .into_iter()
-            .map(|(path, message)| Problem { span: span_at(root.get_ref(), &path), message, hint: None })
+            .map(|Contradiction { path, message }| Problem {
+                span: span_at(root.get_ref(), &path),
+                message,
+                hint: None,
+            })
             .collect();
     }
     match settings {
-        Some(settings) if problems.is_empty() => Ok(settings),
+        Some(settings) if problems.is_empty() => Ok((settings, SourceMap::of(file, text, root.get_ref()))),
         _ => Err(Problems::new(file, text, problems)),
     }
 }
@@ -70,7 +92,7 @@ fn not_toml(error: &toml::de::Error, text: &str) -> Problem {
 }
 
 /// serde's error in our words.
-fn told(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
+fn told<S: Document>(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
     let span = error.span().unwrap_or(0..0);
     let mut path = Vec::new();
     path_to(root, &span, &mut path);
@@ -80,7 +102,7 @@ fn told(error: &toml::de::Error, root: &DeTable<'_>) -> Problem {
         return Problem {
             span,
             message: format!("unknown key `{word}`{}", within(&path)),
-            hint: hint_for_key(word, &known, &path),
+            hint: hint_for_key::<S>(word, &known, &path),
         };
     }
     if let Some((word, known)) = unknown(message, "unknown variant ") {
@@ -105,12 +127,12 @@ fn unknown<'a>(message: &'a str, start: &str) -> Option<(&'a str, Vec<&'a str>)>
     Some((quoted.next()?, quoted.collect()))
 }
 
-fn hint_for_key(word: &str, known: &[&str], path: &[String]) -> Option<String> {
+fn hint_for_key<S: Document>(word: &str, known: &[&str], path: &[String]) -> Option<String> {
     if let Some(meant) = meant(word, known.iter().copied()) {
         return Some(did_you_mean(meant));
     }
     let here = path.first().map(String::as_str);
-    let elsewhere = sections()
+    let elsewhere = sections::<S>()
         .into_iter()
         .find(|(section, keys)| Some(section.as_str()) != here && keys.iter().any(|key| key == word));
     if let Some((section, _)) = elsewhere {

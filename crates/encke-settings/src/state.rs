@@ -22,7 +22,7 @@ const FORMAT: &str = "1";
 ///
 /// # Errors
 /// It cannot be made or written, or a later version has written it.
-pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
+pub fn prepare(folder: &Path) -> io::Result<()> {
     let named = |what: &str, error: &io::Error| {
         io::Error::new(error.kind(), format!("server.state_dir {}: {what}: {error}", folder.display()))
     };
@@ -47,7 +47,7 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be written; the error names it.
-pub(crate) fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
+pub fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
     let new = file.with_added_extension("new");
     let put = || {
         // One that was left by a crash may have other rights.
@@ -70,7 +70,7 @@ pub(crate) fn put_private(file: &Path, content: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be made; the error names it.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+pub fn make_folder(folder: &Path) -> io::Result<()> {
     make(folder).map_err(|error| {
         io::Error::new(error.kind(), format!("{}: it cannot be made: {error}", folder.display()))
     })

@@ -11,7 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-use super::written::{Written, written};
+use crate::written;
+use crate::written::Written;
 
 /// A duration: `250ms`, `10s`, `1m30s`, `2h`, `7d`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -353,7 +354,7 @@ impl<T: JsonSchema> JsonSchema for OrOff<T> {
 }
 
 /// Reads a value and refuses it outside `min` to `max`, both included.
-pub(crate) fn within<'de, D, T>(deserializer: D, min: T, max: T) -> Result<T, D::Error>
+pub fn within<'de, D, T>(deserializer: D, min: T, max: T) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + PartialOrd + fmt::Display,

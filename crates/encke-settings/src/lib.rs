@@ -1,0 +1,35 @@
+//! Types for settings: how values are written, where they stand in the file, and what is wrong with them.
+//!
+//! ```text
+//!  encke.toml ─► document::parse ─► all sections, SourceMap (the line of each value)
+//!                      └─► Problems: line, column, caret, the word that was meant
+//!  Section   a feature owns its part of the file: checks, paths, private files
+//!  state     the directory for what outlives the process
+//!  notice    lines for the operator on standard error, by level
+//! ```
+//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page. Out of scope: the values of
+//! any feature; each feature's crate has its own section.
+
+mod choice;
+pub mod document;
+mod network;
+pub mod notice;
+mod problem;
+pub mod quantity;
+pub mod reference;
+mod secret;
+mod section;
+mod source;
+pub mod state;
+pub mod written;
+
+pub use choice::{Choice, LogTarget, OrAuto};
+pub use document::Document;
+pub use network::Network;
+pub use notice::Level;
+pub use problem::{Problem, Problems, meant};
+pub use quantity::{ByteSize, OrOff, Period, Rate};
+pub use secret::Secret;
+pub use section::{Contradiction, Section};
+pub use source::{SourceLine, SourceMap};
+pub use written::Written;
