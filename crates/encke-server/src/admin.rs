@@ -29,6 +29,7 @@ use crate::exchange::Exchange;
 use crate::handler::{Desk, Handler, Mount, Outcome};
 use crate::reply::{Body, Reply};
 use crate::request::Request;
+use crate::resident::WorkerSetup;
 use crate::server::Board;
 
 mod live;
@@ -42,7 +43,7 @@ pub(crate) struct Admin {
 }
 
 impl Mount for Admin {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }

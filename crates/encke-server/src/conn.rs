@@ -15,13 +15,8 @@
 //! Beside the phase two things go on by themselves: a send may be in flight (`SENDING`), and receiving may be
 //! paused (`PAUSED`). While a send is in flight no further request is looked at; its bytes wait in `input`.
 //!
-//! A request for messages ends as a subscription:
-//!
-//! ```text
-//! (call) ─┬─► Subscribed   a stream: messages and heartbeats until either side ends it
-//!         ├─► Polling      one answer, then Idle
-//!         └─► Socket       frames both ways until either side closes
-//! ```
+//! A handler may give its request's connection to a resident (`Resident`), which keeps it until it closes, or until the
+//! resident responds and HTTP continues.
 //!
 //! A connection whose first bytes are the preface of HTTP/2 stays `Http2` until it ends; see `h2`. Each of its streams is
 //! a connection of its own here, with one request.
@@ -53,12 +48,8 @@ pub(crate) enum Phase {
     Head,
     /// An exchange is open: `record` names it.
     Open,
-    /// It listens to a stream of messages: `record` is its subscriber.
-    Subscribed,
-    /// Its poll waits for a message: `record` is its subscriber.
-    Polling,
-    /// It is a WebSocket; if it is subscribed to anything, `record` is its subscriber.
-    Socket,
+    /// A resident has it: `record` and `form` are the resident's words.
+    Resident,
     /// It speaks HTTP/2: `record` is its engine. Each of its streams has a slot of its own.
     Http2,
     /// The final answer is out; what the client still sends is dropped.
@@ -85,10 +76,16 @@ pub(crate) const SECURE: u16 = 1 << 6;
 pub(crate) const COUNTED: u16 = 1 << 7;
 /// Behind [`LAST`]: the client may not have read everything then, so linger.
 pub(crate) const LINGER: u16 = 1 << 8;
-/// A subscriber whose right to read ends at a time that its [`Extra`](crate::push::room::Extra) knows.
-pub(crate) const EXPIRES: u16 = 1 << 9;
+/// Its resident reads no further for now.
+pub(crate) const HELD: u16 = 1 << 9;
 /// The peer has ended its side, but bytes it sent before are unread. [`PEER_ENDED`] is set once they are read.
 pub(crate) const ENDING: u16 = 1 << 10;
+/// Its resident has it stay open after the peer has ended its side.
+pub(crate) const OUTLASTS: u16 = 1 << 11;
+/// The flags from here on are the seat of its resident.
+pub(crate) const RESIDENT_SHIFT: u32 = 12;
+/// Residents that a worker may have, at most.
+pub(crate) const RESIDENTS_MAX: usize = 1 << (u16::BITS - RESIDENT_SHIFT);
 
 /// What an idle connection is. Its size is pinned by a test.
 pub(crate) struct Conn {
@@ -105,12 +102,12 @@ pub(crate) struct Conn {
     pub(crate) flags: u16,
     /// Why it will close, once [`LAST`] is set.
     pub(crate) reason: CloseReason,
-    /// How it wants its messages, while it listens.
+    /// The second word of its resident.
     pub(crate) form: u8,
     pub(crate) generation: u32,
     /// Requests so far.
     pub(crate) requests: u32,
-    /// The open exchange's place, or the subscriber's; [`NONE`] if there is none.
+    /// The open exchange's place, or the first word of its resident; [`NONE`] if there is none.
     pub(crate) record: u32,
     /// The log entries that wait for the send in flight; [`NONE`] if there are none.
     pub(crate) flight: u32,
@@ -194,9 +191,16 @@ impl Conn {
         self.flags & flag != 0
     }
 
-    /// Whether `record` is a subscriber, not an exchange.
-    pub(crate) fn subscribes(&self) -> bool {
-        matches!(self.phase, Phase::Subscribed | Phase::Polling | Phase::Socket)
+    /// The seat of its resident.
+    #[inline]
+    pub(crate) fn seat(&self) -> u8 {
+        (self.flags >> RESIDENT_SHIFT) as u8
+    }
+
+    /// Gives it to the resident at a seat, below [`RESIDENTS_MAX`].
+    pub(crate) fn set_seat(&mut self, seat: u8) {
+        let other = (1 << RESIDENT_SHIFT) - 1;
+        self.flags = self.flags & other | u16::from(seat) << RESIDENT_SHIFT;
     }
 
     /// Whether nothing goes on with it and nothing is to be done: it waits for the next request.

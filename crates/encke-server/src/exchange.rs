@@ -8,6 +8,7 @@
 //!                                          dropped unanswered: the client gets a 500
 //! ```
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ use encke_io::Waker;
 use encke_io::lock;
 
 use crate::reply::{Fields, Reply};
+use crate::resident::Takeover;
 
 /// Names an exchange among those of its worker. Stream 0 is the only one of an HTTP/1 connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,10 +67,10 @@ impl Exchange {
         self.link.send(Message::Answer(self.key, Box::new(reply)));
     }
 
-    /// Has the connection become a WebSocket.
-    pub(crate) fn upgrade(mut self, upgrade: crate::handler::Upgrade) {
+    /// Gives the request's connection to a resident. If the client has gone meanwhile, nothing happens.
+    pub fn take_over(mut self, takeover: Takeover) {
         self.open = false;
-        self.link.send(Message::Upgrade(self.key, Box::new(upgrade)));
+        self.link.send(Message::Takeover(self.key, takeover));
     }
 
     /// Sends an interim answer (RFC 9110 §15.2), such as 103 with early hints. HTTP/1.0 clients get none.
@@ -114,12 +116,13 @@ impl WakeStream {
 /// What reaches a worker from handlers and other threads.
 pub(crate) enum Message {
     Answer(ExchangeKey, Box<Reply>),
-    Upgrade(ExchangeKey, Box<crate::handler::Upgrade>),
+    Takeover(ExchangeKey, Takeover),
     Interim(ExchangeKey, u16, Fields),
     ReadMore(ExchangeKey),
     Wake(ExchangeKey),
     Dropped(ExchangeKey),
-    Push(crate::push::room::Letter),
+    /// For the resident at a seat.
+    Resident(u8, Box<dyn Any + Send>),
     Command(crate::worker::Command),
 }
 

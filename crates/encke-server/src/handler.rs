@@ -8,20 +8,18 @@ use std::sync::Arc;
 use encke_io::changes::Changes;
 use encke_io::socket::Watched;
 use encke_io::{Done, Job, JobLane, Now};
-use encke_wire::field::Known;
-use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::metrics::Metrics;
-use crate::push::room::{Ask, Subscription};
-use crate::push::socket::{Role, Socket};
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::resident::{Takeover, WorkerSetup};
 
 /// Something that is mounted on a server: opened once by every worker.
 pub trait Mount: Send + Sync {
-    /// Makes a worker's own handler.
-    fn open(&self, desk: Desk) -> Box<dyn Handler>;
+    /// Makes a worker's own handler, at its start and at each reload. A feature whose connections outlive their requests
+    /// opens its resident by [`WorkerSetup::resident`].
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;
 }
 
 /// Answers requests, on one worker.
@@ -49,60 +47,8 @@ pub enum Outcome {
     Now(Reply),
     /// The exchange was kept and will be answered.
     Later,
-    /// The connection becomes a WebSocket.
-    Upgrade(Upgrade),
-}
-
-/// A connection's way from HTTP to WebSocket (RFC 6455 §4.2.2).
-pub struct Upgrade {
-    /// The 101, without the empty line.
-    pub(crate) head: Vec<u8>,
-    /// Messages may be compressed.
-    pub(crate) deflate: bool,
-    pub(crate) role: Role,
-    /// What it is subscribed to from the start.
-    pub(crate) subscription: Option<Box<Subscription>>,
-}
-
-impl Upgrade {
-    /// Upgrades a request to a WebSocket that `socket` speaks on, if it asks for one; messages have at most
-    /// `message_bytes_max` bytes.
-    ///
-    /// # Errors
-    /// The answer to a request that is no well-formed handshake: 400 or 426.
-    pub fn accept(
-        request: &Request<'_>,
-        message_bytes_max: u64,
-        socket: impl Socket + 'static,
-    ) -> Result<Self, Reply> {
-        let checked =
-            websocket::Handshake::check(request.method(), request.version(), |name| request.all(name));
-        let handshake = checked.map_err(|error| {
-            Reply::text(error.status(), format!("{error}\n"))
-                .with("Sec-WebSocket-Version", websocket::VERSION)
-                .with("Upgrade", "websocket")
-        })?;
-        let mut head = Vec::new();
-        handshake.put_head(&mut head, None);
-        let role = Role::Handler { socket: Box::new(socket), message_bytes_max };
-        Ok(Self { head, deflate: false, role, subscription: None })
-    }
-
-    /// Has messages compressed, either way (RFC 7692, permessage-deflate), if the request offers that. `message_bytes_max`
-    /// holds for what they become, too.
-    ///
-    /// Each is compressed by itself. Where a message has a secret beside words of a stranger, its length may still tell
-    /// something of the secret: such a socket had better do without.
-    #[must_use]
-    pub fn compressed(mut self, request: &Request<'_>) -> Self {
-        if !self.deflate
-            && let Some(deflate) = websocket::Deflate::accepted(request.all(Known::SecWebSocketExtensions))
-        {
-            deflate.put_field(&mut self.head);
-            self.deflate = true;
-        }
-        self
-    }
+    /// The connection is given to a resident: it becomes a WebSocket, a stream of messages, a tunnel.
+    Takeover(Takeover),
 }
 
 /// A piece of a request's body.
@@ -138,12 +84,13 @@ pub(crate) struct Tray {
     watches: RefCell<Vec<(u16, Watched)>>,
     /// Given back by handlers of earlier plans, and cleared.
     changes: RefCell<Vec<Changes>>,
-    asks: RefCell<Vec<Ask>>,
     metrics: Arc<Metrics>,
 }
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
 const JOB_BITS: u32 = 48;
+/// The number of the first resident among handlers: no handler has so high a number.
+const FIRST_RESIDENT: u16 = 0xFE00;
 
 impl Desk {
     pub(crate) fn new(handler: u16, tray: Rc<Tray>) -> Self {
@@ -187,11 +134,6 @@ impl Desk {
         self.tray.changes.borrow_mut().push(changes);
     }
 
-    /// Asks something of push.
-    pub(crate) fn ask(&self, ask: Ask) {
-        self.tray.asks.borrow_mut().push(ask);
-    }
-
     /// The moment at which the worker's present turn began.
     pub fn now(&self) -> Now {
         self.tray.now.get()
@@ -216,18 +158,25 @@ impl Tray {
         self.jobs.take()
     }
 
-    pub(crate) fn take_asks(&self) -> Vec<Ask> {
-        self.asks.take()
-    }
-
     pub(crate) fn take_watches(&self) -> Vec<(u16, Watched)> {
         self.watches.take()
     }
 }
 
 impl JobId {
+    /// For a job of the resident at a seat.
+    pub(crate) fn of_resident(seat: u8) -> Self {
+        Self(u64::from(FIRST_RESIDENT | u16::from(seat)) << JOB_BITS)
+    }
+
     pub(crate) fn handler(self) -> usize {
         (self.0 >> JOB_BITS) as usize
+    }
+
+    /// The seat of the resident whose job it is, if it is one's.
+    pub(crate) fn resident(self) -> Option<u8> {
+        let number = (self.0 >> JOB_BITS) as u16;
+        (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
     }
 }
 
@@ -236,7 +185,7 @@ impl<F> Mount for F
 where
     F: Fn(&Request<'_>, Exchange) -> Outcome + Clone + Send + Sync + 'static,
 {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Function(self.clone()))
     }
 }

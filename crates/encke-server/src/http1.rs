@@ -33,6 +33,7 @@ use crate::policy::{
 use crate::record::{Asked, Decoder, Intake, Record, Stream};
 use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
 use crate::request::{Asker, Request};
+use crate::resident::{By, Takeover, WEBSOCKETS};
 use crate::transport::Transport;
 use crate::worker::Core;
 
@@ -40,8 +41,16 @@ use crate::worker::Core;
 /// A copy of 4 KiB costs about 100 ns, a further slice in sendmsg(2) about as much.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
+/// Spare heads of a worker.
+const HEADS_MAX: usize = 16;
+
 /// The methods that a handler may see; what else a client names is 501.
 pub(crate) const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS";
+
+/// The response to a request that would be taken over, but has a body.
+fn has_body() -> Reply {
+    Reply::text(400, "a request that opens a stream or a WebSocket has no body\n").and_close()
+}
 
 impl Core {
     /// Bytes arrived.
@@ -69,19 +78,16 @@ impl Core {
                 }
                 return;
             }
-            Phase::Socket if conn.input.is_none() && !conn.has(SENDING) => {
-                self.frames(token, bytes);
+            Phase::Resident if conn.input.is_none() && !conn.has(SENDING) => {
+                let used = self.resident_received(token, bytes);
+                if used < bytes.len() {
+                    let head = self.spare_head();
+                    self.keep_rest(token, &bytes[used..], head, false);
+                }
                 self.settle(token);
                 return;
             }
-            Phase::Handshake
-            | Phase::Proxy
-            | Phase::Idle
-            | Phase::Head
-            | Phase::Open
-            | Phase::Subscribed
-            | Phase::Polling
-            | Phase::Socket => {}
+            Phase::Handshake | Phase::Proxy | Phase::Idle | Phase::Head | Phase::Open | Phase::Resident => {}
         }
         match conn.input.take() {
             None if !conn.has(SENDING) => {
@@ -109,12 +115,10 @@ impl Core {
     pub(crate) fn resume_input(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
         let Some(mut input) = conn.input.take() else { return };
-        if conn.phase == Phase::Socket {
-            self.frames(token, &mut input.bytes);
-            self.recycle_input(input);
-            return;
-        }
-        let (used, parsing) = self.consume(token, &input.bytes, &mut input.head, input.parsing);
+        let (used, parsing) = match conn.phase {
+            Phase::Resident => (self.resident_received(token, &mut input.bytes), false),
+            _ => self.consume(token, &input.bytes, &mut input.head, input.parsing),
+        };
         if used == input.bytes.len() && !parsing {
             self.recycle_input(input);
             return;
@@ -142,6 +146,19 @@ impl Core {
         bytes.extend_from_slice(rest);
         let input = Box::new(Input { bytes, head, parsing });
         self.conn(token).expect("looked up above").input = Some(input);
+    }
+
+    /// Keeps bytes that a resident has taken and not used.
+    pub(crate) fn keep_input(&mut self, token: Token, bytes: Vec<u8>) {
+        let head = self.spare_head();
+        self.conns[token.index as usize].input = Some(Box::new(Input { bytes, head, parsing: false }));
+    }
+
+    /// Takes a head back.
+    pub(crate) fn give_head(&mut self, head: Box<Head>) {
+        if self.heads.len() < HEADS_MAX {
+            self.heads.push(head);
+        }
     }
 
     /// Goes through `bytes`, which begin at a head (`parsing`: partly fed already) or in a body. Returns how
@@ -234,8 +251,8 @@ impl Core {
                         return (bytes.len(), false);
                     }
                 },
-                // What comes behind a request for messages waits until it is over.
-                Phase::Subscribed | Phase::Polling | Phase::Socket => break,
+                // What comes behind a request that was taken over waits for the resident.
+                Phase::Resident => break,
                 Phase::Vacant | Phase::Handshake | Phase::Http2 | Phase::Lingering | Phase::Closing => {
                     return (bytes.len(), false);
                 }
@@ -293,15 +310,16 @@ impl Core {
                 debug_assert_eq!(record, key.slot);
                 self.conns[token.index as usize].deadline_ns = u64::MAX;
             }
-            Some(Ok(Outcome::Upgrade(upgrade))) => {
-                if intake.is_done() {
+            Some(Ok(Outcome::Takeover(takeover))) => match self.seat_of(takeover.by, handler) {
+                Ok(seat) if intake.is_done() => {
                     let entry = self.begin_entry(&request);
-                    self.upgrade(token, asked, upgrade, entry);
-                } else {
-                    let reply = Reply::text(400, "a handshake has no body\n").and_close();
-                    self.answer_in_call(token, &request, asked, intake, reply, None);
+                    self.take_over(token, asked, seat, takeover.start, entry);
                 }
-            }
+                Ok(_) => {
+                    self.answer_in_call(token, &request, asked, intake, has_body(), None);
+                }
+                Err(reply) => self.answer_in_call(token, &request, asked, intake, reply, None),
+            },
             Some(Ok(Outcome::Later)) | None => {
                 self.answer_in_call(token, &request, asked, intake, Reply::error(500), None);
             }
@@ -352,9 +370,6 @@ impl Core {
         if intake.is_done() && !matches!(reply.body, Body::Stream(_)) {
             let status = reply.status;
             let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
-            if let Body::Subscription(subscription) = reply.body {
-                return self.subscribe(token, asked, *subscription, entry);
-            }
             let (_, content) = self.put_reply(token, asked, true, reply);
             self.end_entry(entry, status, content, started_ns);
             self.turn_answers += 1;
@@ -388,6 +403,7 @@ impl Core {
             rate_seen: 0,
             answered: false,
             reply: None,
+            takeover: None,
             stream: None,
             entry,
             sent_bytes: 0,
@@ -401,16 +417,6 @@ impl Core {
     fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
         let draining = self.draining();
         let record = self.records.get_mut(place).expect("the caller has looked it up");
-        let reply = match reply.body {
-            Body::Subscription(subscription) if record.intake.is_done() => {
-                let (asked, entry) = (record.asked, record.entry.take());
-                self.records.remove(place);
-                self.conns[token.index as usize].record = NONE;
-                return self.subscribe(token, asked, *subscription, entry);
-            }
-            Body::Subscription(_) => Reply::text(400, "a request for messages has no body\n").and_close(),
-            _ => reply,
-        };
         record.answered = true;
         let mut asked = record.asked;
         // The rest of the body is read and dropped, if it is short and certain to come.
@@ -519,8 +525,6 @@ impl Core {
                 }
             }
             Body::Stream(pull) => return (Some(Stream { pull, chunked, pending: false }), 0),
-            // It was taken out before: see `subscribe`.
-            Body::Subscription(_) => {}
         }
         (None, len.unwrap_or(0))
     }
@@ -795,6 +799,50 @@ impl Core {
         self.go_on(token);
     }
 
+    /// A handler gives the connection of a request to a resident, after its call.
+    pub(crate) fn late_takeover(&mut self, key: ExchangeKey, takeover: Takeover) {
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        if record.generation != key.generation || record.answered || record.reply.is_some() {
+            return;
+        }
+        let token = record.token;
+        if self.conns[token.index as usize].has(SENDING) {
+            record.takeover = Some(Box::new(takeover));
+            return;
+        }
+        self.take_over_record(token, key.slot, takeover);
+        self.go_on(token);
+    }
+
+    /// Ends an open exchange by giving its connection to a resident.
+    fn take_over_record(&mut self, token: Token, place: u32, takeover: Takeover) {
+        let Some(record) = self.records.get_mut(place) else { return };
+        let (asked, handler, whole) = (record.asked, record.handler, record.intake.is_done());
+        match self.seat_of(takeover.by, handler) {
+            Ok(seat) if whole => {
+                let entry = self.records.remove(place).and_then(|record| record.entry);
+                self.conns[token.index as usize].record = NONE;
+                self.take_over(token, asked, seat, takeover.start, entry);
+            }
+            Ok(_) => self.answer_record(token, place, has_body()),
+            Err(reply) => self.answer_record(token, place, reply),
+        }
+    }
+
+    /// The seat of the resident that a handler's takeover is for.
+    ///
+    /// # Errors
+    /// The handler's mount has opened none: a response for the client.
+    fn seat_of(&self, by: By, handler: u16) -> Result<u8, Reply> {
+        let mounted = self.handlers.get(usize::from(handler)).and_then(Option::as_ref);
+        let seat = match by {
+            By::WebSockets => Some(WEBSOCKETS),
+            By::Mount => mounted.and_then(|mounted| mounted.seat),
+        };
+        debug_assert!(seat.is_some(), "a handler without a resident returns no takeover");
+        seat.ok_or_else(|| Reply::error(500))
+    }
+
     /// A handler's interim answer.
     pub(crate) fn interim(&mut self, key: ExchangeKey, status: u16, fields: &Fields) {
         let Some(record) = self.records.get(key.slot) else { return };
@@ -891,8 +939,8 @@ impl Core {
     #[inline(never)]
     fn went_out(&mut self, token: Token, idle: u64) {
         let conn = &mut self.conns[token.index as usize];
-        if conn.subscribes() {
-            return self.subscriber_sent(token);
+        if conn.phase == Phase::Resident {
+            return self.resident_sent(token);
         }
         if conn.phase == Phase::Http2 {
             return self.http2_settle(token);
@@ -912,6 +960,8 @@ impl Core {
         if let Some(record) = self.records.get_mut(place) {
             if let Some(reply) = record.reply.take() {
                 self.answer_record(token, place, *reply);
+            } else if let Some(takeover) = record.takeover.take() {
+                self.take_over_record(token, place, *takeover);
             } else if record.stream.is_some() {
                 self.pull(token, place);
             } else if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {
@@ -972,8 +1022,8 @@ impl Core {
             self.end(token);
             return;
         }
-        if conn.subscribes() {
-            return self.settle_subscriber(token);
+        if conn.phase == Phase::Resident {
+            return self.settle_resident(token);
         }
         let (waits, parsing) = match &conn.input {
             None => (false, false),
@@ -997,12 +1047,7 @@ impl Core {
                 _ => !waits,
             },
             Phase::Lingering | Phase::Handshake => true,
-            Phase::Subscribed
-            | Phase::Polling
-            | Phase::Socket
-            | Phase::Http2
-            | Phase::Vacant
-            | Phase::Closing => return,
+            Phase::Resident | Phase::Http2 | Phase::Vacant | Phase::Closing => return,
         };
         if hungry && conn.has(PAUSED) {
             conn.flags &= !PAUSED;
@@ -1110,15 +1155,10 @@ impl Core {
     pub(crate) fn peer_closed(&mut self, token: Token, behind_data: bool) {
         let Some(conn) = self.conn(token) else { return };
         let phase = conn.phase;
-        if phase == Phase::Subscribed {
-            // A stream has no other end, whatever the peer sent before.
-            self.close(token, CloseReason::PeerDone, false);
-            return;
-        }
         // The unread bytes are read first; then the reactor reports the end again.
         conn.flags |= if behind_data { ENDING } else { PEER_ENDED };
-        if phase == Phase::Polling {
-            self.hurry_poll(token);
+        if phase == Phase::Resident {
+            self.resident_ended(token);
         }
         if behind_data {
             return;
@@ -1202,7 +1242,7 @@ impl Core {
                 };
                 self.close(token, reason, true);
             }
-            Phase::Subscribed | Phase::Polling | Phase::Socket => self.subscriber_overdue(token),
+            Phase::Resident => self.resident_overdue(token),
             Phase::Vacant | Phase::Closing => {}
         }
     }

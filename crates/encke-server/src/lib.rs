@@ -34,6 +34,7 @@ mod push;
 mod record;
 mod reply;
 mod request;
+mod resident;
 mod server;
 mod service;
 pub mod settings;
@@ -42,18 +43,26 @@ mod simulation;
 pub mod site;
 mod tls;
 mod transport;
+mod websocket;
 mod worker;
 
 pub use close::{CloseReason, Guilty};
 pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
-pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
+pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 pub use policy::Policy;
 pub use push::rights::{Pass, Signer};
-pub use push::room::Subscription;
-pub use push::socket::{Answers, Socket, SocketMessage};
+pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
+pub use resident::{
+    CONNECTION_BYTES, Engine, Farewells, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover,
+    WorkerSetup, spread_retry_ms,
+};
 pub use server::{Door, Options, Running, Server};
 pub use service::Service;
 pub use tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
+pub use websocket::{
+    Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
+    read_frames,
+};

@@ -4,21 +4,15 @@
 //! over, and the simulation turns connections into records and back at random to keep it that way. The record
 //! has a version: a process that does not know it closes the connection, as it may close any idle one.
 //!
-//! One that listens, and to which nothing is being sent, needs its place in the stream besides, its form, and the names
-//! of its channels: 64 bytes and the names.
-//!
-//! Not here yet: WebSockets, and those who listen by a token, whose right would have to be looked at anew.
+//! For one that a resident has, the resident adds what it needs ([`Resident::park`](crate::Resident::park)).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use encke_hub::{Epoch, Form, Member, Name, Once, Position, Since, Subscribe, SubscriberId};
 use encke_io::{Peer, Token};
 
 use crate::conn::{
     ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
 };
-use crate::push::form::{self, Kind};
-use crate::push::room::hub_now;
 use crate::worker::Core;
 
 /// Bytes of a record.
@@ -28,21 +22,6 @@ use crate::worker::Core;
 /// 20  1: a Unix socket                21  zeros               24  requests so far, little-endian
 /// ```
 pub(crate) const PARKED_BYTES: usize = 28;
-
-/// A connection that listens and is at rest.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ParkedSubscriber {
-    /// ```text
-    ///  0  as above       28  form      29  1: a poll     30  zeros      32  epoch, little-endian
-    /// 40  offset         48  ms until it is answered, or hears a heartbeat             52  zeros
-    /// ```
-    record: [u8; SUBSCRIBER_BYTES],
-    /// Its channels, and behind a line's end the name it is known by: `a,b` or `a,b\nann`.
-    names: Box<str>,
-}
-
-/// Bytes of a subscriber's record.
-const SUBSCRIBER_BYTES: usize = 64;
 
 /// The present form.
 const VERSION: u8 = 1;
@@ -94,83 +73,51 @@ impl Conn {
     }
 }
 
+/// A connection that a resident has, at rest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ParkedResident {
+    record: [u8; PARKED_BYTES],
+    seat: u8,
+    /// Milliseconds until its deadline.
+    left_ms: u32,
+    /// What its resident needs.
+    own: Box<[u8]>,
+}
+
 impl Core {
-    /// The record of a connection that listens; none if something is on its way, or it is of a kind that has none. It
-    /// goes on listening.
-    pub(crate) fn parked_subscriber(&mut self, token: Token) -> Option<ParkedSubscriber> {
+    /// Turns a resident's connection into a record and back. False if it is not at rest, or is of a kind that has no record.
+    pub(crate) fn park_and_unpark(&mut self, token: Token) -> bool {
+        let Some(parked) = self.park_resident(token) else { return false };
+        self.leave_resident(token);
+        self.residents.report_gone();
+        self.conns[token.index as usize] = Conn::vacant();
+        assert!(self.unpark_resident(token, &parked), "our own version, and nothing else has changed");
+        true
+    }
+
+    fn park_resident(&mut self, token: Token) -> Option<ParkedResident> {
         let now_ns = self.now.mono_ns;
         let conn = self.conn(token)?;
-        let listens = matches!(conn.phase, Phase::Subscribed | Phase::Polling);
-        if !listens || conn.has(SENDING | PAUSED | LAST | PEER_ENDED) || conn.input.is_some() {
-            return None;
-        }
-        let id = SubscriberId(conn.record);
-        let left_ms = conn.deadline_ns.saturating_sub(now_ns).div_ceil(1_000_000);
-        let mut record = [0; SUBSCRIBER_BYTES];
-        record[..PARKED_BYTES].copy_from_slice(&conn.lasting());
-        record[28] = conn.form;
-        record[29] = u8::from(conn.phase == Phase::Polling);
-        record[48..52].copy_from_slice(&u32::try_from(left_ms).unwrap_or(u32::MAX).to_le_bytes());
-        let room = self.room.as_mut()?;
-        if room.stash.contains_key(&token.index)
-            || room.extras.contains_key(&token.index)
-            || room.resumed.contains(&token.index)
+        if conn.phase != Phase::Resident
+            || conn.has(SENDING | PAUSED | LAST | PEER_ENDED)
+            || conn.input.is_some()
         {
             return None;
         }
-        let Subscribe { channels, since: Since::After(positions), member, .. } = room.hub.parked(id)? else {
-            return None;
-        };
-        let [position] = positions.as_slice() else { return None };
-        record[32..40].copy_from_slice(&position.epoch.0.to_le_bytes());
-        record[40..48].copy_from_slice(&position.offset.to_le_bytes());
-        let mut names = channels.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
-        if let Some(member) = &member {
-            names.push('\n');
-            names.push_str(&member.name);
-        }
-        Some(ParkedSubscriber { record, names: names.into() })
+        let left_ms = conn.deadline_ns.saturating_sub(now_ns).div_ceil(1_000_000);
+        let (record, seat) = (conn.lasting(), conn.seat());
+        let own = self.call_for(token, |resident, slot| resident.park(slot)).flatten()?.into();
+        Some(ParkedResident { record, seat, left_ms: u32::try_from(left_ms).unwrap_or(u32::MAX), own })
     }
 
-    /// Has the connection at a place, of which nothing is known, go on as its record says. False: the record is of a
-    /// version that is not known here, or there is no room for its channels.
-    pub(crate) fn unpark_subscriber(&mut self, token: Token, parked: &ParkedSubscriber) -> bool {
-        let record = &parked.record;
-        let (start, _) = record.split_first_chunk::<PARKED_BYTES>().expect("64 bytes have 28");
-        let number = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"));
-        let left_ms = u32::from_le_bytes(record[48..52].try_into().expect("four bytes"));
-        let (Some(mut conn), Some(room)) = (Conn::unpark(start, token.generation), &mut self.room) else {
-            return false;
-        };
-        let (names, member) = match parked.names.split_once('\n') {
-            // A member that was announced before joins without delay: no rate by address applies.
-            Some((names, name)) => (names, Some(Member { name: name.into(), client: None })),
-            None => (&*parked.names, None),
-        };
-        let names = names.split(',').filter(|name| !name.is_empty());
-        let Ok(channels) = names.map(|name| Name::parse(name.as_bytes())).collect::<Result<_, _>>() else {
-            return false;
-        };
-        let form = Form(record[28]);
-        let poll = record[29] == 1;
-        let once = match form::kind(form) {
-            Kind::Raw => Once::Oldest,
-            Kind::Json => Once::All,
-            _ => Once::Never,
-        };
-        let since = Since::After(Position { epoch: Epoch(number(32)), offset: number(40) }.into());
-        let subscribe = Subscribe { channels, since, form, once, key: token.word(), member };
-        let Ok(id) = room.hub.subscribe(hub_now(self.now), subscribe) else { return false };
-        if !poll {
-            room.resumed.insert(token.index);
-        }
-        room.pending = true;
-        conn.phase = if poll { Phase::Polling } else { Phase::Subscribed };
-        conn.record = id.0;
-        conn.form = form.0;
+    fn unpark_resident(&mut self, token: Token, parked: &ParkedResident) -> bool {
+        let Some(mut conn) = Conn::unpark(&parked.record, token.generation) else { return false };
+        conn.phase = Phase::Resident;
+        conn.set_seat(parked.seat);
         self.conns[token.index as usize] = conn;
-        self.set_deadline(token, u64::from(left_ms) * 1_000_000);
-        true
+        let own = self.call_for(token, |resident, slot| resident.unpark(slot, &parked.own));
+        self.set_deadline(token, u64::from(parked.left_ms) * 1_000_000);
+        own == Some(true)
     }
 }
 

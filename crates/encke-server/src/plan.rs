@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use crate::handler::Mount;
 use crate::policy::Policy;
-use crate::push::plan::PushPlan;
 
 /// Policy and handlers.
 pub(crate) struct Plan {
     pub(crate) policy: Policy,
     pub(crate) mounts: Vec<MountPoint>,
-    /// Push, if it is on.
-    pub(crate) push: Option<Arc<PushPlan>>,
 }
 
 /// A handler's place.

@@ -14,6 +14,7 @@ use encke_wire::http1::{ChunkedDecoder, Framing};
 use crate::exchange::ExchangeKey;
 use crate::log::Entry;
 use crate::reply::{Pull, Reply};
+use crate::resident::Takeover;
 
 /// An exchange that outlives the call of its handler.
 pub(crate) struct Record {
@@ -36,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) answered: bool,
     /// An answer that came while a send was in flight.
     pub(crate) reply: Option<Box<Reply>>,
+    /// … and a takeover that did.
+    pub(crate) takeover: Option<Box<Takeover>>,
     pub(crate) stream: Option<Stream>,
     pub(crate) entry: Option<Box<Entry>>,
     /// Bytes of the answer's content so far.
@@ -52,13 +55,13 @@ impl Record {
 
 /// What of a request decides how its answer is framed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// No chunks, and persistence must be said: HTTP/1.0, and a stream of HTTP/2, whose end is the answer's.
-    pub(crate) version_10: bool,
+    pub version_10: bool,
     /// HEAD: no content.
-    pub(crate) head_only: bool,
+    pub head_only: bool,
     /// The connection may go on afterwards.
-    pub(crate) keep: bool,
+    pub keep: bool,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) awaits_continue: bool,
 }

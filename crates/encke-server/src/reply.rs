@@ -8,8 +8,6 @@ use encke_io::Segment;
 use encke_io::files::OpenFile;
 use encke_wire::http1::{self as write, FieldError};
 
-use crate::push::room::Subscription;
-
 /// An answer. `Date`, `Connection` and the framing of the body are the server's, not the handler's.
 pub struct Reply {
     /// Status code, 200 to 599.
@@ -38,8 +36,6 @@ pub enum Body {
     Segments(Vec<Segment>),
     /// Pulled piece by piece as the client takes it; chunked, or to the end of the connection for HTTP/1.0.
     Stream(Box<dyn Pull>),
-    /// What is published to channels, from now on or as the answer to a poll. Status and fields are push's own.
-    Subscription(Box<Subscription>),
 }
 
 /// A body whose length is not known when it begins.
@@ -132,7 +128,7 @@ impl Body {
             Self::Shared(bytes) => bytes.len() as u64,
             Self::File(_, range) => range.end - range.start,
             Self::Segments(segments) => segments.iter().map(Segment::len).sum(),
-            Self::Stream(_) | Self::Subscription(_) => return None,
+            Self::Stream(_) => return None,
         })
     }
 

@@ -355,7 +355,7 @@ impl Server {
             started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
         mounts.extend(admin(&board));
-        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), push });
+        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
 
         let mut running = Running {
             links: Vec::new(),
@@ -521,7 +521,7 @@ impl Running {
         }
         lock(&self.board.push).clone_from(&push);
         lock(&self.policy).clone_from(&policy);
-        let plan = Arc::new(Plan { policy, mounts: points.clone(), push });
+        let plan = Arc::new(Plan { policy, mounts: points.clone() });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
         }

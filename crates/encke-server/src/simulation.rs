@@ -23,6 +23,7 @@ use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
+use crate::resident::WorkerSetup;
 use crate::worker::{Command, DoorKind, Shared, Turn, Worker};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -49,7 +50,7 @@ struct Everything {
 struct Place;
 
 impl Mount for Place {
-    fn open(&self, desk: Desk) -> Box<dyn Handler> {
+    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let ready = Arc::new(Prepared::memory(200, Fields::new(), b"prepared"));
         Box::new(Everything {
             desk,
@@ -311,7 +312,6 @@ fn run(seed: u64) -> Run {
     let plan = Plan {
         policy: Policy { connections: 1_000, ..Policy::default() },
         mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
-        push: None,
     };
     let census = Arc::new(Census::default());
     let mut links = Vec::new();

@@ -37,12 +37,12 @@ use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::policy::Policy;
-use crate::push::room::{self, Letter, Room};
-use crate::push::socket::{Codec, SocketState};
 use crate::record::Record;
 use crate::request::Request;
+use crate::resident::{Engine, Resident, Residents, WaitingEntry, WorkerSetup};
 use crate::tls::{Handshakes, Identity, Scratch, Tls};
 use crate::transport::Transport;
+use crate::websocket::WebSockets;
 
 /// Events served before timers and messages have their turn.
 const EVENTS_PER_TURN: usize = 256;
@@ -52,11 +52,11 @@ const MESSAGES_PER_TURN: usize = 64;
 const ACCEPT_RETRY_NS: u64 = 100_000_000;
 /// How long a retired listener accepts what was under way: a handshake takes a round trip.
 const RETIRE_NS: u64 = 200_000_000;
-/// A slice of push: at most 256 sends, in parts between which the clock is looked at, and at most a millisecond. A
-/// send costs some 6 µs, nearly all of it the kernel's.
-const SLICE_DELIVERIES: usize = 64;
-const SLICE_PARTS: usize = 4;
-const SLICE_NS: u64 = 1_000_000;
+/// A resident's part of a turn: at most 256 sends, in slices between which the clock is looked at, and at most a
+/// millisecond. A send costs some 6 µs, nearly all of it the kernel's.
+const SLICE_SENDS: usize = 64;
+const SLICES: usize = 4;
+const SLICES_NS: u64 = 1_000_000;
 /// From this share of the connections on, idle ones make room: 97 in 100.
 const SHED_PERCENT: usize = 97;
 /// Slots looked at to find an idle connection to shed.
@@ -119,6 +119,8 @@ pub(crate) struct Mounted {
     pub(crate) handler: Box<dyn Handler>,
     prefix: String,
     admin: bool,
+    /// The seat of its resident, if it has one.
+    pub(crate) seat: Option<u8>,
     /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
     retired: bool,
     jobs: usize,
@@ -163,11 +165,9 @@ pub(crate) struct Core {
     pub(crate) ops: Vec<(Token, Op)>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Access,
-    /// Push, if it is on.
-    pub(crate) room: Option<Box<Room>>,
-    /// What WebSockets keep beside their slots, by place.
-    pub(crate) sockets: HashMap<u32, SocketState>,
-    pub(crate) codec: Codec,
+    pub(crate) residents: Residents,
+    /// Log entries of requests whose connections residents have, by place.
+    pub(crate) entries: HashMap<u32, WaitingEntry>,
     /// What TLS connections work with.
     pub(crate) scratch: Scratch,
     pub(crate) handshakes: Handshakes,
@@ -181,17 +181,16 @@ pub(crate) struct Core {
     accept_paused: bool,
     accept_retry_ns: Option<u64>,
     shed_hand: usize,
-    /// Where the last sample of subscribers ended.
-    pub(crate) sample_hand: usize,
     open: usize,
     partial: usize,
     stage: Stage,
-    /// When subscribers began to be sent away, and over how long they are, in ns.
-    pub(crate) farewells: Option<(u64, u64)>,
     due: Vec<u32>,
     messages: Vec<Message>,
     inbox_left: bool,
     checked_second: u64,
+    /// Which worker it is, of how many.
+    number: usize,
+    workers: usize,
 }
 
 /// Log entries of answers whose send is in flight.
@@ -244,9 +243,8 @@ impl<R: Reactor> Worker<R> {
             ops: Vec::new(),
             metrics: shared.metrics,
             log: shared.log,
-            room: None,
-            sockets: HashMap::new(),
-            codec: Codec::default(),
+            residents: Residents::new(WebSockets::default()),
+            entries: HashMap::new(),
             scratch: Scratch::default(),
             handshakes: Handshakes::default(),
             http2: Http2::new(&shared.http2),
@@ -257,24 +255,18 @@ impl<R: Reactor> Worker<R> {
             accept_paused: false,
             accept_retry_ns: None,
             shed_hand: 0,
-            sample_hand: 0,
             open: 0,
             partial: 0,
             stage: Stage::Serving,
-            farewells: None,
             due: Vec::new(),
             messages: Vec::new(),
             inbox_left: false,
             checked_second: 0,
+            number: shared.number,
+            workers: shared.workers,
         };
         core.http2.limit(&plan.policy);
         core.mount(plan);
-        if let Some(push) = &plan.push {
-            let mut room =
-                Room::new(now, Arc::clone(push), shared.number, shared.workers, *core.date.bytes());
-            room.fanouts = core.metrics.fanouts(&push.classes);
-            core.room = Some(Box::new(room));
-        }
         let mut worker = Self { reactor, core };
         worker.serve_desks();
         worker
@@ -300,8 +292,9 @@ impl<R: Reactor> Worker<R> {
 
     /// It has had its last turn.
     pub(crate) fn end(&mut self) {
-        if let Some(room) = &mut self.core.room {
-            room.end(self.core.now);
+        let now = self.core.now;
+        for seat in self.core.residents.seats() {
+            self.core.call_engine(seat, |resident, _| resident.end(now));
         }
     }
 
@@ -321,14 +314,14 @@ impl<R: Reactor> Worker<R> {
         self.timers();
         self.messages();
         self.serve_desks();
-        self.push();
+        self.residents();
         self.stage();
         self.end_turn();
         // From here on a message rings; one that came in before is looked at in the next turn.
         self.core.inbox_left |= !self.core.link.sleep();
         let Stage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
         let late = end_ns <= self.core.now.mono_ns;
-        let free = self.core.room.as_ref().is_none_or(|room| room.may_end(late));
+        let free = self.core.residents.iter().all(|resident| resident.may_end(late));
         let over = self.core.open == 0 && free;
         Ok(if over { Turn::Over } else { Turn::Go })
     }
@@ -337,6 +330,8 @@ impl<R: Reactor> Worker<R> {
     #[inline]
     fn submit(&mut self) {
         loop {
+            // Before their places can be another connection's.
+            self.core.residents.report_gone();
             // An event mostly leads to one operation or none, and popping it is cheaper than draining a list.
             match self.core.ops.len() {
                 0 => {}
@@ -408,12 +403,14 @@ impl<R: Reactor> Worker<R> {
         for message in messages.drain(..) {
             match message {
                 Message::Answer(key, reply) => self.core.answer(key, *reply),
-                Message::Upgrade(key, upgrade) => self.core.late_upgrade(key, *upgrade),
+                Message::Takeover(key, takeover) => self.core.late_takeover(key, takeover),
                 Message::Interim(key, status, fields) => self.core.interim(key, status, &fields),
                 Message::ReadMore(key) => self.core.read_more(key),
                 Message::Wake(key) => self.core.wake_stream(key),
                 Message::Dropped(key) => self.core.dropped(key),
-                Message::Push(letter) => self.core.letter(letter),
+                Message::Resident(seat, message) => {
+                    self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
+                }
                 Message::Command(command) => self.command(command),
             }
             self.submit();
@@ -450,16 +447,9 @@ impl<R: Reactor> Worker<R> {
                     self.core.rest_ns = plan.policy.idle_time_ns;
                 }
                 self.core.mount(&plan);
-                if let (Some(room), Some(push)) = (&mut self.core.room, &plan.push) {
-                    room.obey(Arc::clone(push));
-                    room.fanouts = self.core.metrics.fanouts(&push.classes);
-                    self.core.renew_rights(push);
-                }
             }
             Command::Meet(links) => {
-                if let Some(room) = &mut self.core.room {
-                    room.meet(links);
-                }
+                self.core.meet(&links);
             }
             Command::Drain { delay, time } => {
                 if self.core.stage == Stage::Serving {
@@ -491,37 +481,34 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Has push do its part of a turn: what was asked of it, values between workers, a slice of deliveries.
-    fn push(&mut self) {
-        let Some(room) = &mut self.core.room else { return };
-        for ask in self.core.tray.take_asks() {
-            room.ask(self.core.now, ask);
+    /// Has the residents do their part of a turn.
+    fn residents(&mut self) {
+        for seat in self.core.residents.seats() {
+            let now_ns = self.core.now.mono_ns;
+            let due = |resident: &mut dyn Resident, _: &mut Engine<'_>| {
+                resident.due_ns().is_some_and(|due_ns| due_ns <= now_ns)
+            };
+            if self.core.call_engine(seat, due) == Some(true) {
+                self.resident_turn(seat);
+            }
         }
-        if !room.wants_turn(self.core.now) {
-            return;
-        }
-        self.core.trade();
+    }
+
+    fn resident_turn(&mut self, seat: u8) {
+        self.core.call_engine(seat, |resident, engine| resident.begin(engine));
         self.submit();
-        self.core.note_queue_age(self.core.now);
-        if let Some(job) = self.core.room.as_mut().and_then(|room| room.take_job(self.core.now)) {
-            self.reactor.submit(Token::NONE, Op::Offload(job));
-        }
-        let end_ns = self.reactor.now().mono_ns + SLICE_NS;
-        for _ in 0..SLICE_PARTS {
-            let more = self.core.push_slice(SLICE_DELIVERIES);
+        let end_ns = self.reactor.now().mono_ns + SLICES_NS;
+        for _ in 0..SLICES {
+            let slice = self.core.call_engine(seat, |resident, engine| resident.slice(engine, SLICE_SENDS));
+            let more = slice == Some(true);
             self.submit();
             let now = self.reactor.now();
-            self.core.record_fanouts(now);
-            if more {
-                self.core.note_queue_age(now);
-            } else {
-                self.core.end_fanout();
-            }
+            self.core.call_engine(seat, |resident, engine| resident.sliced(engine, now, more));
             if !more || now.mono_ns >= end_ns {
                 break;
             }
         }
-        self.core.confirm_changes();
+        self.core.call_engine(seat, |resident, engine| resident.finish(engine));
         self.submit();
     }
 
@@ -568,7 +555,7 @@ impl<R: Reactor> Worker<R> {
                 }
                 self.core.stage = Stage::Draining { end_ns };
                 self.core.release_idle();
-                self.core.spread_farewells(end_ns.saturating_sub(now));
+                self.core.drain_residents(end_ns.saturating_sub(now));
             }
             Stage::Draining { end_ns } if end_ns <= now => {
                 for index in self.core.conns.places() {
@@ -601,9 +588,6 @@ impl<R: Reactor> Worker<R> {
         core.metrics.h2_streams_open.set(streams as i64);
         core.metrics.h2_unsent_bytes.set(core.http2.unsent_bytes() as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
-        if let Some(room) = &core.room {
-            core.metrics.subscribers.set(room.hub.subscribers() as i64);
-        }
         core.log.flush();
         if core.now.unix_s() != core.checked_second {
             core.checked_second = core.now.unix_s();
@@ -614,7 +598,9 @@ impl<R: Reactor> Worker<R> {
                 door.drops = total;
             }
             core.metrics.listen_drops.add(drops);
-            core.sample(&self.reactor);
+            for seat in core.residents.seats() {
+                core.call_engine(seat, |resident, engine| resident.each_second(engine, &self.reactor));
+            }
         }
     }
 }
@@ -622,42 +608,8 @@ impl<R: Reactor> Worker<R> {
 impl Core {
     fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        if self.date.turn(now.unix_s())
-            && let Some(room) = &mut self.room
-        {
-            room.press.date = *self.date.bytes();
-        }
+        self.date.turn(now.unix_s());
         self.tray.set_now(now);
-    }
-
-    /// A letter of another worker's room.
-    fn letter(&mut self, letter: Letter) {
-        let Some(room) = &mut self.room else { return };
-        if let Some((token, answer)) = room.read(self.now, letter) {
-            self.heard(token, &answer);
-        }
-    }
-
-    /// What went out in the last slice was on its way for so long.
-    fn record_fanouts(&self, now: Now) {
-        if let Some(room) = &self.room {
-            room.record_fanouts(now);
-        }
-    }
-
-    /// All that push had to send is sent.
-    fn end_fanout(&mut self) {
-        let Some(room) = &mut self.room else { return };
-        room.end_fanout();
-        self.metrics.published.add(std::mem::take(&mut room.published));
-    }
-
-    /// Values of push go their way.
-    fn trade(&mut self) {
-        let Some(room) = &mut self.room else { return };
-        for (token, answer) in room.trade(self.now) {
-            self.heard(token, &answer);
-        }
     }
 
     /// Until when the worker may sleep.
@@ -668,8 +620,8 @@ impl Core {
             Stage::Draining { end_ns } => Some(end_ns),
         };
         let doors = self.doors.iter().filter_map(|door| door.until_ns).min();
-        let push = self.room.as_ref().and_then(|room| room.next_ns());
-        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors, push].into_iter().flatten().min()
+        let residents = self.residents.iter().filter_map(|resident| resident.due_ns()).min();
+        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors, residents].into_iter().flatten().min()
     }
 
     /// Whether answers close their connections.
@@ -713,15 +665,12 @@ impl Core {
                     mounted.handler.watched();
                 }
             }
-            Event::Offloaded { key: room::COMMIT, done } => {
-                if let Some(room) = &mut self.room {
-                    room.committed(self.now, done);
-                }
-            }
             Event::Offloaded { key, done } if crate::h2::is_file_job(key) => self.file_was_read(key, done),
             Event::Offloaded { key, done } => {
                 let job = JobId(key);
-                if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
+                if let Some(seat) = job.resident() {
+                    self.call_engine(seat, |resident, engine| resident.offloaded(engine, job, done));
+                } else if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
                     mounted.jobs -= 1;
                     mounted.handler.offloaded(job, done);
                 }
@@ -868,8 +817,8 @@ impl Core {
         if conn.phase == Phase::Http2 {
             let engine = std::mem::replace(&mut conn.record, NONE);
             self.abandon_http2(engine);
-        } else if conn.subscribes() {
-            self.leave_closing(token);
+        } else if conn.phase == Phase::Resident {
+            self.leave_resident(token);
         }
         let Some(conn) = self.conn(token) else { return };
         conn.phase = Phase::Closing;
@@ -941,7 +890,7 @@ impl Core {
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
         let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != Phase::Vacant;
         for (index, conn) in self.conns.iter_mut().filter(connected) {
-            if conn.subscribes() {
+            if conn.phase == Phase::Resident {
                 continue;
             }
             if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
@@ -962,9 +911,19 @@ impl Core {
         for mount in &plan.mounts {
             let number = self.handlers.len();
             let desk = Desk::new(number as u16, Rc::clone(&self.tray));
-            let handler = mount.mount.open(desk);
+            let mut setup = WorkerSetup {
+                residents: &mut self.residents,
+                metrics: &self.metrics,
+                now: self.now,
+                number: self.number,
+                workers: self.workers,
+                seat: None,
+            };
+            let handler = mount.mount.open(desk, &mut setup);
+            let seat = setup.seat;
             self.handlers.push(Some(Mounted {
                 handler,
+                seat,
                 prefix: mount.prefix.clone(),
                 admin: mount.admin,
                 retired: false,
@@ -1011,9 +970,7 @@ impl Core {
     pub(crate) fn recycle_input(&mut self, input: Box<Input>) {
         let Input { bytes, head, .. } = *input;
         self.buffers.give(bytes);
-        if self.heads.len() < 16 {
-            self.heads.push(head);
-        }
+        self.give_head(head);
     }
 
     pub(crate) fn recycle_segments(&mut self, mut segments: Vec<Segment>) {
@@ -1087,6 +1044,8 @@ impl Core {
         assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
         assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
         assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
+        assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");
+        assert!(self.residents.is_settled(), "seed {seed}: closed connections that no resident knows of");
         assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
         assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
     }

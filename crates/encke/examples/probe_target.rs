@@ -14,7 +14,7 @@ use encke_server::settings::{AuthSettings, PushSettings, TlsSettings};
 use encke_server::site::{Site, SiteSettings};
 use encke_server::{
     Answers, Body, Desk, Door, Exchange, ExchangeKey, Handler, Identity, Mount, Options, Outcome, Piece,
-    Reply, Request, Server, Socket, SocketMessage, Upgrade,
+    Reply, Request, Server, Socket, SocketMessage, Upgrade, WorkerSetup,
 };
 
 /// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
@@ -73,7 +73,7 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
 /// Messages of a WebSocket go back as they came.
 fn ws_echo(request: &Request<'_>, _: Exchange) -> Outcome {
     match Upgrade::accept(request, WS_MESSAGE_BYTES_MAX, EchoSocket) {
-        Ok(upgrade) => Outcome::Upgrade(upgrade.compressed(request)),
+        Ok(upgrade) => Outcome::Takeover(upgrade.compressed(request).into()),
         Err(reply) => Outcome::Now(reply),
     }
 }
@@ -89,7 +89,7 @@ impl Socket for EchoSocket {
 struct Echo;
 
 impl Mount for Echo {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Echoes::default())
     }
 }

@@ -25,7 +25,6 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_hub::{Form, Name, Pace, SubscriberId};
-use encke_io::Token;
 use encke_stats::Family;
 use encke_wire::websocket;
 
@@ -36,12 +35,11 @@ use super::rights::Share;
 use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
-use crate::conn::{NONE, Phase};
-use crate::log::Entry;
+use crate::conn::NONE;
 use crate::metrics::LastSecond;
 use crate::record::Asked;
 use crate::reply::{Body, Reply};
-use crate::worker::Core;
+use crate::resident::Slot;
 
 /// How many may begin to listen; one for all workers.
 #[derive(Debug)]
@@ -238,85 +236,77 @@ impl Transport {
     }
 }
 
-impl Core {
+impl Room {
     /// Whether a connection may begin to listen in this way. If not: why, and after how many ms to come back.
-    pub(crate) fn turn_away(&mut self, token: Token, subscription: &Subscription) -> Option<(Away, u64)> {
+    pub(crate) fn turn_away(&self, slot: &Slot<'_>, subscription: &Subscription) -> Option<(Away, u64)> {
         let transport = Transport::of(subscription.kind);
         // One that goes on, or begins anew on a connection of its own, takes nothing that it did not have.
-        let goes_on = transport == Transport::Poll && self.conns[token.index as usize].requests > 1;
+        let goes_on = transport == Transport::Poll && slot.requests() > 1;
         // At a drain a poll is answered at once with what there is.
-        let away = if self.draining() && transport != Transport::Poll {
+        let away = if slot.draining() && transport != Transport::Poll {
             Away::Drain
-        } else if !goes_on && self.connections_are_short() {
+        } else if !goes_on && connections_are_short(slot) {
             Away::Connections
         } else {
-            let room = self.room.as_ref()?;
             if !goes_on {
-                if !room.plan.admission.admit(self.now.mono_ns) {
-                    return Some((
-                        Away::Admission,
-                        self.when_to_come_back(token, transport, Away::Admission),
-                    ));
+                if !self.plan.admission.admit(slot.now().mono_ns) {
+                    return Some((Away::Admission, self.when_to_come_back(slot, transport, Away::Admission)));
                 }
-                self.metrics.admissions.add(1);
+                slot.metrics().admissions.add(1);
             }
             // Last, because a client that is turned away for another reason opens no channel.
             if !subscription.limited {
                 return None;
             }
-            let too_fast = self.open(subscription.client, &subscription.channels).err()?;
-            let retry_ms = self.when_to_come_back(token, transport, Away::Channels);
+            let now_ns = slot.now().mono_ns;
+            let too_fast = self.open(subscription.client, &subscription.channels, now_ns).err()?;
+            let retry_ms = self.when_to_come_back(slot, transport, Away::Channels);
             return Some((Away::Channels, retry_ms.saturating_add(too_fast.wait_ns() / 1_000_000)));
         };
-        Some((away, self.when_to_come_back(token, transport, away)))
+        Some((away, self.when_to_come_back(slot, transport, away)))
     }
 
     /// Somebody is turned away, and counted: after how many ms to come back.
-    fn when_to_come_back(&mut self, token: Token, transport: Transport, away: Away) -> u64 {
-        self.metrics.turned_away[away as usize][transport as usize].add(1);
-        let queue_ns = match (&self.room, away) {
-            (Some(room), Away::Connections | Away::Admission) => room.plan.admission.queue(self.now.mono_ns),
-            _ => 0,
+    fn when_to_come_back(&self, slot: &Slot<'_>, transport: Transport, away: Away) -> u64 {
+        slot.metrics().turned_away[away as usize][transport as usize].add(1);
+        let queue_ns = match away {
+            Away::Connections | Away::Admission => self.plan.admission.queue(slot.now().mono_ns),
+            Away::Drain | Away::Outage | Away::Channels => 0,
         };
-        self.retry_ms(token).saturating_add(queue_ns / 1_000_000)
+        self.retry_ms(slot).saturating_add(queue_ns / 1_000_000)
     }
 
     /// Counts the channels that a client is about to open, at its address.
     ///
     /// # Errors
     /// They are too many.
-    fn open(&self, client: u64, channels: &[Name]) -> Result<(), TooFast> {
-        let Some(room) = &self.room else { return Ok(()) };
-        let Some(rates) = &room.plan.channel_rates else { return Ok(()) };
-        match room.hub.unknown(channels) as u64 {
+    fn open(&self, client: u64, channels: &[Name], now_ns: u64) -> Result<(), TooFast> {
+        let Some(rates) = &self.plan.channel_rates else { return Ok(()) };
+        match self.hub.unknown(channels) as u64 {
             0 => Ok(()),
-            opened => rates.admit(client, opened, self.now.mono_ns),
+            opened => rates.admit(client, opened, now_ns),
         }
     }
 
     /// Whether somebody waits in vain: for what the cluster has to say, which cannot be reached.
-    pub(crate) fn waits_in_vain(&self, token: Token) -> bool {
-        let id = SubscriberId(self.conns[token.index as usize].record);
-        let outage = |room: &Room| room.plan.cluster.as_ref().is_some_and(|cluster| !cluster.is_up());
-        id.0 != NONE
-            && self
-                .room
-                .as_deref()
-                .is_some_and(|room| outage(room) && room.hub.depends_on_others(id, hub_now(self.now)))
+    pub(crate) fn waits_in_vain(&self, slot: &Slot<'_>) -> bool {
+        let id = SubscriberId(slot.word());
+        let outage = self.plan.cluster.as_ref().is_some_and(|cluster| !cluster.is_up());
+        id.0 != NONE && outage && self.hub.depends_on_others(id, hub_now(slot.now()))
     }
 
     /// Turns one away that was admitted and has waited in vain. Nothing was said to it yet.
-    pub(crate) fn turn_away_at_last(&mut self, token: Token) {
-        let conn = &self.conns[token.index as usize];
-        let (phase, form) = (conn.phase, Form(conn.form));
+    pub(crate) fn turn_away_at_last(&mut self, slot: &mut Slot<'_>) {
+        let form = Form(slot.form());
         let kind = form::kind(form);
-        let away = (Away::Outage, self.when_to_come_back(token, Transport::of(kind), Away::Outage));
-        let head =
-            self.sockets.remove(&token.index).map(|mut state| state.take_waiting()).unwrap_or_default();
-        let share = self.room.as_mut().map_or(Share::Nobody, |room| room.take_share(token.index));
-        let entry = self.leave(token).and_then(|extra| extra.entry);
-        if phase == Phase::Socket {
-            self.close_turned_away(token, away, &head, entry);
+        let away = (Away::Outage, self.when_to_come_back(slot, Transport::of(kind), Away::Outage));
+        let state = self.sockets.remove(&slot.place());
+        let head = state.map(|mut state| state.take_waiting()).unwrap_or_default();
+        let share = self.take_share(slot.place());
+        self.leave(slot.place(), slot.word());
+        slot.set_word(NONE);
+        if form::is_socket(kind) {
+            close_turned_away(slot, away, &head);
         } else {
             let asked = Asked {
                 version_10: form.0 & form::VERSION10 != 0,
@@ -324,19 +314,19 @@ impl Core {
                 keep: false,
                 awaits_continue: false,
             };
-            self.answer_turned_away(token, asked, away, (kind, &share), entry);
+            self.answer_turned_away(slot, asked, away, kind, &share);
         }
-        self.settle(token);
+        slot.settle();
     }
 
     /// Turns a request for messages away.
     pub(crate) fn answer_turned_away(
-        &mut self,
-        token: Token,
+        &self,
+        slot: &mut Slot<'_>,
         asked: Asked,
         (away, retry_ms): (Away, u64),
-        (kind, share): (Kind, &Share),
-        entry: Option<Box<Entry>>,
+        kind: Kind,
+        share: &Share,
     ) {
         let reply = if Transport::of(kind) == Transport::Sse {
             let mut body = Vec::new();
@@ -352,55 +342,31 @@ impl Core {
             refusal(away.status(), format!("{}; come back in {seconds} s", away.text()))
                 .with("Retry-After", seconds.to_string())
         };
-        self.conns[token.index as usize].reason = away.close_reason();
-        self.answer_subscription(token, asked, share.onto(reply).and_close(), entry);
-    }
-
-    /// Turns a handshake away: `head` is the answer to it.
-    pub(crate) fn close_turned_away(
-        &mut self,
-        token: Token,
-        (away, retry_ms): (Away, u64),
-        head: &[u8],
-        entry: Option<Box<Entry>>,
-    ) {
-        self.end_entry(entry, 101, 0, self.now.mono_ns);
-        let out = self.out.tail(&mut self.buffers);
-        out.extend_from_slice(head);
-        websocket::put_close(out, away.close_code(), &retry_ms.to_string());
-        let conn = &mut self.conns[token.index as usize];
-        conn.phase = Phase::Socket;
-        conn.record = NONE;
-        self.end_after(token, away.close_reason());
-    }
-
-    /// Whether only those connections are left that are kept for whoever does not listen: those who listen stay, and
-    /// would else shut out who publishes.
-    fn connections_are_short(&self) -> bool {
-        let most = self.policy.connections;
-        self.open_everywhere() > most - most / CONNECTIONS_PER_KEPT
+        slot.set_reason(away.close_reason());
+        slot.respond(asked, share.onto(reply).and_close());
     }
 
     /// Checks the limits by client address on what a WebSocket does. What exceeds one is refused, and becomes nothing or the
     /// end.
-    pub(crate) fn paced(&self, token: Token, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
+    pub(crate) fn paced(&self, slot: &Slot<'_>, speaker: &Speaker, deed: Deed, out: &mut Vec<u8>) -> Deed {
+        let now_ns = slot.now().mono_ns;
         let reference = match &deed {
             Deed::Publish(reference, _) => reference,
             Deed::Change { add, reference, .. } if !speaker.identity.is_unlimited() => {
-                // A client without a token has no `Extra`, and its address is what it publishes by.
-                let extra = self.room.as_ref().and_then(|room| room.extras.get(&token.index));
+                // A client without a token may have no `Extra`; its address is what it publishes by.
+                let extra = self.extras.get(&slot.place());
                 let client = extra.map_or(speaker.publisher, |extra: &Extra| extra.client);
-                let Err(too_fast) = self.open(client, add) else { return deed };
-                self.metrics.refused(CHANNELS_TOO_FAST);
+                let Err(too_fast) = self.open(client, add, now_ns) else { return deed };
+                slot.count_refusal(CHANNELS_TOO_FAST);
                 socket::put_error(out, *reference, 429, &too_fast.to_string());
                 return Deed::Nothing;
             }
             _ => return deed,
         };
-        let rates = self.room.as_ref().and_then(|room| room.plan.anonymous_rates.as_ref());
+        let rates = self.plan.anonymous_rates.as_ref();
         let Some(rates) = rates.filter(|_| speaker.identity.publishes_as_anybody()) else { return deed };
-        let Err(too_fast) = rates.admit(speaker.publisher, 1, self.now.mono_ns) else { return deed };
-        self.metrics.refused(TOO_FAST);
+        let Err(too_fast) = rates.admit(speaker.publisher, 1, now_ns) else { return deed };
+        slot.count_refusal(TOO_FAST);
         if speaker.channel.is_none() {
             socket::put_error(out, *reference, 429, &too_fast.to_string());
             return Deed::Nothing;
@@ -409,6 +375,22 @@ impl Core {
         websocket::put_close(out, CLOSE_TOO_FAST, "push.anonymous_rate: publish slower, or with a token");
         Deed::Close
     }
+}
+
+/// Turns a handshake away: `head` is the answer to it.
+pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (Away, u64), head: &[u8]) {
+    slot.log(101, 0);
+    let out = slot.out();
+    out.extend_from_slice(head);
+    websocket::put_close(out, away.close_code(), &retry_ms.to_string());
+    slot.end_after(away.close_reason());
+}
+
+/// Whether only those connections are left that are kept for whoever does not listen: those who listen stay, and
+/// would else shut out who publishes.
+fn connections_are_short(slot: &Slot<'_>) -> bool {
+    let (open, most) = slot.connections();
+    open > most - most / CONNECTIONS_PER_KEPT
 }
 
 #[cfg(test)]

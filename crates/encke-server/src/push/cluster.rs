@@ -14,7 +14,7 @@ use encke_hub::{Epoch, Errand, Rules};
 use encke_stats::Family;
 use serde_json::Value;
 
-use crate::exchange::Link;
+use crate::resident::ResidentMailbox;
 use crate::settings::ClusterSettings;
 
 #[cfg(feature = "nats")]
@@ -34,8 +34,7 @@ mod with {
     use encke_stats::Counter;
     use serde_json::json;
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
-    use crate::exchange::Message;
+    use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
     use crate::push::room::Letter;
     use crate::settings::{Level, Secret, StreamSettings, StreamStorage};
     use encke_settings::notice;
@@ -144,10 +143,10 @@ mod with {
         }
 
         /// From now on news come to the first worker.
-        pub(crate) fn begin(&self, first: &Arc<Link>) {
+        pub(crate) fn begin(&self, first: &ResidentMailbox) {
             for (stream, Lane { engine, figures, .. }) in self.lanes.iter().enumerate() {
                 figures.up.store(true, Ordering::Relaxed);
-                let (first, figures) = (Arc::clone(first), Arc::clone(figures));
+                let (first, figures) = (first.clone(), Arc::clone(figures));
                 engine.begin(Arc::new(Post { stream, first, figures }));
             }
         }
@@ -277,7 +276,7 @@ mod with {
     /// Brings news to the first worker.
     struct Post {
         stream: usize,
-        first: Arc<Link>,
+        first: ResidentMailbox,
         figures: Arc<Figures>,
     }
 
@@ -302,7 +301,7 @@ mod with {
                     | News::Announced { .. } => {}
                 }
             }
-            self.first.send(Message::Push(Letter::News { stream: self.stream, news }));
+            self.first.send(Letter::News { stream: self.stream, news });
         }
 
         fn note(&self, note: Note) {
@@ -324,7 +323,7 @@ mod without {
 
     use encke_hub::{Backlog, Queueing};
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, Link, Rules, Value, io};
+    use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
 
     /// A node's part in a cluster: there is none, in this build.
     pub(crate) struct Cluster(Infallible);
@@ -346,7 +345,7 @@ mod without {
             match self.0 {}
         }
 
-        pub(crate) fn begin(&self, _: &Arc<Link>) {
+        pub(crate) fn begin(&self, _: &ResidentMailbox) {
             match self.0 {}
         }
 

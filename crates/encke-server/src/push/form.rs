@@ -18,7 +18,7 @@ use encke_wire::websocket::{self, Deflater, Opcode};
 
 use super::envelope;
 use super::rights::Share;
-use super::socket::DEFLATE_LEVEL;
+use crate::websocket::DEFLATE_LEVEL;
 
 /// What a subscriber gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,8 @@ pub(crate) const CHUNKED: u8 = 1 << 3;
 pub(crate) const LAST: u8 = 1 << 4;
 /// The request came by HTTP/1.0.
 pub(crate) const VERSION10: u8 = 1 << 5;
+/// The subscriber's right to read ends at a time that its [`Extra`](super::room::Extra) knows. The hub is not told.
+pub(crate) const EXPIRES: u8 = 1 << 6;
 /// Messages of the WebSocket may be compressed, either way (permessage-deflate).
 pub(crate) const DEFLATED: u8 = 1 << 7;
 
@@ -60,6 +62,16 @@ pub(crate) fn form(kind: Kind, bits: u8) -> Form {
 /// The kind of a form.
 pub(crate) fn kind(form: Form) -> Kind {
     KINDS[usize::from(form.0 & KIND_BITS).min(KINDS.len() - 1)]
+}
+
+/// Whether a subscriber gets one response.
+pub(crate) const fn is_poll(kind: Kind) -> bool {
+    matches!(kind, Kind::Raw | Kind::Json)
+}
+
+/// Whether a subscriber is a WebSocket.
+pub(crate) const fn is_socket(kind: Kind) -> bool {
+    matches!(kind, Kind::Envelope | Kind::Payload)
 }
 
 /// Whether a form has a bit.
@@ -76,8 +88,8 @@ pub(crate) struct Press {
 }
 
 impl Press {
-    pub(crate) fn new(date: [u8; DATE_BYTES]) -> Self {
-        Self { date, body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
+    pub(crate) fn new() -> Self {
+        Self { date: [0; DATE_BYTES], body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ─► Pusher (a handler: reads what is asked, keeps nothing but bodies on their way)
-//!              │ Ask (publish, info, forget)        │ Body::Subscription, Outcome::Upgrade
+//!              │ Ask (publish, info, forget)        │ Outcome::Takeover
 //!              ▼                                    ▼
 //!            Room (a worker's): hub ◄─ feed ─ sequencer (on the first worker)
 //!              │ deliveries
@@ -10,7 +10,7 @@
 //!            connections: one send each, of bytes that all subscribers at one place share
 //! ```
 //! This folder owns push from the path to the frame: [`negotiate`] reads requests, [`form`] and [`envelope`] write
-//! messages, [`room`] brings hub and connections together, [`socket`] speaks WebSocket, [`rights`] knows who may.
+//! messages, [`room`] brings hub and connections together, [`resident`] is what the worker calls, [`socket`] speaks WebSocket, [`rights`] knows who may.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,9 +22,11 @@ use encke_wire::method::Method;
 use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece, Upgrade};
+use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 use crate::reply::{Body, Reply};
 use crate::request::{Kept, Request};
+use crate::resident::{Takeover, WorkerSetup};
+use crate::websocket::accept_deflate;
 
 pub(crate) mod admission;
 pub(crate) mod archive;
@@ -33,7 +35,9 @@ pub(crate) mod envelope;
 pub(crate) mod form;
 mod negotiate;
 mod pace;
+mod parked;
 pub(crate) mod plan;
+mod resident;
 pub(crate) mod rights;
 pub(crate) mod room;
 mod sampling;
@@ -48,8 +52,8 @@ use negotiate::{Query, Wish, bad, refusal};
 use pace::TooFast;
 use plan::PushPlan;
 use rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
-use room::{Ask, Publish, Subscription};
-use socket::Role;
+use room::{Ask, Asks, Publish, Room, Subscription};
+use subscriber::Start;
 
 /// Envelopes that one request may publish.
 const BATCH_MAX: usize = 10_000;
@@ -103,9 +107,16 @@ pub(crate) fn client(request: &Request<'_>, _: Exchange) -> Outcome {
 pub(crate) struct Push(pub(crate) Arc<PushPlan>);
 
 impl Mount for Push {
-    fn open(&self, desk: Desk) -> Box<dyn Handler> {
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let plan = Arc::clone(&self.0);
+        let fanouts = worker.metrics().fanouts(&plan.classes);
+        let room = worker
+            .resident(|worker| Room::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers()));
+        room.obey(Arc::clone(&plan));
+        room.fanouts = fanouts;
         Box::new(Pusher {
-            plan: Arc::clone(&self.0),
+            plan,
+            asks: room.asks(),
             desk,
             bodies: HashMap::new(),
             incoming_bytes: 0,
@@ -118,6 +129,8 @@ impl Mount for Push {
 
 struct Pusher {
     plan: Arc<PushPlan>,
+    /// For the worker's [`Room`].
+    asks: Asks,
     desk: Desk,
     /// Bodies on their way: at most one a connection or stream, each at most a message's bytes.
     bodies: HashMap<ExchangeKey, Incoming>,
@@ -254,6 +267,11 @@ impl Handler for Pusher {
 }
 
 impl Pusher {
+    /// Asks something of the worker's room, which sees to it within this turn.
+    fn ask(&self, ask: Ask) {
+        self.asks.borrow_mut().push(ask);
+    }
+
     /// Answers a request, or takes the exchange to answer it later.
     fn answer(
         &mut self,
@@ -271,7 +289,7 @@ impl Pusher {
                 let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
                 self.permit(request, &identity, Act::Manage, &channels, granted)?;
                 let exchange = exchange.take().expect("it was not kept yet");
-                self.desk.ask(Ask::Forget { exchange, channels });
+                self.ask(Ask::Forget { exchange, channels });
                 Ok(Outcome::Later)
             }
             _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
@@ -325,7 +343,7 @@ impl Pusher {
         let Some(exchange) = exchange else { return };
         match outcome {
             Ok(Outcome::Now(reply)) => exchange.answer(reply),
-            Ok(Outcome::Upgrade(upgrade)) => exchange.upgrade(upgrade),
+            Ok(Outcome::Takeover(takeover)) => exchange.take_over(takeover),
             // It was kept.
             Ok(Outcome::Later) => {}
             Err(Stop::Reply(reply)) => exchange.answer(reply),
@@ -400,14 +418,14 @@ impl Pusher {
                 let mut drafts: Vec<Draft> =
                     others.iter().map(|channel| draft(channel, bytes.clone())).collect();
                 drafts.push(draft(last, bytes));
-                return self.desk.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
+                return self.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
             }
             Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher)
                 .and_then(|drafts| self.pace(&identity, publisher, drafts.len()).map(|()| drafts)),
         };
         match drafts {
             Ok(drafts) => {
-                self.desk.ask(Ask::Publish(Publish { exchange, drafts, trace: false, lines: true }));
+                self.ask(Ask::Publish(Publish { exchange, drafts, trace: false, lines: true }));
             }
             Err(reply) => exchange.answer(reply),
         }
@@ -442,7 +460,7 @@ impl Pusher {
                 };
                 let exchange = exchange.take().expect("it was not kept yet");
                 let members = identity.may(Act::Presence, channel);
-                self.desk.ask(Ask::Info { exchange, channel: channel.clone(), members });
+                self.ask(Ask::Info { exchange, channel: channel.clone(), members });
                 Ok(Outcome::Later)
             }
             Wish::Page => Ok(Outcome::Now(page()?)),
@@ -460,7 +478,7 @@ impl Pusher {
                     client: rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
                 };
-                Ok(Outcome::Now(Reply::new(200).body(Body::Subscription(Box::new(subscription)))))
+                Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
             }
             Wish::Socket => {
                 let handshake = websocket::Handshake::check(request.method(), request.version(), |name| {
@@ -493,13 +511,9 @@ impl Pusher {
                     publisher: identity.publisher(request),
                     channel: if envelopes { None } else { subscription.channels.first().cloned() },
                 };
-                let upgrade = Upgrade {
-                    head,
-                    deflate: false,
-                    role: Role::Push(speaker),
-                    subscription: Some(Box::new(subscription)),
-                };
-                Ok(Outcome::Upgrade(if self.plan.compress { upgrade.compressed(request) } else { upgrade }))
+                let deflate = self.plan.compress && accept_deflate(request, &mut head);
+                let start = Start::Socket { head, deflate, speaker, subscription };
+                Ok(Outcome::Takeover(Takeover::new(start)))
             }
         }
     }

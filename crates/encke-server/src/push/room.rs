@@ -9,7 +9,9 @@
 //! Publishes are answered when every worker's fan-out keeps up: while one lags, answers wait, and with them the
 //! publishers (a connection has one publish on its way).
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_hub::limits::STREAMS_MAX;
@@ -17,7 +19,7 @@ use encke_hub::{
     Deletion, Delivery, Draft, Epoch, Errand, Feed, Hubs, Name, News, Now as HubNow, Position, Published,
     Publishing, Refusal, Request, Sequencer, Since, Streams, Ticket,
 };
-use encke_io::{Done, Job, JobLane, Now};
+use encke_io::{Done, Now};
 use encke_stats::Histogram;
 
 use super::envelope;
@@ -25,19 +27,19 @@ use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
 use super::rights::{Act, Identity, Share};
-use crate::exchange::{Exchange, Link, Message};
-use crate::log::Entry;
+use super::socket::Speaker;
+use crate::exchange::Exchange;
 use crate::reply::{Body, Reply};
+use crate::resident::{Engine, Farewells, ResidentMailbox};
+use crate::websocket::{Inflation, SocketState};
 
-/// The key of the job that stores a commit: no handler has so high a number.
-pub(crate) const COMMIT: u64 = u64::MAX;
 /// Messages in one batch for another worker. At 100 bytes each a batch is some 25 KiB of references.
 const FEED_BATCH: usize = 256;
 /// Messages the hub beside the sequencer takes in a turn.
 const FEED_LOCAL: usize = 1_024;
 
 /// What a request for messages came to: everything that its subscription needs. Made by push alone.
-pub struct Subscription {
+pub(crate) struct Subscription {
     pub(crate) channels: Vec<Name>,
     pub(crate) since: Since,
     pub(crate) kind: Kind,
@@ -94,6 +96,9 @@ pub(crate) enum Ask {
     },
 }
 
+/// What the handlers of a worker have asked for.
+pub(crate) type Asks = Rc<RefCell<Vec<Ask>>>;
+
 /// Messages to be published, in order, and who is to be told.
 pub(crate) struct Publish {
     pub(crate) exchange: Exchange,
@@ -139,9 +144,6 @@ pub(crate) enum Letter {
 
 /// What is known of a subscriber beyond its place: only where there is more to know.
 pub(crate) struct Extra {
-    pub(crate) entry: Option<Box<Entry>>,
-    pub(crate) started_ns: u64,
-    pub(crate) sent_bytes: u64,
     /// Who listens by a token, and to what.
     pub(crate) right: Option<(Identity, Vec<Name>)>,
     /// Until when a poll waits that stands behind another answer of its connection.
@@ -174,14 +176,25 @@ pub(crate) struct Room {
     pub(crate) hub: Hubs,
     pub(crate) press: Press,
     central: Option<Box<Central>>,
-    /// Every worker, by number; empty until all have started.
-    links: Arc<[Arc<Link>]>,
+    /// The rooms of all workers, by number; empty until all have started.
+    links: Arc<[ResidentMailbox]>,
     /// What was to be sent to the first worker before it was known.
     early: Vec<Letter>,
     /// How long fan-outs took, by class of channels.
     pub(crate) fanouts: Vec<Arc<Histogram>>,
     /// By place of the connection.
     pub(crate) extras: HashMap<u32, Extra>,
+    /// What WebSockets keep beside their slots, by place.
+    pub(crate) sockets: HashMap<u32, SocketState<Speaker>>,
+    pub(crate) inflation: Inflation,
+    /// What handlers have asked for.
+    asks: Asks,
+    /// The rights of subscribers may have changed with the settings.
+    pub(crate) renewing: bool,
+    /// The server stops.
+    pub(crate) farewells: Option<Farewells>,
+    /// Where the last sample of subscribers ended.
+    pub(crate) sample_hand: usize,
     /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
     pub(crate) stash: HashMap<u32, Arc<[u8]>>,
     /// Streams that go on after they were parked: they have begun already. By place of the connection.
@@ -277,7 +290,7 @@ enum Owed {
 }
 
 impl Room {
-    pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize, date: [u8; 29]) -> Self {
+    pub(crate) fn new(now: Now, plan: Arc<PushPlan>, core: usize, cores: usize) -> Self {
         let central = (core == 0).then(|| {
             let mut found = plan.archive.as_ref().and_then(|archive| archive.take());
             let lane = |(stream, epoch): (usize, &Epoch)| {
@@ -312,12 +325,18 @@ impl Room {
             hub: Hubs::new(core, &plan.epochs, Arc::clone(&plan.streams), &plan.rules),
             plan,
             core,
-            press: Press::new(date),
+            press: Press::new(),
             central,
             links: Arc::new([]),
             early: Vec::new(),
             fanouts: Vec::new(),
             extras: HashMap::new(),
+            sockets: HashMap::new(),
+            inflation: Inflation::default(),
+            asks: Asks::default(),
+            renewing: false,
+            farewells: None,
+            sample_hand: 0,
             stash: HashMap::new(),
             resumed: HashSet::new(),
             changing: Vec::new(),
@@ -338,24 +357,23 @@ impl Room {
     pub(crate) fn take_share(&mut self, place: u32) -> Share {
         let Some(extra) = self.extras.get_mut(&place) else { return Share::Nobody };
         let share = std::mem::take(&mut extra.share);
-        if extra.entry.is_none() && extra.right.is_none() && extra.until_ns.is_none() {
+        if extra.right.is_none() && extra.until_ns.is_none() {
             self.extras.remove(&place);
         }
         share
     }
 
-    /// Whether there is something to be done now.
-    pub(crate) fn wants_turn(&self, now: Now) -> bool {
-        self.next_ns().is_some_and(|at| at <= now.mono_ns)
-    }
-
     /// When it must have a turn at the latest.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        if self.pending { Some(0) } else { self.next_ns.into_iter().chain(self.hub.due_ns()).min() }
+        if self.pending || !self.asks.borrow().is_empty() {
+            Some(0)
+        } else {
+            self.next_ns.into_iter().chain(self.hub.due_ns()).min()
+        }
     }
 
     /// All workers have started.
-    pub(crate) fn meet(&mut self, links: Arc<[Arc<Link>]>) {
+    pub(crate) fn know(&mut self, links: Arc<[ResidentMailbox]>) {
         self.links = links;
         if let (Some(_), Some(cluster), Some(first)) = (&self.central, &self.plan.cluster, self.links.first())
         {
@@ -369,6 +387,10 @@ impl Room {
 
     /// New settings. What is kept under the old ones is kept until the new ones say otherwise.
     pub(crate) fn obey(&mut self, plan: Arc<PushPlan>) {
+        if Arc::ptr_eq(&self.plan, &plan) {
+            return;
+        }
+        self.renewing = true;
         self.hub.reload(&plan.rules);
         if let Some(central) = &mut self.central {
             let share = plan.rules.share(central.lanes.len());
@@ -381,12 +403,24 @@ impl Room {
     /// Something for the sequencer: done here, or sent to where it is.
     pub(crate) fn post(&mut self, letter: Letter) {
         match self.links.first() {
-            Some(first) => first.send(Message::Push(letter)),
+            Some(first) => first.send(letter),
             None => self.early.push(letter),
         }
     }
 
-    pub(crate) fn ask(&mut self, now: Now, ask: Ask) {
+    /// Where handlers put what they ask for.
+    pub(crate) fn asks(&self) -> Asks {
+        Rc::clone(&self.asks)
+    }
+
+    /// Does what handlers have asked for.
+    pub(crate) fn take_asks(&mut self, now: Now) {
+        for ask in self.asks.take() {
+            self.ask(now, ask);
+        }
+    }
+
+    fn ask(&mut self, now: Now, ask: Ask) {
         match &mut self.central {
             Some(_) => self.settle(now, ask),
             None => self.post(Letter::Ask(ask)),
@@ -476,7 +510,7 @@ impl Room {
                 (None, first) => {
                     let letter = Letter::Requests { core: self.core, stream, requests };
                     match first {
-                        Some(first) => first.send(Message::Push(letter)),
+                        Some(first) => first.send(letter),
                         None => self.early.push(letter),
                     }
                 }
@@ -509,7 +543,7 @@ impl Room {
                 lane.sequencer.take_feed(core, FEED_BATCH, &mut feeds);
                 if !feeds.is_empty() {
                     lane.outstanding[core] = Some(before);
-                    link.send(Message::Push(Letter::Feed { stream, feeds }));
+                    link.send(Letter::Feed { stream, feeds });
                 }
             }
             self.next_ns = self.next_ns.into_iter().chain(lane.sequencer.expire(moment)).min();
@@ -524,15 +558,17 @@ impl Room {
 
     /// A commit for the pool, if there is something to store and none is on its way. What became of it comes by
     /// [`Room::committed`].
-    pub(crate) fn take_job(&mut self, now: Now) -> Option<Job> {
+    pub(crate) fn take_commit(
+        &mut self,
+        now: Now,
+    ) -> Option<impl FnOnce() -> Result<(), Refusal> + Send + use<>> {
         let (central, archive) = (self.central.as_mut()?, self.plan.archive.as_ref()?);
         let [Lane { sequencer, .. }] = &mut central.lanes[..] else { return None };
         let commit = sequencer.take_commit(hub_now(now));
         let due_ns = sequencer.commit_due_ns();
         self.next_ns = self.next_ns.into_iter().chain(due_ns).min();
         let (commit, archive) = (commit?, Arc::clone(archive));
-        let run = Box::new(move || Box::new(archive.commit(&commit)) as Done);
-        Some(Job { key: COMMIT, lane: JobLane::Local, run })
+        Some(move || archive.commit(&commit))
     }
 
     /// A commit has ended; `None`: the pool is too busy for it, or it has panicked.
@@ -549,7 +585,7 @@ impl Room {
 
     /// Whether it may end: nobody asks for anything any more, nothing waits for the disk, nor for the cluster unless it is
     /// `late`.
-    pub(crate) fn may_end(&self, late: bool) -> bool {
+    pub(crate) fn is_done(&self, late: bool) -> bool {
         let Some(central) = &self.central else { return true };
         let others = central.gone.iter().enumerate().filter(|(core, _)| *core != self.core);
         let alone = self.links.is_empty() || others.into_iter().all(|(_, gone)| *gone);
@@ -560,7 +596,7 @@ impl Room {
     }
 
     /// The worker ends. The first one has waited for the others, and stores what there is.
-    pub(crate) fn end(&mut self, now: Now) {
+    pub(crate) fn close(&mut self, now: Now) {
         match (&mut self.central, &self.plan.archive) {
             (Some(central), Some(archive)) => {
                 // Also what was not worth a commit of its own.
@@ -589,7 +625,8 @@ impl Room {
     }
 
     /// The last send of what was on its way is done.
-    pub(crate) fn end_fanout(&mut self) {
+    pub(crate) fn end_fanout(&mut self, engine: &Engine<'_>) {
+        engine.metrics().published.add(std::mem::take(&mut self.published));
         if self.hub_pending || self.fanout_since.take().is_none() {
             return;
         }
@@ -643,7 +680,7 @@ impl Room {
                 Owed::Speaker { core, token, answer } if core == self.core => own.push((token, answer)),
                 Owed::Speaker { core, token, answer } => {
                     if let Some(link) = self.links.get(core) {
-                        link.send(Message::Push(Letter::Heard { token, answer }));
+                        link.send(Letter::Heard { token, answer });
                     }
                 }
             }

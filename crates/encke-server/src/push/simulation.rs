@@ -48,7 +48,6 @@ use super::archive::Archive;
 use super::plan::PushPlan;
 use super::rights::{Act, Openness, Shut};
 use crate::census::Census;
-use crate::conn::Conn;
 use crate::exchange::{Link, Message};
 use crate::log::Access;
 use crate::plan::{MountPoint, Plan};
@@ -742,14 +741,7 @@ fn park(core: &mut Core, world: &World) -> u64 {
     let mut parked = 0;
     for index in core.conns.places() {
         let token = Token { index, generation: core.conns[index as usize].generation };
-        if world.chance(2) == 0
-            && let Some(record) = core.parked_subscriber(token)
-        {
-            core.leave(token);
-            core.conns[index as usize] = Conn::vacant();
-            assert!(core.unpark_subscriber(token, &record), "our own version, and its channels are here");
-            parked += 1;
-        }
+        parked += u64::from(world.chance(2) == 0 && core.park_and_unpark(token));
     }
     parked
 }
@@ -947,7 +939,6 @@ fn plan(push: &Arc<PushPlan>) -> Plan {
     Plan {
         policy: Policy { connections: 1_000, ..Policy::default() },
         mounts: vec![MountPoint { prefix: push.prefix.clone(), mount, admin: false }],
-        push: Some(Arc::clone(push)),
     }
 }
 

@@ -54,6 +54,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_io::files::FileId;
 
 use crate::handler::{Desk, Handler, Mount};
+use crate::resident::WorkerSetup;
 
 pub use rules::SiteError;
 pub use settings::SiteSettings;
@@ -140,7 +141,7 @@ impl Shared {
 }
 
 impl Mount for Site {
-    fn open(&self, desk: Desk) -> Box<dyn Handler> {
+    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let changes = desk.changes();
         Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, changes))
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_server::{
     CloseReason, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Policy, Reply, Request,
+    WorkerSetup,
 };
 
 use crate::rig::handlers::{Echo, Valve, hello, pattern};
@@ -318,7 +319,7 @@ enum Fragile {
 }
 
 impl Mount for Fragile {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(FragileHandler { at: *self, exchange: None })
     }
 }

@@ -140,7 +140,7 @@ impl Speaks for Echo {
 
 fn echo(request: &Request<'_>, _: encke_server::Exchange) -> Outcome {
     match Upgrade::accept(request, 100_000, Echo) {
-        Ok(upgrade) => Outcome::Upgrade(upgrade.compressed(request)),
+        Ok(upgrade) => Outcome::Takeover(upgrade.compressed(request).into()),
         Err(reply) => Outcome::Now(reply),
     }
 }
@@ -195,7 +195,7 @@ fn many_large_messages_in_few_bytes_are_all_heard(on: Stand) {
     let rig = on.serve(|server| {
         server.mount("/count", |request: &Request<'_>, _| {
             match Upgrade::accept(request, 1_000_000, Counter(0)) {
-                Ok(upgrade) => Outcome::Upgrade(upgrade.compressed(request)),
+                Ok(upgrade) => Outcome::Takeover(upgrade.compressed(request).into()),
                 Err(reply) => Outcome::Now(reply),
             }
         })
@@ -258,7 +258,7 @@ fn nobody_is_made_to_compress(on: Stand) {
     // A handler that asks for it is asked, and no other.
     let rig = on.serve(|server| {
         server.mount("/plain", |request: &Request<'_>, _| match Upgrade::accept(request, 1_000, Echo) {
-            Ok(upgrade) => Outcome::Upgrade(upgrade),
+            Ok(upgrade) => Outcome::Takeover(upgrade.into()),
             Err(reply) => Outcome::Now(reply),
         })
     });

@@ -978,7 +978,7 @@ fn a_socket_whose_handler_panics_is_told_and_the_others_go_on(on: Stand) {
         server.mount("/touchy", |request: &encke_server::Request<'_>, _| match encke_server::Upgrade::accept(
             request, 1_000, Touchy,
         ) {
-            Ok(upgrade) => encke_server::Outcome::Upgrade(upgrade),
+            Ok(upgrade) => encke_server::Outcome::Takeover(upgrade.into()),
             Err(reply) => encke_server::Outcome::Now(reply),
         })
     });

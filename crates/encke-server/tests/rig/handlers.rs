@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use encke_server::{
     Body, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Pull, Pulled, Reply, Request,
-    WakeStream,
+    WakeStream, WorkerSetup,
 };
 
 use super::{Rig, wait_for};
@@ -44,7 +44,7 @@ pub struct Echo;
 struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
 
 impl Mount for Echo {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Echoes::default())
     }
 }
@@ -93,7 +93,7 @@ impl Held {
 }
 
 impl Mount for Held {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }
@@ -156,7 +156,7 @@ impl Valve {
 }
 
 impl Mount for Valve {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }
@@ -237,7 +237,7 @@ impl Feed {
 }
 
 impl Mount for Feed {
-    fn open(&self, _: Desk) -> Box<dyn Handler> {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }

@@ -26,6 +26,7 @@ use crate::exchange::{Exchange, ExchangeKey, Link, Message};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Tray};
 use crate::reply::{Body, Prepared, PreparedContent, Reply};
 use crate::request::{Asker, Origin, Request};
+use crate::resident::WorkerSetup;
 
 /// A folder with a site in it and a place for secrets beside it; removed at the end.
 struct Scene(PathBuf);
@@ -112,7 +113,7 @@ impl Stage {
     }
 
     fn of(site: &Site) -> Self {
-        let stage = Self::with(|desk| site.open(desk));
+        let stage = Self::with(|desk| WorkerSetup::alone(Now::default(), |worker| site.open(desk, worker)));
         assert_eq!(stage.tray.take_watches().len(), 1, "it wants to hear of changes");
         stage
     }
@@ -193,7 +194,7 @@ impl Stage {
                 assert!(!dropped, "an exchange that was kept was dropped");
                 None
             }
-            Outcome::Upgrade(_) => panic!("files are no WebSockets"),
+            Outcome::Takeover(_) => panic!("files are no WebSockets"),
         }
     }
 
@@ -272,7 +273,7 @@ fn answer(reply: Reply) -> Answer {
                 other => other.memory().expect("bytes").to_vec(),
             })
             .collect(),
-        Body::Stream(_) | Body::Subscription(_) => panic!("files are not streamed"),
+        Body::Stream(_) => panic!("files are not streamed"),
     };
     Answer { status: reply.status, fields: pairs(&reply.fields), body, prepared: false }
 }

@@ -1,0 +1,123 @@
+//! Push as a resident: what a worker calls, and in which order push does its part of a turn.
+//!
+//! ```text
+//! begin ─► rights of new settings · what handlers ask · values between workers · a commit
+//! slice ─► deliveries become sends      sliced ─► how long they took      finish ─► WebSockets hear of their channels
+//! ```
+
+use std::any::Any;
+use std::sync::Arc;
+
+use encke_io::{Done, Now};
+
+use super::room::{Letter, Room};
+use crate::handler::JobId;
+use crate::record::Asked;
+use crate::resident::{Engine, Farewells, Gone, Kernel, Resident, ResidentMailbox, Slot};
+
+impl Resident for Room {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
+        self.start(slot, asked, start);
+    }
+
+    fn received(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
+        self.frames(slot, bytes)
+    }
+
+    fn sent(&mut self, slot: &mut Slot<'_>) {
+        self.went_out(slot);
+    }
+
+    fn ended(&mut self, slot: &mut Slot<'_>) {
+        self.peer_ended(slot);
+    }
+
+    fn overdue(&mut self, slot: &mut Slot<'_>) {
+        self.is_due(slot);
+    }
+
+    fn closed(&mut self, gone: Gone) {
+        self.forget(gone);
+    }
+
+    fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
+        let Ok(letter) = message.downcast::<Letter>() else { return };
+        if let Some((token, answer)) = self.read(engine.now(), *letter) {
+            self.heard(engine, token, &answer);
+        }
+    }
+
+    fn offloaded(&mut self, engine: &mut Engine<'_>, _: JobId, done: Option<Done>) {
+        self.committed(engine.now(), done);
+    }
+
+    fn meet(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+        self.know(mailboxes);
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.next_ns()
+    }
+
+    fn begin(&mut self, engine: &mut Engine<'_>) {
+        if std::mem::take(&mut self.renewing) {
+            self.renew_rights(engine);
+        }
+        self.take_asks(engine.now());
+        for (token, answer) in self.trade(engine.now()) {
+            self.heard(engine, token, &answer);
+        }
+        self.note_queue_age(engine, engine.now());
+        if let Some(commit) = self.take_commit(engine.now()) {
+            engine.offload(commit);
+        }
+    }
+
+    fn slice(&mut self, engine: &mut Engine<'_>, sends: usize) -> bool {
+        self.push_slice(engine, sends)
+    }
+
+    fn sliced(&mut self, engine: &mut Engine<'_>, now: Now, more: bool) {
+        self.record_fanouts(now);
+        if more {
+            self.note_queue_age(engine, now);
+        } else {
+            self.end_fanout(engine);
+        }
+    }
+
+    fn finish(&mut self, engine: &mut Engine<'_>) {
+        self.confirm_changes(engine);
+        engine.metrics().subscribers.set(self.hub.subscribers() as i64);
+    }
+
+    fn each_second(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {
+        self.sample(engine, kernel);
+    }
+
+    fn drain(&mut self, engine: &mut Engine<'_>, time_ns: u64) {
+        self.farewells = Some(Farewells::new(engine.now(), time_ns));
+        for place in 0..engine.places() {
+            // A subscriber with a send in flight gets its deadline when that has left.
+            if let Some(mut slot) = engine.slot_at(place).filter(|slot| !slot.is_sending()) {
+                self.await_due(&mut slot);
+            }
+        }
+    }
+
+    fn may_end(&self, late: bool) -> bool {
+        self.is_done(late)
+    }
+
+    fn end(&mut self, now: Now) {
+        self.close(now);
+    }
+
+    fn park(&mut self, slot: &mut Slot<'_>) -> Option<Vec<u8>> {
+        self.park_subscriber(slot)
+    }
+
+    fn unpark(&mut self, slot: &mut Slot<'_>, parked: &[u8]) -> bool {
+        self.unpark_subscriber(slot, parked)
+    }
+}

@@ -1,0 +1,826 @@
+//! Residents: features whose connections outlive a request. A WebSocket, a subscriber, a tunnel.
+//!
+//! ```text
+//! Handler::call ─► Outcome::Takeover ─► enter(slot, start)
+//!                                         │
+//!        bytes ─► received      sent ◄────┤ slot.out(), slot.send()
+//!     deadline ─► overdue      ended ◄────┤ the peer has ended its side
+//!                                         │
+//!                     slot.respond ◄──────┼──────► slot.close ─► closed
+//!                     (HTTP goes on)
+//! once a worker's turn:  begin ─► slice, sliced ─► … ─► finish      message, offloaded, each_second, drain
+//! ```
+//! **The resident owns the protocol, the engine owns bytes and time.** A resident is opened once per worker by
+//! [`Mount::open`](crate::Mount::open) and lives as long as the worker; a reload reaches it through the same call. What it
+//! keeps of a connection is its own, except two words in the connection's slot, which the engine lends it.
+//!
+//! A call to a resident never leads to another call to it: what it closes is reported by [`Resident::closed`] when its call
+//! has returned.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use encke_io::{Done, Job, JobLane, Now, Op, Reactor, Segment, Token, Tuning};
+use encke_wire::date::DATE_BYTES;
+
+use crate::close::CloseReason;
+use crate::conn::{
+    Conn, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, Phase, RESIDENTS_MAX, SENDING,
+    UNMEASURED,
+};
+use crate::conns::is_stream;
+use crate::exchange::{Link, Message};
+use crate::handler::JobId;
+use crate::log::Entry;
+use crate::metrics::Metrics;
+use crate::record::Asked;
+use crate::reply::Reply;
+use crate::worker::Core;
+
+/// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
+/// entry in the wheel of timers.
+pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 20 + 12;
+
+/// Keeps connections on one worker after their requests.
+pub trait Resident: Any {
+    /// A request has become a connection of this resident. It responds by [`Slot::respond`], or writes what leaves first to
+    /// [`Slot::out`]. `start` is what its handler put into the [`Takeover`].
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>);
+
+    /// Bytes have arrived, and nothing is being sent. Returns how many were used; the engine keeps the others and reads no
+    /// further until [`Slot::take_input`].
+    fn received(&mut self, _slot: &mut Slot<'_>, _bytes: &mut [u8]) -> usize {
+        0
+    }
+
+    /// Everything that was to be sent has left.
+    fn sent(&mut self, slot: &mut Slot<'_>);
+
+    /// The peer has ended its side of the connection. The engine closes it when its last bytes were used, unless
+    /// [`Slot::outlast`] was called.
+    fn ended(&mut self, _slot: &mut Slot<'_>) {}
+
+    /// The deadline has passed, and nothing is being sent.
+    fn overdue(&mut self, slot: &mut Slot<'_>);
+
+    /// A connection has closed, by whoever's doing.
+    fn closed(&mut self, _gone: Gone) {}
+
+    /// A message from a [`ResidentMailbox`].
+    fn message(&mut self, _engine: &mut Engine<'_>, _message: Box<dyn Any + Send>) {}
+
+    /// A job of [`Engine::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    fn offloaded(&mut self, _engine: &mut Engine<'_>, _job: JobId, _done: Option<Done>) {}
+
+    /// All workers have started: the mailboxes of this resident on each of them, by number.
+    fn meet(&mut self, _mailboxes: Arc<[ResidentMailbox]>) {}
+
+    /// When it must have a turn, on the monotonic clock; 0: at once.
+    fn due_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Its turn begins.
+    fn begin(&mut self, _engine: &mut Engine<'_>) {}
+
+    /// A part of its turn: at most `sends` sends. Returns whether there is more.
+    fn slice(&mut self, _engine: &mut Engine<'_>, _sends: usize) -> bool {
+        false
+    }
+
+    /// The sends of the slice were submitted, at `now`; whether there is more.
+    fn sliced(&mut self, _engine: &mut Engine<'_>, _now: Now, _more: bool) {}
+
+    /// Its turn ends.
+    fn finish(&mut self, _engine: &mut Engine<'_>) {}
+
+    /// Once a second.
+    fn each_second(&mut self, _engine: &mut Engine<'_>, _kernel: &dyn Kernel) {}
+
+    /// The server stops: its connections are to end one by one within `time_ns`.
+    fn drain(&mut self, _engine: &mut Engine<'_>, _time_ns: u64) {}
+
+    /// Whether the worker may end when it has no connection; `late`: the time for the drain is over.
+    fn may_end(&self, _late: bool) -> bool {
+        true
+    }
+
+    /// The worker ends.
+    fn end(&mut self, _now: Now) {}
+
+    /// What another process needs to continue with a connection at rest; `None` if it is not at rest. The connection stays.
+    fn park(&mut self, _slot: &mut Slot<'_>) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Continues with a connection from what [`Resident::park`] returned. Returns false if that is not possible.
+    fn unpark(&mut self, _slot: &mut Slot<'_>, _parked: &[u8]) -> bool {
+        false
+    }
+}
+
+/// Makes a connection that of a resident.
+pub struct Takeover {
+    pub(crate) by: By,
+    pub(crate) start: Box<dyn Any + Send>,
+}
+
+/// Whose a connection becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The resident of the handler's own mount.
+    Mount,
+    /// The engine's resident for WebSockets of any handler.
+    WebSockets,
+}
+
+impl Takeover {
+    /// By the resident that the handler's mount has opened; `start` is for its [`Resident::enter`].
+    pub fn new(start: impl Any + Send) -> Self {
+        Self { by: By::Mount, start: Box::new(start) }
+    }
+}
+
+/// A connection that has closed, and what its resident had noted in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone {
+    /// The connection.
+    pub token: Token,
+    /// See [`Slot::word`].
+    pub word: u32,
+    /// See [`Slot::form`].
+    pub form: u8,
+}
+
+/// What the kernel has of a connection's output.
+pub trait Kernel {
+    /// Bytes that the peer has not acknowledged.
+    fn unacknowledged(&self, token: Token) -> u64;
+    /// Bytes of memory for them, if the system says.
+    fn buffered(&self, token: Token) -> Option<u64>;
+}
+
+impl<R: Reactor> Kernel for R {
+    fn unacknowledged(&self, token: Token) -> u64 {
+        Reactor::unacknowledged(self, token)
+    }
+
+    fn buffered(&self, token: Token) -> Option<u64> {
+        Reactor::buffered(self, token)
+    }
+}
+
+/// Where other threads leave messages for a resident.
+#[derive(Clone)]
+pub struct ResidentMailbox {
+    link: Arc<Link>,
+    seat: u8,
+}
+
+impl ResidentMailbox {
+    /// Sends a message to [`Resident::message`].
+    pub fn send(&self, message: impl Any + Send) {
+        self.link.send(Message::Resident(self.seat, Box::new(message)));
+    }
+}
+
+/// The residents of a worker, by seat.
+#[derive(Default)]
+pub(crate) struct Residents {
+    /// `None` while it is being called.
+    seats: Vec<Option<Box<dyn Resident>>>,
+    /// Connections that closed, until their residents know.
+    gone: Vec<(u8, Gone)>,
+}
+
+/// The seat of the engine's own resident for WebSockets.
+pub(crate) const WEBSOCKETS: u8 = 0;
+
+impl Residents {
+    pub(crate) fn new(websockets: impl Resident) -> Self {
+        Self { seats: vec![Some(Box::new(websockets))], gone: Vec::new() }
+    }
+
+    pub(crate) fn seats(&self) -> std::ops::Range<u8> {
+        0..self.seats.len() as u8
+    }
+
+    /// Those that are not being called, which outside of a call are all.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Resident> {
+        self.seats.iter().filter_map(Option::as_deref)
+    }
+
+    /// The resident of a type; it is opened if there is none.
+    fn of_type<R: Resident>(&mut self, open: impl FnOnce() -> R) -> (u8, &mut R) {
+        let same = |seat: &Option<Box<dyn Resident>>| {
+            seat.as_deref().is_some_and(|resident| (resident as &dyn Any).is::<R>())
+        };
+        let seat = self.seats.iter().position(same).unwrap_or_else(|| {
+            self.seats.push(Some(Box::new(open())));
+            self.seats.len() - 1
+        });
+        assert!(seat < RESIDENTS_MAX, "a worker has at most {RESIDENTS_MAX} residents");
+        let resident = self.seats[seat].as_deref_mut().map(|resident| resident as &mut dyn Any);
+        let resident = resident.and_then(|resident| resident.downcast_mut::<R>());
+        (seat as u8, resident.expect("found by its type, or just opened"))
+    }
+
+    /// A connection of a resident has closed.
+    pub(crate) fn note_gone(&mut self, seat: u8, gone: Gone) {
+        self.gone.push((seat, gone));
+    }
+
+    /// Tells residents which connections have closed.
+    #[inline]
+    pub(crate) fn report_gone(&mut self) {
+        while let Some((seat, gone)) = self.gone.pop() {
+            if let Some(Some(resident)) = self.seats.get_mut(usize::from(seat)) {
+                resident.closed(gone);
+            }
+        }
+    }
+
+    /// Whether every resident knows what has closed.
+    #[cfg(test)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.gone.is_empty()
+    }
+}
+
+/// A worker that opens a mount.
+pub struct WorkerSetup<'a> {
+    pub(crate) residents: &'a mut Residents,
+    pub(crate) metrics: &'a Arc<Metrics>,
+    pub(crate) now: Now,
+    pub(crate) number: usize,
+    pub(crate) workers: usize,
+    /// The seat of the mount's resident, once it has one.
+    pub(crate) seat: Option<u8>,
+}
+
+#[cfg(test)]
+impl WorkerSetup<'_> {
+    /// Calls `open` as a worker of its own would.
+    pub(crate) fn alone<T>(now: Now, open: impl FnOnce(&mut WorkerSetup<'_>) -> T) -> T {
+        let (mut residents, metrics) = (Residents::default(), Arc::default());
+        open(&mut WorkerSetup {
+            residents: &mut residents,
+            metrics: &metrics,
+            now,
+            number: 0,
+            workers: 1,
+            seat: None,
+        })
+    }
+}
+
+impl WorkerSetup<'_> {
+    /// This worker's resident of type `R`, which takes over connections of the mount. There is one of a type: it is opened
+    /// at the first call, and found again at a reload.
+    pub fn resident<R: Resident>(&mut self, open: impl FnOnce(&Self) -> R) -> &mut R {
+        let mut opened = None;
+        if !self.residents.iter().any(|resident| (resident as &dyn Any).is::<R>()) {
+            opened = Some(open(self));
+        }
+        let (seat, resident) = self.residents.of_type(|| opened.expect("opened if there is none"));
+        self.seat = Some(seat);
+        resident
+    }
+
+    /// When the worker's present turn began.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The worker's number, from 0.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// How many workers the server has.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        self.metrics
+    }
+}
+
+/// What a resident may ask of its worker.
+pub struct Engine<'a> {
+    core: &'a mut Core,
+    seat: u8,
+}
+
+impl Engine<'_> {
+    /// The moment at which the worker's present turn began.
+    pub fn now(&self) -> Now {
+        self.core.now
+    }
+
+    /// The present second as a `Date` field has it.
+    pub fn date(&self) -> &[u8; DATE_BYTES] {
+        self.core.date.bytes()
+    }
+
+    /// A connection of this resident, if it is still that one.
+    #[inline]
+    pub fn slot(&mut self, token: Token) -> Option<Slot<'_>> {
+        let seat = self.seat;
+        let conn = self.core.conn(token)?;
+        (conn.phase == Phase::Resident && conn.seat() == seat).then_some(Slot { core: self.core, token })
+    }
+
+    /// Number of places that connections have, of any kind.
+    pub fn places(&self) -> usize {
+        self.core.conns.len()
+    }
+
+    /// The connection at one of the places, if it is one of this resident.
+    pub fn slot_at(&mut self, place: usize) -> Option<Slot<'_>> {
+        let index = self.core.conns.place(place);
+        let token = Token { index, generation: self.core.conns[index as usize].generation };
+        self.slot(token)
+    }
+
+    /// Bytes that a connection's peer has not acknowledged, and what the kernel keeps for them.
+    pub fn backlog(&self, kernel: &dyn Kernel, token: Token) -> (u64, u64) {
+        // A stream has what its connection has not taken yet; in the kernel it has nothing of its own.
+        if is_stream(token) {
+            (self.core.http2.unsent(token), 0)
+        } else {
+            (kernel.unacknowledged(token), kernel.buffered(token).unwrap_or(0))
+        }
+    }
+
+    /// Runs a blocking job on the pool; its result comes by [`Resident::offloaded`].
+    pub fn offload<T: Any + Send>(&mut self, job: impl FnOnce() -> T + Send + 'static) -> JobId {
+        let id = JobId::of_resident(self.seat);
+        let run = Box::new(move || Box::new(job()) as Done);
+        self.core.ops.push((Token::NONE, Op::Offload(Job { key: id.0, lane: JobLane::Local, run })));
+        id
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.core.metrics
+    }
+}
+
+/// A connection of a resident.
+pub struct Slot<'a> {
+    core: &'a mut Core,
+    token: Token,
+}
+
+impl Slot<'_> {
+    /// Names the connection on its worker.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Its place on the worker. Another connection has it after this one has closed.
+    pub fn place(&self) -> u32 {
+        self.token.index
+    }
+
+    /// The moment at which the worker's present turn began.
+    pub fn now(&self) -> Now {
+        self.core.now
+    }
+
+    /// The present second as a `Date` field has it.
+    pub fn date(&self) -> &[u8; DATE_BYTES] {
+        self.core.date.bytes()
+    }
+
+    /// Whether the server stops.
+    pub fn draining(&self) -> bool {
+        self.core.draining()
+    }
+
+    /// Connections of the whole process, and how many it may have.
+    pub fn connections(&self) -> (usize, usize) {
+        (self.core.open_everywhere(), self.core.policy.connections)
+    }
+
+    /// Requests that the connection has carried.
+    pub fn requests(&self) -> u32 {
+        self.conn().requests
+    }
+
+    /// The first word that the resident has noted; `u32::MAX` at first. While it is `u32::MAX`, a connection that is to
+    /// close after its output closes without [`Resident::sent`].
+    pub fn word(&self) -> u32 {
+        self.conn().record
+    }
+
+    /// Notes the first word.
+    pub fn set_word(&mut self, word: u32) {
+        self.conn_mut().record = word;
+    }
+
+    /// The second word that the resident has noted; 0 at first.
+    pub fn form(&self) -> u8 {
+        self.conn().form
+    }
+
+    /// Notes the second word.
+    pub fn set_form(&mut self, form: u8) {
+        self.conn_mut().form = form;
+    }
+
+    /// Whether something is being sent: [`Slot::send`] and [`Slot::out`] have to wait for [`Resident::sent`].
+    #[inline]
+    pub fn is_sending(&self) -> bool {
+        self.conn().has(SENDING)
+    }
+
+    /// Whether the connection is to close after its output.
+    pub fn is_ending(&self) -> bool {
+        self.conn().has(LAST)
+    }
+
+    /// Whether nothing is received at the moment.
+    pub fn is_paused(&self) -> bool {
+        self.conn().has(PAUSED)
+    }
+
+    /// Whether the peer has ended its side.
+    pub fn peer_has_ended(&self) -> bool {
+        self.conn().has(PEER_ENDED | ENDING)
+    }
+
+    /// Whether the connection is still the resident's, after a call that may have closed it.
+    pub fn is_open(&mut self) -> bool {
+        self.core.conn(self.token).is_some_and(|conn| conn.phase == Phase::Resident)
+    }
+
+    /// Whether there is output that [`Slot::settle`] will send.
+    pub fn has_output(&self) -> bool {
+        self.core.out.len() > 0 || !self.core.segments.is_empty()
+    }
+
+    /// Where output is appended. It leaves in one send, with [`Slot::settle`] or when the resident's call returns.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        self.core.out.tail(&mut self.core.buffers)
+    }
+
+    /// Appends a segment to the output.
+    pub fn push(&mut self, segment: Segment) {
+        self.core.out_segment(segment);
+    }
+
+    /// Sends bytes that other connections are sent, too. Nothing may be in the output or being sent.
+    #[inline]
+    pub fn send(&mut self, bytes: Arc<[u8]>) {
+        let core = &mut *self.core;
+        let mut segments = core.spare_segments.pop().unwrap_or_default();
+        if !core.entries.is_empty()
+            && let Some(waiting) = core.entries.get_mut(&self.token.index)
+        {
+            waiting.sent_bytes += bytes.len() as u64;
+        }
+        segments.push(Segment::Shared(bytes, 0));
+        let deadline_ns = core.now.mono_ns.saturating_add(core.policy.rate_window_ns);
+        let conn = &mut core.conns[self.token.index as usize];
+        conn.flags |= SENDING;
+        conn.deadline_ns = deadline_ns;
+        conn.window_bytes = UNMEASURED;
+        let last = conn.has(LAST);
+        if let Err(fault) = conn.transport.seal(&mut segments, last, &mut core.scratch) {
+            return core.conn_failed(self.token, fault, 0, segments);
+        }
+        core.wheel.arm_earlier(self.token.index, deadline_ns);
+        core.hand_out(self.token, segments);
+    }
+
+    /// Sends the output, closes what is over, and reads on or pauses.
+    pub fn settle(&mut self) {
+        self.core.settle(self.token);
+    }
+
+    /// An empty buffer of the worker's.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        self.core.buffers.take()
+    }
+
+    /// Appends a buffer to the output, or gives it back if it is empty.
+    pub fn push_buffer(&mut self, buffer: Vec<u8>) {
+        if buffer.is_empty() {
+            self.core.buffers.give(buffer);
+        } else {
+            self.core.out_segment(Segment::Bytes(buffer));
+        }
+    }
+
+    /// Whether bytes wait that the resident has not used.
+    pub fn has_input(&self) -> bool {
+        self.conn().input.is_some()
+    }
+
+    /// Takes the bytes that wait. They go back by [`Slot::give_input`].
+    pub fn take_input(&mut self) -> Option<Vec<u8>> {
+        let input = self.conn_mut().input.take()?;
+        self.core.give_head(input.head);
+        Some(input.bytes)
+    }
+
+    /// Gives back what [`Slot::take_input`] took; all but the first `used` bytes still wait.
+    pub fn give_input(&mut self, mut bytes: Vec<u8>, used: usize) {
+        if used == bytes.len() || !self.is_open() {
+            return self.core.buffers.give(bytes);
+        }
+        bytes.drain(..used);
+        self.core.keep_input(self.token, bytes);
+    }
+
+    /// Reads no further, also if no bytes wait.
+    pub fn hold(&mut self) {
+        self.conn_mut().flags |= HELD;
+    }
+
+    /// Reads on after [`Slot::hold`].
+    pub fn unhold(&mut self) {
+        self.conn_mut().flags &= !HELD;
+    }
+
+    /// Has the connection stay open after its peer has ended its side.
+    pub fn outlast(&mut self) {
+        self.conn_mut().flags |= OUTLASTS;
+    }
+
+    /// Calls [`Resident::overdue`] after `after_ns`.
+    pub fn set_deadline(&mut self, after_ns: u64) {
+        self.core.set_deadline(self.token, after_ns);
+    }
+
+    /// The deadline, on the monotonic clock.
+    pub fn deadline_ns(&self) -> u64 {
+        self.conn().deadline_ns
+    }
+
+    /// Sets the deadline of a connection whose send has just ended: `due_ns` on the monotonic clock. The send has armed the
+    /// timer for its rate window; a later deadline is armed when that timer fires.
+    pub fn rest_until(&mut self, due_ns: u64) {
+        let armed_ns = self.core.now.mono_ns.saturating_add(self.core.policy.rate_window_ns);
+        self.conn_mut().deadline_ns = due_ns;
+        if due_ns < armed_ns {
+            self.core.wheel.arm_earlier(self.token.index, due_ns);
+        }
+    }
+
+    /// Sets options of the connection's socket.
+    pub fn tune(&mut self, tuning: Tuning) {
+        self.core.ops.push((self.token, Op::Tune(tuning)));
+    }
+
+    /// Closes the connection after its output, with [`Slot::end`].
+    pub fn end_after(&mut self, reason: CloseReason) {
+        let conn = self.conn_mut();
+        conn.flags |= LAST;
+        conn.reason = reason;
+    }
+
+    /// Has the connection read on for a moment after its end: closing with unread input would reset it, and the peer might
+    /// never see the last bytes.
+    pub fn linger(&mut self) {
+        self.conn_mut().flags |= LINGER;
+    }
+
+    /// States why the connection will close, if it does after its response.
+    pub fn set_reason(&mut self, reason: CloseReason) {
+        self.conn_mut().reason = reason;
+    }
+
+    /// Ends a connection whose last bytes have left.
+    pub fn end(&mut self) {
+        self.core.end(self.token);
+    }
+
+    /// Closes the connection now.
+    pub fn close(&mut self, reason: CloseReason) {
+        self.core.close(self.token, reason, false);
+    }
+
+    /// Responds as a handler would: the connection is between requests again, or closes.
+    pub fn respond(&mut self, asked: Asked, reply: Reply) {
+        let status = reply.status;
+        let (_, content) = self.core.put_reply(self.token, asked, true, reply);
+        self.log(status, content);
+        self.next_request();
+    }
+
+    /// The output is a whole response with this status and so many bytes of content: the connection is between requests
+    /// again, or closes.
+    pub fn responded(&mut self, status: u16, content: u64) {
+        self.count_response(status);
+        self.log(status, content);
+        self.next_request();
+    }
+
+    /// Counts a response that has begun.
+    pub fn count_response(&self, status: u16) {
+        self.core.metrics.responses(status);
+    }
+
+    /// Counts something that was refused, by the rule that it broke.
+    pub fn count_refusal(&self, rule: &'static str) {
+        self.core.metrics.refused(rule);
+    }
+
+    /// Counts a panic of code that the resident called.
+    pub fn count_panic(&self) {
+        self.core.metrics.handler_panics.add(1);
+    }
+
+    /// Has the request logged with this status, once the output has left. Otherwise it is logged when the connection closes.
+    pub fn log(&mut self, status: u16, content: u64) {
+        if let Some(waiting) = self.core.entries.remove(&self.token.index) {
+            self.core.end_entry(Some(waiting.entry), status, content, waiting.started_ns);
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.core.metrics
+    }
+
+    fn next_request(&mut self) {
+        let conn = self.conn_mut();
+        conn.record = NONE;
+        conn.form = 0;
+        conn.flags &= !(HELD | OUTLASTS);
+        self.core.next_request(self.token);
+    }
+
+    #[inline]
+    fn conn(&self) -> &Conn {
+        &self.core.conns[self.token.index as usize]
+    }
+
+    #[inline]
+    fn conn_mut(&mut self) -> &mut Conn {
+        &mut self.core.conns[self.token.index as usize]
+    }
+}
+
+/// The log entry of a request whose connection a resident has.
+pub(crate) struct WaitingEntry {
+    pub(crate) entry: Box<Entry>,
+    pub(crate) started_ns: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl Core {
+    /// Calls a resident.
+    #[inline]
+    fn call_resident<T>(
+        &mut self,
+        seat: u8,
+        call: impl FnOnce(&mut dyn Resident, &mut Self) -> T,
+    ) -> Option<T> {
+        let mut resident = self.residents.seats.get_mut(usize::from(seat))?.take()?;
+        let outcome = call(&mut *resident, self);
+        self.residents.seats[usize::from(seat)] = Some(resident);
+        Some(outcome)
+    }
+
+    /// Calls the resident of a connection.
+    #[inline]
+    pub(crate) fn call_for<T>(
+        &mut self,
+        token: Token,
+        call: impl FnOnce(&mut dyn Resident, &mut Slot<'_>) -> T,
+    ) -> Option<T> {
+        let seat = self.conns[token.index as usize].seat();
+        self.call_resident(seat, |resident, core| call(resident, &mut Slot { core, token }))
+    }
+
+    /// Calls a resident for something that concerns no single connection.
+    pub(crate) fn call_engine<T>(
+        &mut self,
+        seat: u8,
+        call: impl FnOnce(&mut dyn Resident, &mut Engine<'_>) -> T,
+    ) -> Option<T> {
+        self.call_resident(seat, |resident, core| call(resident, &mut Engine { core, seat }))
+    }
+
+    /// A request becomes a connection of a resident.
+    pub(crate) fn take_over(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        seat: u8,
+        start: Box<dyn Any + Send>,
+        entry: Option<Box<Entry>>,
+    ) {
+        let conn = &mut self.conns[token.index as usize];
+        conn.phase = Phase::Resident;
+        conn.record = NONE;
+        conn.form = 0;
+        conn.flags &= !(HELD | OUTLASTS);
+        conn.set_seat(seat);
+        if let Some(entry) = entry {
+            let waiting = WaitingEntry { entry, started_ns: self.now.mono_ns, sent_bytes: 0 };
+            self.entries.insert(token.index, waiting);
+        }
+        self.call_for(token, |resident, slot| resident.enter(slot, asked, start));
+    }
+
+    /// Bytes for a connection of a resident, which are used unless something is being sent. Returns how many were used.
+    pub(crate) fn resident_received(&mut self, token: Token, bytes: &mut [u8]) -> usize {
+        self.call_for(token, |resident, slot| resident.received(slot, bytes)).unwrap_or(bytes.len())
+    }
+
+    /// A send of a resident's connection has ended.
+    pub(crate) fn resident_sent(&mut self, token: Token) {
+        let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
+        if flight != NONE {
+            self.end_flight(flight, None);
+        }
+        self.call_for(token, |resident, slot| resident.sent(slot));
+    }
+
+    /// The peer of a resident's connection has ended its side.
+    pub(crate) fn resident_ended(&mut self, token: Token) {
+        self.call_for(token, |resident, slot| resident.ended(slot));
+    }
+
+    /// A deadline of a resident's connection has passed, and nothing is being sent.
+    pub(crate) fn resident_overdue(&mut self, token: Token) {
+        self.call_for(token, |resident, slot| resident.overdue(slot));
+    }
+
+    /// Brings receiving in line with the state of a resident's connection to which nothing is being sent.
+    pub(crate) fn settle_resident(&mut self, token: Token) {
+        let conn = &mut self.conns[token.index as usize];
+        let waits = conn.input.as_ref().is_some_and(|input| !input.bytes.is_empty());
+        if conn.has(PEER_ENDED) && !waits && !conn.has(OUTLASTS) {
+            return self.close(token, CloseReason::PeerDone, false);
+        }
+        let hungry = !waits && !conn.has(HELD) && !conn.has(PEER_ENDED);
+        if hungry && conn.has(PAUSED) {
+            conn.flags &= !PAUSED;
+            self.ops.push((token, Op::Recv));
+        } else if !hungry && !conn.has(PAUSED | PEER_ENDED) {
+            conn.flags |= PAUSED;
+            self.ops.push((token, Op::Pause));
+        }
+    }
+
+    /// What belongs to a resident's connection that closes.
+    pub(crate) fn leave_resident(&mut self, token: Token) {
+        let conn = &mut self.conns[token.index as usize];
+        let word = std::mem::replace(&mut conn.record, NONE);
+        let gone = Gone { token, word, form: conn.form };
+        self.residents.note_gone(conn.seat(), gone);
+        if let Some(waiting) = self.entries.remove(&token.index) {
+            self.finish_entry(waiting.entry, waiting.sent_bytes, waiting.started_ns);
+        }
+    }
+
+    /// The mailbox of a resident on another worker.
+    pub(crate) fn meet(&mut self, links: &[Arc<Link>]) {
+        for seat in self.residents.seats() {
+            let mailbox = |link: &Arc<Link>| ResidentMailbox { link: Arc::clone(link), seat };
+            let mailboxes = links.iter().map(mailbox).collect();
+            self.call_resident(seat, |resident, _| resident.meet(mailboxes));
+        }
+    }
+
+    /// Tells residents that the server stops.
+    pub(crate) fn drain_residents(&mut self, time_ns: u64) {
+        for seat in self.residents.seats() {
+            self.call_engine(seat, |resident, engine| resident.drain(engine, time_ns));
+        }
+    }
+}
+
+/// When each connection ends during a drain: spread over its time, so that clients do not all return at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Farewells {
+    start_ns: u64,
+    spread_ns: u64,
+}
+
+impl Farewells {
+    /// For a drain that begins at `now` and takes `time_ns`; the last quarter is left for what is slow.
+    pub fn new(now: Now, time_ns: u64) -> Self {
+        Self { start_ns: now.mono_ns, spread_ns: time_ns / 4 * 3 }
+    }
+
+    /// When a connection ends, on the monotonic clock. Neighbours end at distant times: clients that came together do not
+    /// return together.
+    pub fn at_ns(&self, token: Token) -> u64 {
+        let after_ns = u64::from(token.index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.spread_ns.max(1);
+        self.start_ns + after_ns
+    }
+}
+
+/// `retry_ms`, half of it more or less, so that clients do not all return at once.
+pub fn spread_retry_ms(retry_ms: u64, token: Token, now: Now) -> u64 {
+    // A multiplicative hash of what differs between connections: no need for a better one.
+    let seed = u64::from(token.index) << 32 ^ u64::from(token.generation) ^ now.mono_ns;
+    let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    retry_ms / 2 + spread % retry_ms.max(1)
+}
