@@ -76,7 +76,7 @@ fuzz:
 	done
 
 soak: build
-	.ci/need python3 nats-server nats haproxy curl openssl testssl strip qemu-system-x86_64 busybox cpio
+	.ci/need python3 nats-server nats haproxy curl openssl testssl
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:

@@ -21,7 +21,6 @@ pub mod counters;
 pub mod fault;
 pub mod files;
 pub mod host;
-pub mod ktls;
 #[cfg_attr(not(unix), allow(dead_code, reason = "no back end of this system submits to it yet"))]
 pub mod offload;
 pub mod op;

@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use crate::fault::Fault;
 use crate::files::OpenFile;
-use crate::ktls::SendKeys;
 
 /// Names one source of a reactor: its slot and which use of that slot is meant.
 ///
@@ -67,12 +66,6 @@ pub enum Op {
     /// Stream: how much may wait in the kernel, and how long for an acknowledgement. No event; where the system
     /// cannot do it nothing happens.
     Tune(Tuning),
-    /// Stream: have the kernel ready to encrypt what is sent, see [`crate::ktls`]. Until then everything goes on as
-    /// before. No event, unless it cannot ([`OpKind::Layer`]): then nothing has changed.
-    Layer,
-    /// Stream after [`Op::Layer`], with no send in flight: what is sent from here on is plaintext, and the kernel makes
-    /// TLS records of it. No event unless it fails; the stream then sends nothing any more, least of all in the clear.
-    Encrypt(Box<SendKeys>),
     /// Stream made by [`crate::socket::unconnected`]: connect it.
     Connect(SocketAddr),
     /// Stream: send the segments in order. At most one is in flight per token.
@@ -130,10 +123,6 @@ pub enum OpKind {
     Send,
     /// [`Op::Shutdown`].
     Shutdown,
-    /// [`Op::Layer`].
-    Layer,
-    /// [`Op::Encrypt`].
-    Encrypt,
 }
 
 /// Bytes and pieces of files to be sent in order.
@@ -159,9 +148,6 @@ pub enum Segment {
         /// Number of bytes; the file ending earlier fails the operation with [`Fault::FileShrunk`].
         len: u64,
     },
-    /// An alert of TLS, its level and its description, on a stream that the kernel encrypts ([`Op::Encrypt`]). When it
-    /// is sent, so is all that the kernel had taken before, and the stream may be shut down.
-    Alert([u8; 2]),
 }
 
 impl Segment {
@@ -171,16 +157,15 @@ impl Segment {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Shared(bytes, start) => (bytes.len() - start) as u64,
             Self::File { len, .. } => *len,
-            Self::Alert(alert) => alert.len() as u64,
         }
     }
 
-    /// Its bytes, unless they lie in a file or are no data.
+    /// Its bytes, unless they lie in a file.
     pub fn memory(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
             Self::Shared(bytes, start) => Some(&bytes[*start..]),
-            Self::File { .. } | Self::Alert(_) => None,
+            Self::File { .. } => None,
         }
     }
 
@@ -196,8 +181,6 @@ impl Segment {
             Self::Bytes(held) => Self::Shared(held.into(), bytes as usize),
             Self::Shared(held, start) => Self::Shared(held, start + bytes as usize),
             Self::File { file, offset, .. } => Self::File { file, offset: offset + bytes, len: left },
-            // A record is taken whole or not at all.
-            Self::Alert(alert) => Self::Alert(alert),
         })
     }
 }

@@ -25,7 +25,6 @@ use rustix::net::{self as sys, RecvFlags, Shutdown, sockopt};
 
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
-use crate::ktls;
 use crate::offload::{Pool, Returns};
 use crate::op::{Closing, Done, Event, Op, OpKind, Send, Token};
 use crate::places::Places;
@@ -599,16 +598,6 @@ impl<P: Poller> Reactor for Readiness<P> {
                 }
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
-            Op::Layer => {
-                if let Err(errno) = ktls::layer(place.descriptor()) {
-                    self.done.push_back(failed(token, OpKind::Layer, errno.into()));
-                }
-            }
-            Op::Encrypt(keys) => {
-                if let Err(errno) = ktls::encrypt(place.descriptor(), &keys) {
-                    self.done.push_back(failed(token, OpKind::Encrypt, errno.into()));
-                }
-            }
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),

@@ -39,7 +39,6 @@ pub(crate) fn is_one_segment(send: &Send) -> bool {
 pub(crate) enum Head<'a> {
     Memory(&'a [u8]),
     File { file: &'a OpenFile, offset: u64, left: u64 },
-    Alert([u8; 2]),
 }
 
 /// How far a call got.
@@ -68,12 +67,11 @@ impl Sending {
             Segment::File { file, offset, len } => {
                 Head::File { file, offset: offset + self.offset, left: len - self.offset }
             }
-            Segment::Alert(alert) => Head::Alert(*alert),
             memory => Head::Memory(&memory.memory().expect("not a file")[self.offset as usize..]),
         })
     }
 
-    /// What is left of the run of memory segments at the current place; nothing if something else is next.
+    /// What is left of the run of memory segments at the current place; nothing if a file is next.
     pub(crate) fn run(&self) -> impl Iterator<Item = &[u8]> {
         let mut skipped = self.offset as usize;
         self.segments[self.segment..]
@@ -82,9 +80,9 @@ impl Sending {
             .map(move |bytes| &bytes[std::mem::take(&mut skipped)..])
     }
 
-    /// Whether something is still to be sent that is not in memory.
-    pub(crate) fn has_other(&self) -> bool {
-        self.segments[self.segment..].iter().any(|segment| segment.memory().is_none())
+    /// Whether a piece of a file is still to be sent.
+    pub(crate) fn has_file(&self) -> bool {
+        self.segments[self.segment..].iter().any(|segment| matches!(segment, Segment::File { .. }))
     }
 
     /// Moves on by `sent` bytes, over the segments that are thereby done.
@@ -139,7 +137,6 @@ mod system {
     use super::{Head, Sending, Step};
     use crate::fault::Fault;
     use crate::files::OpenFile;
-    use crate::ktls;
     use crate::reactor::SEND_QUANTUM;
 
     /// Slices handed to one sendmsg(2); Linux takes up to 1,024.
@@ -158,9 +155,6 @@ mod system {
                         send_file(socket, file, offset, left.min(SEND_QUANTUM), scratch)
                     }
                     Head::Memory(_) => self.send_run(socket),
-                    Head::Alert(alert) => {
-                        ktls::send_alert(socket, alert).map(|()| alert.len() as u64).map_err(SendFault::Errno)
-                    }
                 };
                 match result {
                     Ok(sent) => self.skip(sent),

@@ -415,11 +415,6 @@ impl Reactor for SimReactor {
             }
             // Links of the simulator have bounds of their own, and no acknowledgements.
             Op::Tune(_) => {}
-            Op::Layer => {
-                // As a kernel without TLS.
-                state.stations[number].done.push_back(failed(token, OpKind::Layer, Fault::Refused));
-            }
-            Op::Encrypt(_) => unreachable!("the layer is not there"),
             Op::Connect(address) => {
                 assert!(place.link.is_none(), "connected once");
                 place.flags |= CONNECTING;
@@ -1264,7 +1259,6 @@ impl State {
                     }
                     bytes
                 }
-                Some(Head::Alert(_)) => unreachable!("its links are never encrypted"),
             };
             sending.skip(piece.len() as u64);
             self.put(link, at, &piece);

@@ -983,7 +983,7 @@ impl Core {
                 conn.window_bytes = UNMEASURED;
                 let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
                 self.wheel.arm_earlier(token.index, armed);
-                self.hand_out(token, segments);
+                self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
             }
             Err(fault) => self.conn_failed(token, fault, 0, Vec::new()),
         }
@@ -1099,15 +1099,6 @@ impl Core {
         // Once it is sent the connection may be at rest, which touches no wheel.
         let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
         self.wheel.arm_earlier(token.index, armed);
-        self.hand_out(token, segments);
-    }
-
-    /// Gives what was sealed to the reactor, behind what the transport must have done before: the one way out.
-    #[inline]
-    pub(crate) fn hand_out(&mut self, token: Token, segments: Vec<Segment>) {
-        if let Some(op) = self.conns[token.index as usize].transport.preparation() {
-            self.prepare(token, op);
-        }
         self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
     }
 

@@ -30,8 +30,6 @@ pub(crate) struct Metrics {
     handshake_failures: Mutex<BTreeMap<&'static str, u64>>,
     /// Connections that were closed because too many handshakes went on.
     pub(crate) handshakes_refused: Counter,
-    /// Connections whose sending has been handed to the kernel.
-    pub(crate) kernel_tls: Counter,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) turns: Counter,
@@ -325,8 +323,6 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         refusals,
         handshakes,
         failures,
-        Family::counter("encke_tls_kernel_total", "TLS connections whose sending was handed to the kernel.")
-            .value(sum(&|worker| worker.kernel_tls.value())),
         closes,
         Family::counter("encke_received_bytes_total", "Bytes received.")
             .value(sum(&|worker| worker.received_bytes.value())),

@@ -492,7 +492,7 @@ impl Slot<'_> {
             return core.conn_failed(self.token, fault, 0, segments);
         }
         core.wheel.arm_earlier(self.token.index, deadline_ns);
-        core.hand_out(self.token, segments);
+        core.ops.push((self.token, Op::Send(encke_io::Send { segments, more: false })));
     }
 
     /// Sends the output, closes what is over, and reads on or pauses.

@@ -40,7 +40,7 @@ pub(crate) use push::ADMISSION;
 pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 #[cfg(feature = "tls")]
 pub(crate) use tls::is_dns_name;
-pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
+pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 
 use crate::https;
 use crate::policy::Policy;

@@ -4,10 +4,10 @@
 //!   socket bytes ──► Transport::open ──► plaintext ──► protocol
 //!   socket bytes ◄── Transport::seal ◄── segments  ◄── protocol
 //! ```
-//! Only the transport decides whether a file's segment may go to the kernel as it is: in the clear it may, and where the
-//! kernel encrypts; else a transport that encrypts reads the file as it is sent. It knows no request and no reply.
+//! Only the transport decides whether a file's segment may go to the kernel as it is: in the clear it may; a
+//! transport that encrypts reads the file as it is sent. It knows no request and no reply.
 
-use encke_io::{Fault, Op, Segment};
+use encke_io::{Fault, Segment};
 
 use crate::tls::{Scratch, Tls};
 
@@ -41,7 +41,7 @@ impl Transport {
                 if last {
                     tls.finish();
                 }
-                tls.seal(segments, scratch)
+                fill(tls, segments, scratch)
             }
         }
     }
@@ -53,18 +53,18 @@ impl Transport {
             Self::Plain => None,
             Self::Tls(tls) if tls.has_output() => {
                 let mut segments = Vec::new();
-                Some(tls.seal(&mut segments, scratch).map(|()| segments))
+                Some(fill(tls, &mut segments, scratch).map(|()| segments))
             }
             Self::Tls(_) => None,
         }
     }
+}
 
-    /// An operation that comes before what was sealed is sent; mostly none.
-    #[inline]
-    pub(crate) fn preparation(&mut self) -> Option<Op> {
-        match self {
-            Self::Plain => None,
-            Self::Tls(tls) => tls.preparation(),
-        }
-    }
+#[inline(never)]
+fn fill(tls: &mut Tls, segments: &mut Vec<Segment>, scratch: &mut Scratch) -> Result<(), Fault> {
+    let mut sealed = Vec::new();
+    tls.seal(&mut sealed, scratch)?;
+    segments.clear();
+    segments.push(Segment::Bytes(sealed));
+    Ok(())
 }

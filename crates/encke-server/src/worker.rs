@@ -654,7 +654,6 @@ impl Core {
                 self.closed(token);
             }
             Event::Failed { token, op: OpKind::Accept, fault, .. } => self.accept_failed(token, fault),
-            Event::Failed { token, op: OpKind::Layer, .. } => self.seals_itself(token),
             Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken | Event::Connected { .. } => {}
             Event::Failed { token, fault, sent, segments, .. } => {
                 self.conn_failed(token, fault, sent, segments);

@@ -50,7 +50,6 @@ use self::buffers::{Buffers, Lease};
 use self::ring::{Completion, Ring, Wait};
 use crate::clock::{Clock, Now};
 use crate::fault::Fault;
-use crate::ktls;
 use crate::offload::{Pool, Returns};
 use crate::op::{Closing, Done, Event, Op, OpKind, Peer, Send, Token};
 use crate::places::Places;
@@ -780,7 +779,7 @@ impl UringReactor {
             self.done.push_back(sending.ended(token, Ok(())));
             return;
         }
-        let direct = sending.has_other();
+        let direct = sending.has_file();
         place.link = self.sends.insert(Outgoing { sending, message: None, direct, in_kernel: false });
         self.advance_send(token.index);
     }
@@ -1097,16 +1096,6 @@ impl Reactor for UringReactor {
                 let _best_effort = socket::refuse_new(place.descriptor());
             }
             Op::Tune(tuning) => socket::tune(place.descriptor(), tuning),
-            Op::Layer => {
-                if let Err(errno) = ktls::layer(place.descriptor()) {
-                    self.done.push_back(failed(token, OpKind::Layer, errno.into()));
-                }
-            }
-            Op::Encrypt(keys) => {
-                if let Err(errno) = ktls::encrypt(place.descriptor(), &keys) {
-                    self.done.push_back(failed(token, OpKind::Encrypt, errno.into()));
-                }
-            }
             Op::Connect(peer) => self.connect(token, peer),
             Op::Send(send) => self.start_send(token, send),
             Op::Shutdown => self.shutdown(token),

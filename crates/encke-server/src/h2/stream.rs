@@ -262,7 +262,6 @@ impl Stream {
                 Segment::File { file, offset, len } => {
                     self.waiting.push_back(Waiting::File { file, offset, len });
                 }
-                Segment::Alert(_) => unreachable!("what goes by TLS is the carrier's"),
             }
         }
         if self.ended {

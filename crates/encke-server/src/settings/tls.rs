@@ -27,9 +27,6 @@ pub struct TlsSettings {
     pub client_ca: Option<PathBuf>,
     /// Whether a client must show one.
     pub client: ClientCert,
-    /// Whether the kernel encrypts what is sent on a connection, from the first file of 256 KiB and more on that is asked
-    /// for by HTTP/1.
-    pub ktls: KernelTls,
 }
 
 /// One of `more`.
@@ -177,17 +174,6 @@ pub enum ClientCert {
     Required,
     /// One without a certificate gets in, too.
     Optional,
-}
-
-/// Whether the kernel encrypts (kTLS).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum KernelTls {
-    /// Where it can: on Linux with the module `tls`, for the versions and ciphers that it knows.
-    Auto,
-    /// Never.
-    #[default]
-    Off,
 }
 
 impl TlsSettings {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use encke_io::{Op, Peer, Token};
+use encke_io::{Peer, Token};
 use encke_wire::proxy::{self, ProxyHeader};
 
 use super::{Handshake, TlsFault, TlsKnown};
@@ -93,24 +93,6 @@ impl Core {
             Transport::Tls(tls) => tls.known(),
             Transport::Plain => None,
         }
-    }
-
-    /// The kernel does not encrypt what is sent on a connection.
-    pub(crate) fn seals_itself(&mut self, token: Token) {
-        if let Some(conn) = self.conn(token)
-            && let Transport::Tls(tls) = &mut conn.transport
-        {
-            tls.stay();
-        }
-    }
-
-    /// What must be done before a send of a connection.
-    #[inline(never)]
-    pub(crate) fn prepare(&mut self, token: Token, op: Op) {
-        if matches!(op, Op::Encrypt(_)) {
-            self.metrics.kernel_tls.add(1);
-        }
-        self.ops.push((token, op));
     }
 
     /// The handshake is over: requests may come.

@@ -5,7 +5,6 @@
 //!           open ─┬─ plaintext, gathered in the worker's scratch ─► protocol
 //!                 └─ what TLS itself has to say ──────────────┐
 //!  segments ─► `queue` ─► seal: at most WINDOW_BYTES a send ──┴─► one buffer of records
-//!                └── a large file, and a kernel that encrypts ───► the segments as they are, from then on
 //! ```
 //! At rest nothing is kept but keys: no buffer, no queue. What is sealed for a slow client is bounded by the window; a
 //! file is read as it is sent.
@@ -13,24 +12,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_io::ktls::{self, SendKeys};
-use encke_io::{Fault, Op, Segment};
+use encke_io::{Fault, Segment};
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::acme::PROOF_PROTOCOL;
 use super::hello::{HANDSHAKE, Hello};
-use super::kernel::{self, KernelSession};
 use super::records::{RECORD_BYTES, Records};
 use super::{Certified, Handshake, Opened, TlsFault, TlsKnown, known};
 
 /// What is sealed for one send. 64 KiB are four records: enough to keep a socket busy that holds some 200 KiB, and the
 /// most that a client who stops reading makes us hold of sealed bytes.
 const WINDOW_BYTES: usize = 64 * 1024;
-
-/// From a file of so many bytes on it is worth while to have the kernel encrypt. The change costs two system calls and
-/// the kernel's state of a cipher, once a connection; what it saves a byte is a copy.
-const KERNEL_FILE_BYTES: u64 = 256 * 1024;
 
 /// What the connections of a worker work with, one at a time.
 #[derive(Default)]
@@ -43,10 +36,7 @@ pub(crate) struct Scratch {
 
 /// TLS on one connection.
 pub(crate) struct Tls {
-    layer: Layer,
-    handing: Handing,
-    /// Something has arrived since the last record was sealed.
-    heard: bool,
+    records: Records<UnbufferedServerConnection>,
     /// Plaintext that is not sealed yet.
     queue: VecDeque<Segment>,
     /// Nothing is sent behind what is in the queue.
@@ -60,43 +50,13 @@ pub(crate) struct Tls {
     pub(crate) handshake: Handshake,
 }
 
-/// Who makes records, and who opens them.
-#[expect(clippy::large_enum_variant, reason = "by far the most are the large one, in the box of their `Tls`")]
-enum Layer {
-    /// rustls does both.
-    Ours(Records<UnbufferedServerConnection>),
-    /// The kernel makes them.
-    Kernel(Box<KernelSession>),
-    /// Nobody: the keys could not be taken out, which ends the connection.
-    Nobody,
-}
-
-/// How far sending is on its way to the kernel.
-enum Handing {
-    /// It stays here.
-    Never,
-    /// It may go when a large file is to be sent.
-    Possible,
-    /// The kernel is to get ready, by the next operation.
-    Asking,
-    /// It has got ready, unless it said no.
-    Ready,
-    /// It is to get these keys, by the next operation.
-    Giving(Box<SendKeys>),
-    /// It has them.
-    Given,
-}
-
 impl Tls {
     /// A connection that begins.
     pub(crate) fn new(config: Arc<ServerConfig>, handshake_ends_ns: u64) -> Option<Box<Self>> {
-        let handing = if config.enable_secret_extraction { Handing::Possible } else { Handing::Never };
         let session = UnbufferedServerConnection::new(config).ok()?;
         let records = Records::new(session);
         Some(Box::new(Self {
-            layer: Layer::Ours(records),
-            handing,
-            heard: false,
+            records,
             queue: VecDeque::new(),
             last: false,
             server_name: None,
@@ -115,8 +75,7 @@ impl Tls {
         &mut self,
         lease: &'lease mut [u8],
     ) -> Result<Option<&'lease mut [u8]>, TlsFault> {
-        let Layer::Ours(records) = &mut self.layer else { return Ok(Some(lease)) };
-        let kept = &mut records.partial;
+        let kept = &mut self.records.partial;
         if kept.is_empty() {
             if looks_like_http(lease) {
                 return Err(TlsFault::PlainHttp);
@@ -131,7 +90,7 @@ impl Tls {
             Hello::Partial => Ok(None),
             Hello::Whole => Ok(Some(&mut [])),
             Hello::TooLarge => {
-                records.give_up();
+                self.records.give_up();
                 self.handshake = Handshake::Over;
                 Err(TlsFault::Protocol)
             }
@@ -140,16 +99,10 @@ impl Tls {
 
     /// Opens what has arrived: plaintext is appended to `plain`. After a fault an alert may be in [`Tls::seal`].
     pub(crate) fn open(&mut self, lease: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, TlsFault> {
-        let records = match &mut self.layer {
-            Layer::Ours(records) => records,
-            Layer::Kernel(kernel) => return kernel.open(lease, plain),
-            Layer::Nobody => return Ok(Opened::default()),
-        };
-        self.heard = true;
-        if records.is_established() {
-            return records.open(lease, plain).map_err(|error| TlsFault::of(&error));
+        if self.is_established() {
+            return self.records.open(lease, plain).map_err(|error| TlsFault::of(&error));
         }
-        let opened = records.open(lease, plain);
+        let opened = self.records.open(lease, plain);
         self.server_name = known::take_server_name().or_else(|| self.server_name.take());
         let opened = opened.map_err(|error| TlsFault::of(&error))?;
         if opened.established {
@@ -159,22 +112,13 @@ impl Tls {
     }
 
     fn knowledge(&mut self) -> TlsKnown {
-        let session = self.session();
-        let certificate = session.and_then(|session| session.peer_certificates()).and_then(<[_]>::first);
-        let suite = session.and_then(|session| session.negotiated_cipher_suite());
+        let session = &self.records.session;
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
         TlsKnown {
             version: self.description().0,
-            cipher: suite.map_or("", |suite| iana_name(suite.suite())),
-            client: certificate.and_then(|certificate| Certified::of(certificate)),
+            cipher: session.negotiated_cipher_suite().map_or("", |suite| iana_name(suite.suite())),
             server_name: self.server_name.take(),
-        }
-    }
-
-    /// The session, as long as it is one.
-    fn session(&self) -> Option<&UnbufferedServerConnection> {
-        match &self.layer {
-            Layer::Ours(records) => Some(&records.session),
-            Layer::Kernel(_) | Layer::Nobody => None,
+            client: certificate.and_then(|certificate| Certified::of(certificate)),
         }
     }
 
@@ -195,96 +139,24 @@ impl Tls {
 
     /// Whether the handshake is over.
     pub(crate) const fn is_established(&self) -> bool {
-        match &self.layer {
-            Layer::Ours(records) => records.is_established(),
-            Layer::Kernel(_) | Layer::Nobody => true,
-        }
+        self.records.is_established()
     }
 
     /// Whether there is something to send.
     pub(crate) fn has_output(&self) -> bool {
         let more = !self.queue.is_empty() || self.last;
-        match &self.layer {
-            Layer::Ours(records) => !records.control.is_empty() || records.may_speak() && more,
-            Layer::Kernel(kernel) => kernel.has_alert() || kernel.may_speak() && more,
-            Layer::Nobody => more,
-        }
-    }
-
-    /// Puts what is sent next, and fits into one send, in the place of what is in `out`.
-    ///
-    /// # Errors
-    /// A file that is to be sent has become shorter, or cannot be read; the keys are worn out or cannot be had.
-    pub(crate) fn seal(&mut self, out: &mut Vec<Segment>, scratch: &mut Scratch) -> Result<(), Fault> {
-        out.clear();
-        if matches!(self.handing, Handing::Possible | Handing::Ready) {
-            self.hand_over();
-        }
-        match &mut self.layer {
-            Layer::Ours(_) => {
-                let mut sealed = Vec::new();
-                self.seal_window(&mut sealed, scratch)?;
-                out.push(Segment::Bytes(sealed));
-                Ok(())
-            }
-            Layer::Kernel(kernel) => kernel.seal(&mut self.queue, std::mem::take(&mut self.last), out),
-            Layer::Nobody => Err(Fault::Reset),
-        }
-    }
-
-    /// What must be done before what was sealed is sent.
-    pub(crate) fn preparation(&mut self) -> Option<Op> {
-        match std::mem::replace(&mut self.handing, Handing::Never) {
-            Handing::Asking => {
-                self.handing = Handing::Ready;
-                Some(Op::Layer)
-            }
-            Handing::Giving(keys) => {
-                self.handing = Handing::Given;
-                Some(Op::Encrypt(keys))
-            }
-            other => {
-                self.handing = other;
-                None
-            }
-        }
-    }
-
-    /// The kernel does not encrypt for this connection.
-    pub(crate) fn stay(&mut self) {
-        self.handing = Handing::Never;
-    }
-
-    /// Brings sending nearer to the kernel, where a large file is to be sent.
-    fn hand_over(&mut self) {
-        let Layer::Ours(records) = &mut self.layer else { return };
-        let bytes = self.queue.iter().filter(|segment| segment.memory().is_none()).map(Segment::len).sum();
-        match self.handing {
-            Handing::Possible if (KERNEL_FILE_BYTES..kernel::KEY_BYTES_MAX / 2).contains(&bytes) => {
-                let agreed = kernel::agreed(&records.session);
-                let can = agreed.is_some_and(|(version, cipher)| ktls::support().has(version, cipher));
-                self.handing = if can { Handing::Asking } else { Handing::Never };
-            }
-            // What has arrived since may have put a change of our key in front of the next record.
-            Handing::Ready if bytes >= WINDOW_BYTES as u64 && !self.heard && records.is_settled() => {
-                let Layer::Ours(records) = std::mem::replace(&mut self.layer, Layer::Nobody) else { return };
-                if let Ok((session, keys)) = KernelSession::take_over(records.session) {
-                    self.layer = Layer::Kernel(session);
-                    self.handing = Handing::Giving(keys);
-                }
-            }
-            _ => {}
-        }
+        !self.records.control.is_empty() || self.records.may_speak() && more
     }
 
     /// Seals what fits into one send, behind what is in `out`.
-    fn seal_window(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
-        let Layer::Ours(records) = &mut self.layer else { return Ok(()) };
-        out.append(&mut std::mem::take(&mut records.control));
-        if !records.may_speak() {
+    ///
+    /// # Errors
+    /// A file that is to be sent has become shorter, or cannot be read.
+    pub(crate) fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
+        out.append(&mut std::mem::take(&mut self.records.control));
+        if !self.records.may_speak() {
             return Ok(());
         }
-        self.heard = false;
         while out.len() < WINDOW_BYTES && !self.queue.is_empty() {
             // What is large and in memory goes as it is; all else is gathered into a record.
             let large = |segment: &Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
@@ -293,7 +165,7 @@ impl Tls {
             {
                 let bytes = segment.memory().unwrap_or_default();
                 let take = bytes.len().min(WINDOW_BYTES);
-                records.seal(&bytes[..take], out).map_err(|_| Fault::Reset)?;
+                self.records.seal(&bytes[..take], out).map_err(|_| Fault::Reset)?;
                 if let Some(rest) = segment.after(take as u64) {
                     self.queue.push_front(rest);
                 }
@@ -301,13 +173,13 @@ impl Tls {
             }
             scratch.gathered.clear();
             gather(&mut self.queue, &mut scratch.gathered)?;
-            records.seal(&scratch.gathered, out).map_err(|_| Fault::Reset)?;
+            self.records.seal(&scratch.gathered, out).map_err(|_| Fault::Reset)?;
         }
         if self.queue.is_empty() {
             self.queue = VecDeque::new();
             if self.last {
                 self.last = false;
-                records.say_goodbye(out);
+                self.records.say_goodbye(out);
             }
         }
         Ok(())
@@ -315,11 +187,11 @@ impl Tls {
 
     /// The version that is spoken, and whether a session was new or resumed.
     pub(crate) fn description(&self) -> (&'static str, &'static str) {
-        let version = match self.session().and_then(|session| session.protocol_version()) {
+        let version = match self.records.session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "1.3",
             _ => "1.2",
         };
-        let how = match self.session().and_then(|session| session.handshake_kind()) {
+        let how = match self.records.session.handshake_kind() {
             Some(HandshakeKind::Resumed) => "resumed",
             _ => "new",
         };
@@ -328,27 +200,22 @@ impl Tls {
 
     /// Whether both sides have agreed on HTTP/2 (ALPN, RFC 7301).
     pub(crate) fn speaks_http2(&self) -> bool {
-        self.session().and_then(|session| session.alpn_protocol()) == Some(b"h2")
+        self.records.session.alpn_protocol() == Some(b"h2")
     }
 
     /// Whether the peer came only to see a proof that a name is ours (RFC 8737).
     pub(crate) fn is_proof(&self) -> bool {
-        self.session().and_then(|session| session.alpn_protocol()) == Some(PROOF_PROTOCOL)
+        self.records.session.alpn_protocol() == Some(PROOF_PROTOCOL)
     }
 
     /// What came before the first record, and is not whole yet.
     pub(crate) fn take_partial(&mut self) -> Vec<u8> {
-        match &mut self.layer {
-            Layer::Ours(records) => std::mem::take(&mut records.partial),
-            Layer::Kernel(_) | Layer::Nobody => Vec::new(),
-        }
+        std::mem::take(&mut self.records.partial)
     }
 
     /// Keeps that until more of it has come.
     pub(crate) fn keep_partial(&mut self, bytes: Vec<u8>) {
-        if let Layer::Ours(records) = &mut self.layer {
-            records.partial = bytes;
-        }
+        self.records.partial = bytes;
     }
 }
 

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use encke_io::clock::Clock;
-use encke_io::ktls;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,7 +20,7 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
 use super::watch::Stamp;
-use crate::settings::{CertSettings, ClientCert, KernelTls, TlsSettings, TlsVersion};
+use crate::settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 use encke_io::lock;
 use encke_wire::civil::Civil;
 
@@ -154,8 +153,6 @@ fn config(settings: &TlsSettings, certificates: Certificates) -> io::Result<Serv
     config.send_tls13_tickets = 1;
     // AES with 256 bits first, whatever a client would rather have.
     config.ignore_client_order = true;
-    // Keys leave a session for the kernel, and for nobody else.
-    config.enable_secret_extraction = settings.ktls == KernelTls::Auto && !ktls::support().is_empty();
     Ok(config)
 }
 

@@ -22,8 +22,6 @@ mod handshakes;
 mod hello;
 #[cfg(feature = "tls")]
 mod identity;
-#[cfg(feature = "tls")]
-mod kernel;
 mod known;
 #[cfg(feature = "tls")]
 mod records;

@@ -102,15 +102,6 @@ impl<S: Session> Records<S> {
         self.established && !self.broken
     }
 
-    /// Whether there is nothing half done: nothing half received, nothing to be said, no end.
-    pub(super) fn is_settled(&mut self) -> bool {
-        self.may_speak()
-            && !self.ended
-            && self.partial.is_empty()
-            && self.control.is_empty()
-            && matches!(self.session.step(&mut []).state, Ok(ConnectionState::WriteTraffic(_)))
-    }
-
     /// Ends the session without an alert. Later bytes are dropped.
     pub(super) fn give_up(&mut self) {
         self.broken = true;

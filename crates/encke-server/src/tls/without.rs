@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_io::{Fault, Op, Segment};
+use encke_io::{Fault, Segment};
 use encke_stats::Family;
 
 use super::{Distrust, Handshake, Opened, TlsFault, TlsKnown};
@@ -162,15 +162,7 @@ impl Tls {
         match self.none {}
     }
 
-    pub(crate) fn seal(&mut self, _: &mut Vec<Segment>, _: &mut Scratch) -> Result<(), Fault> {
-        match self.none {}
-    }
-
-    pub(crate) fn preparation(&mut self) -> Option<Op> {
-        match self.none {}
-    }
-
-    pub(crate) fn stay(&mut self) {
+    pub(crate) fn seal(&mut self, _: &mut Vec<u8>, _: &mut Scratch) -> Result<(), Fault> {
         match self.none {}
     }
 
