@@ -13,7 +13,8 @@ PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-sett
 .PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist
 
 help:
-	@echo 'make run     build and serve the chat of examples/chat'
+	@echo 'make run     build without optimisation and serve the chat of examples/chat (three minutes on two cores)'
+	@echo 'make build   build the fast program, $(TARGET)/release/encke (six minutes and more)'
 	@echo 'make cluster three NATS servers, three nodes and a balancer on this machine, with the chat on two of them'
 	@echo 'make test    every test but the long ones'
 	@echo 'make lint    format, clippy, tidy, licences, other systems, documentation'
@@ -23,8 +24,9 @@ help:
 	@echo 'make soak    what takes an hour and more, $(SOAK_MINUTES) minutes of it on each back end; tests/SOAK.md is its last result'
 	@echo 'make dist    a static binary with its papers, in dist/out'
 
-run: build
-	$(TARGET)/release/encke demo
+run:
+	$(CARGO) build --profile quick --locked
+	$(TARGET)/quick/encke demo
 
 cluster: build
 	.ci/need python3 nats-server haproxy

@@ -1,5 +1,5 @@
-//! What the program is told about its build: the target that `encke --version` names, and the files of the chat
-//! that `encke demo` carries.
+//! Build-time values of the program: the target and the cargo profile for `encke --version`, and the files of the chat that
+//! `encke demo` serves.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -13,9 +13,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-env=ENCKE_TARGET={}", std::env::var("TARGET")?);
     println!("cargo::rerun-if-changed={CHAT}");
-    let out = Path::new(&std::env::var("OUT_DIR")?).join("chat.rs");
-    fs::write(out, table(CHAT)?)?;
+    let out = std::env::var("OUT_DIR")?;
+    let out = Path::new(&out);
+    println!("cargo::rustc-env=ENCKE_PROFILE={}", profile(out).ok_or("OUT_DIR names no profile")?);
+    fs::write(out.join("chat.rs"), table(CHAT)?)?;
     Ok(())
+}
+
+/// The folder of the cargo profile in `OUT_DIR`, as in `target/quick/build/encke-…/out`; `debug` for the profile `dev`. Cargo's
+/// variable `PROFILE` is `release` for every profile that inherits from it.
+fn profile(out: &Path) -> Option<&str> {
+    let build = out.ancestors().find(|path| path.ends_with("build"))?;
+    build.parent()?.file_name()?.to_str()
 }
 
 /// An expression: name and content of every file in a folder, in the order of their names.

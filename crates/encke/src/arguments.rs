@@ -47,12 +47,18 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Version, back ends compiled in, target.
+/// Version, build, back ends compiled in, target.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let names = Backend::NAMED.into_iter().filter(|backend| backend.compiled()).map(Backend::name);
     let names = names.collect::<Vec<_>>().join(", ");
-    format!("{} (back ends: {names}; {})", env!("CARGO_PKG_VERSION"), env!("ENCKE_TARGET"))
+    let build = named_build(env!("ENCKE_PROFILE"));
+    format!("{} ({build}back ends: {names}; {})", env!("CARGO_PKG_VERSION"), env!("ENCKE_TARGET"))
 });
+
+/// The part of the version that names a build of another profile than `release` and `dist`, whose code is the same.
+fn named_build(profile: &str) -> String {
+    if matches!(profile, "release" | "dist") { String::new() } else { format!("{profile} build; ") }
+}
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -786,5 +792,12 @@ mod tests {
         for backend in Backend::NAMED {
             assert_eq!(VERSION.contains(backend.name()), backend.compiled(), "{backend} in {}", *VERSION);
         }
+    }
+
+    #[test]
+    fn the_version_names_every_profile_but_the_optimised_ones() {
+        assert_eq!(named_build("quick"), "quick build; ");
+        assert_eq!(named_build("debug"), "debug build; ");
+        assert_eq!((named_build("release"), named_build("dist")), (String::new(), String::new()));
     }
 }

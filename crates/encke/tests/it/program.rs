@@ -1,5 +1,6 @@
 //! The program as people and scripts meet it: flags, help, files, output, exit status.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::running::{Folder, encke, text};
@@ -52,8 +53,18 @@ fn the_long_help_is_the_short_one_unless_that_would_be_more_than_a_screen() {
 fn the_version_is_one_line_with_back_ends_and_target() {
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version.lines().count(), 1, "{version}");
-    let start = format!("encke {} (back ends: ", env!("CARGO_PKG_VERSION"));
-    assert!(version.starts_with(&start) && version.contains("poll; ") && version.contains('-'), "{version}");
+    let start = format!("encke {} (", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&start) && version.contains("back ends: "), "{version}");
+    assert!(version.contains("poll; ") && version.contains('-'), "{version}");
+}
+
+#[test]
+fn the_version_names_the_cargo_profile_unless_it_is_release() {
+    // Cargo's folders: target/PROFILE/encke, where `dev` is `debug`.
+    let folder = Path::new(env!("CARGO_BIN_EXE_encke")).parent().and_then(Path::file_name).expect("a folder");
+    let named = format!("({} build; ", folder.to_string_lossy());
+    let version = text(&run(&["--version"]).stdout);
+    assert_eq!(version.contains(&named), folder != "release" && folder != "dist", "{version}");
 }
 
 #[test]
