@@ -16,9 +16,8 @@
 //! ```text
 //!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
 //! ```
-//! What stands between bytes of a socket and HTTP is [`Requests::received`] on the way in and [`Requests::send`] on the
-//! way out: there a session of TLS, if there is one, opens and seals. By HTTP/2 a connection is Greeting before it is
-//! Open, and what is sent leaves the ring for a stream (`streams.rs`): those end in any order.
+//! TLS is opened and sealed in front of this crowd ([`crate::sealed`]). By HTTP/2 a connection is Greeting before it is Open,
+//! and what is sent leaves the ring for a stream (`streams.rs`): those end in any order.
 
 mod streams;
 
@@ -38,9 +37,9 @@ use crate::multiplex::Letter;
 use crate::pace::Pace;
 use crate::plan::{Plan, Protocol, Share};
 use crate::random::Random;
+use crate::sealed::{Sealable, Shaken};
 use crate::tally::{Cause, Errors, Phase, Tally};
 use crate::tickets::{Ticket, Tickets};
-use crate::tls::Session;
 
 use streams::Carrier;
 
@@ -51,8 +50,6 @@ pub(crate) struct Requests {
     tally: Arc<Tally>,
     errors: Errors,
     users: Vec<User>,
-    /// With TLS each user's session; else empty.
-    sessions: Vec<Option<Box<dyn Session>>>,
     /// With HTTP/2 each user's streams; else empty.
     carriers: Vec<Option<Box<Carrier>>>,
     /// Where bodies must be the expected one, what each user's is so far; else empty.
@@ -85,8 +82,6 @@ pub(crate) struct Requests {
     heads: Heads,
     /// Of pipelined requests.
     gathering: Gathering,
-    /// Room for what a session has opened.
-    plain: Vec<u8>,
     load: Load,
 }
 
@@ -204,7 +199,6 @@ impl Requests {
             tickets: Tickets::new(&plan, share, 0),
             timeout_ns: u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX),
             load: Load::new(&plan, share),
-            sessions: if plan.tls.is_some() { (0..count).map(|_| None).collect() } else { Vec::new() },
             carriers: if plan.protocol == Protocol::Http2 {
                 (0..count).map(|_| None).collect()
             } else {
@@ -232,7 +226,6 @@ impl Requests {
             times: Times::default(),
             heads: Heads::new(),
             gathering: Gathering::default(),
-            plain: Vec::new(),
         }
     }
 
@@ -363,17 +356,9 @@ impl Requests {
         let first = user.first;
         let messages =
             (user.sent..user.count).map(|nth| self.flights[base + ring(depth, first, nth)].message);
-        let mut segments = self.load.segments(&self.plan, unsent, messages);
+        let segments = self.load.segments(&self.plan, unsent, messages);
         (user.sent, user.sending) = (user.count, true);
         user.served += u64::from(unsent);
-        if let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) {
-            match self.load.seal(session.as_mut(), segments) {
-                Ok(sealed) => segments = sealed,
-                Err(reason) => {
-                    return self.broken(index, Phase::Write, &Cause::Tls(reason), &[], at, out);
-                }
-            }
-        }
         out.put(user.token, Op::Send(Send { segments, more: false }));
         let oldest_ns = self.flights[base + usize::from(first)].begun_ns.max(at.now_ns);
         self.arm(index, oldest_ns.saturating_add(self.timeout_ns));
@@ -389,77 +374,11 @@ impl Requests {
 
     // ---- ends of requests ----
 
-    fn received(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
-        self.tally.received_bytes.add(lease.len() as u64);
-        if self.sessions.is_empty() {
-            self.understand(index, lease, at, out);
-        } else {
-            self.unseal(index, lease, at, out);
+    fn received(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
+        if self.plan.tls.is_none() {
+            self.tally.received_bytes.add(lease.len() as u64);
         }
-    }
-
-    /// Opens what has arrived, and takes what is in it.
-    fn unseal(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
-        let Some(session) = &mut self.sessions[index as usize] else { return };
-        let mut plain = std::mem::take(&mut self.plain);
-        let opened = session.open(lease, &mut plain);
-        let (established, ended) = (session.is_established(), session.is_ended());
-        let http2 = session.speaks_http2();
-        let user = &self.users[index as usize];
-        let token = user.token;
-        if established && user.state == State::Shaking {
-            self.tally.handshakes.increment();
-            if session.is_resumed() {
-                self.tally.resumed.increment();
-            }
-            self.tally.handshake.record(at.woken_ns.saturating_sub(user.since_ns));
-            if self.carriers.is_empty() {
-                self.opened(index, at, out);
-            } else if http2 {
-                self.greet(index, at, out);
-            } else {
-                self.unconnected(index, Phase::Tls, &Cause::Strange, at, out);
-            }
-        }
-        if !plain.is_empty() {
-            self.understand(index, &plain, at, out);
-        }
-        plain.clear();
-        self.plain = plain;
-        let user = &self.users[index as usize];
-        if user.token != token {
-            return;
-        }
-        match opened {
-            Err(reason) if matches!(user.state, State::Shaking | State::Greeting) => {
-                self.unconnected(index, user.phase(), &Cause::Tls(reason), at, out);
-            }
-            Err(reason) => self.broken(index, user.phase(), &Cause::Tls(reason), &[], at, out),
-            Ok(()) if ended => self.ended(index, at, out),
-            Ok(()) => self.speak(index, at, out),
-        }
-    }
-
-    /// Sends what a user's protocols have to say by themselves, if nothing is on its way.
-    fn speak(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        if self.users[index as usize].sending {
-            return;
-        }
-        if !self.carriers.is_empty() {
-            self.flush(index, at, out);
-        }
-        let user = &mut self.users[index as usize];
-        let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) else { return };
-        if user.sending {
-            return;
-        }
-        let mut bytes = self.load.buffer();
-        session.output(&mut bytes);
-        if bytes.is_empty() {
-            return self.load.keep(bytes);
-        }
-        user.sending = true;
-        out.put(user.token, Op::Send(Send { segments: vec![Segment::Bytes(bytes)], more: false }));
+        self.understand(index, lease, at, out);
     }
 
     /// Takes what the server has said.
@@ -594,10 +513,8 @@ impl Requests {
         flight
     }
 
-    /// The server has ended its side.
-    fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        let session = self.sessions.get(index as usize).and_then(Option::as_ref);
-        let cut = session.is_some_and(|session| !session.is_ended());
+    /// The server has ended its side; `cut`: without the close_notify of TLS.
+    fn ended(&mut self, index: u32, cut: bool, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         if let State::Shaking | State::Greeting = user.state {
             let phase = user.phase();
@@ -699,15 +616,6 @@ impl Requests {
         if let Some(compared) = self.comparisons.get_mut(index as usize) {
             *compared = Comparison::default();
         }
-        let session = self.sessions.get_mut(index as usize).and_then(Option::take);
-        if let Some(mut session) = session.filter(|session| !session.is_ended() && !user.sending) {
-            // An alert, or the farewell. Whether it arrives is the server's affair.
-            let mut bytes = self.load.buffer();
-            session.finish(&mut bytes);
-            if !bytes.is_empty() {
-                out.put(user.token, Op::Send(Send { segments: vec![Segment::Bytes(bytes)], more: false }));
-            }
-        }
         if user.token != Token::NONE {
             self.owners[user.token.index as usize] = NOBODY;
             out.put(user.token, Op::Close);
@@ -719,20 +627,18 @@ impl Requests {
     // ---- connections ----
 
     fn connected(&mut self, index: u32, at: Moment, out: &mut Outbox) {
-        let user = &mut self.users[index as usize];
-        self.tally.connected.increment();
-        self.tally.connect.record(at.woken_ns.saturating_sub(user.since_ns));
-        out.put(user.token, Op::Recv);
-        match self.plan.tls.as_ref().map(|sessions| sessions.begin()) {
-            None if self.carriers.is_empty() => self.opened(index, at, out),
-            None => self.greet(index, at, out),
-            Some(Ok(session)) => {
-                (user.state, user.since_ns) = (State::Shaking, at.now_ns);
-                self.sessions[index as usize] = Some(session);
-                self.speak(index, at, out);
-            }
-            Some(Err(reason)) => self.unconnected(index, Phase::Tls, &Cause::Tls(reason), at, out),
+        self.count_connect(index, at);
+        out.put(self.users[index as usize].token, Op::Recv);
+        if self.carriers.is_empty() {
+            self.opened(index, at, out);
+        } else {
+            self.greet(index, at, out);
         }
+    }
+
+    fn count_connect(&mut self, index: u32, at: Moment) {
+        self.tally.connected.increment();
+        self.tally.connect.record(at.woken_ns.saturating_sub(self.users[index as usize].since_ns));
     }
 
     /// A connection takes requests.
@@ -889,12 +795,12 @@ impl Crowd for Requests {
                 if let Some(index) = self.owner(token) {
                     let user = &mut self.users[index as usize];
                     user.sending = false;
-                    // Only pipelined requests can be answered while others are being sent, and only behind what TLS
-                    // sends can one wait.
+                    // Only pipelined requests can be answered while others are being sent, and only behind what HTTP/2
+                    // sends by itself can one wait.
                     if user.count < self.plan.pipeline || user.sent < user.count {
                         self.refill(index, at, out);
                     }
-                    self.speak(index, at, out);
+                    self.flush(index, out);
                 }
             }
             Event::Connected { token } => {
@@ -903,7 +809,7 @@ impl Crowd for Requests {
                 }
             }
             Event::PeerClosed { token, .. } => match self.owner(token) {
-                Some(index) => self.ended(index, at, out),
+                Some(index) => self.ended(index, false, at, out),
                 None => self.parted(token, out),
             },
             Event::Failed { token, op, fault, sent, segments } => {
@@ -1001,6 +907,51 @@ impl Crowd for Requests {
         }
         self.tickets.stop();
         self.stage = Stage::Over;
+    }
+}
+
+impl Sealable for Requests {
+    fn shaking(&mut self, token: Token, at: Moment) {
+        let Some(index) = self.owner(token) else { return };
+        self.count_connect(index, at);
+        let user = &mut self.users[index as usize];
+        (user.state, user.since_ns) = (State::Shaking, at.now_ns);
+    }
+
+    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox) {
+        let Some(index) = self.owner(token) else { return };
+        self.tally.handshakes.increment();
+        if shaken.resumed {
+            self.tally.resumed.increment();
+        }
+        self.tally.handshake.record(shaken.took_ns);
+        if self.carriers.is_empty() {
+            self.opened(index, at, out);
+        } else if shaken.http2 {
+            self.greet(index, at, out);
+        } else {
+            self.unconnected(index, Phase::Tls, &Cause::Strange, at, out);
+        }
+    }
+
+    fn arrived(&mut self, bytes: u64) {
+        self.tally.received_bytes.add(bytes);
+    }
+
+    fn spoken(&mut self, bytes: u64) {
+        self.tally.sent_bytes.add(bytes);
+    }
+
+    fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
+        let Some(index) = self.owner(token) else { return };
+        let user = &self.users[index as usize];
+        match (cause, user.state) {
+            (Cause::Cut, _) => self.ended(index, true, at, out),
+            (cause, State::Shaking | State::Greeting) => {
+                self.unconnected(index, user.phase(), &cause, at, out);
+            }
+            (cause, _) => self.broken(index, user.phase(), &cause, &[], at, out),
+        }
     }
 }
 
@@ -1145,16 +1096,6 @@ impl Load {
             self.sequence += self.stride;
         }
         Some(letter)
-    }
-
-    /// The same as records of a session.
-    fn seal(&mut self, session: &mut dyn Session, plain: Vec<Segment>) -> Result<Vec<Segment>, String> {
-        let mut sealed = self.buffer();
-        for segment in &plain {
-            session.seal(segment.memory().expect("requests are in memory"), &mut sealed)?;
-        }
-        self.take_back(plain);
-        Ok(vec![Segment::Bytes(sealed)])
     }
 
     /// An empty buffer.

@@ -16,6 +16,7 @@ use encke_io::{Backend, Unavailable};
 use crate::dial::Sockets;
 use crate::plan::{Plan, Share};
 use crate::requests::{Requests, Times};
+use crate::sealed::Sealed;
 use crate::several::{self, Several};
 use crate::tally::{Errors, Tally, Totals};
 pub use crate::threads::Halt;
@@ -205,7 +206,8 @@ impl Script for Requesting {
     fn crowd(&self, share: Share) -> Several {
         let each = self.plans.iter().zip(&self.tallies);
         let crowds = each.map(|(plan, tallies)| {
-            Requests::new(Arc::clone(plan), share, Arc::clone(&tallies[share.number]))
+            let crowd = Requests::new(Arc::clone(plan), share, Arc::clone(&tallies[share.number]));
+            Sealed::new(crowd, plan.tls.clone())
         });
         Several::new(crowds.collect(), &self.plans, share)
     }

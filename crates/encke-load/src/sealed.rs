@@ -1,15 +1,14 @@
-//! TLS around a crowd that knows nothing of it: the crowd sees plaintext, the engine sees records.
+//! TLS of all connections: the crowd sends and receives plaintext, the engine records.
 //!
 //! ```text
-//!   Engine ─► Connected ─► a session begins: its hello goes out        (the crowd still dials)
-//!             Received  ─► opened ──┬─► the handshake is over ─► Crowd: Connected
-//!                                   ├─► plaintext ─────────────► Crowd: Received
-//!                                   └─► farewell ──────────────► Crowd: PeerClosed
-//!   Engine ◄─ one send at a time: what TLS has to say, then what the crowd sends, sealed
+//!   Engine ─► Connected ─► a session begins ────────────────────► Crowd: shaking
+//!             Received  ─► opened ──┬─► the handshake is over ──► Crowd: shaken
+//!                                   ├─► plaintext ──────────────► Crowd: Received
+//!                                   └─► close_notify ───────────► Crowd: PeerClosed
+//!                          the session fails, or is cut short ──► Crowd: untrusted
+//!   Engine ◄─ one send at a time: the session's own records, then sealed records of the crowd
 //! ```
-//! Whoever dials, dials by it: a crowd is told that it is connected when the handshake is over, so what it times from its
-//! dial has the handshake in it. Without sessions everything passes through as it is. [`crate::requests`] does the same by
-//! itself, since it counts bytes and handshakes by its users' states.
+//! [`Sealable`] has what a crowd must know of TLS. Without sessions every event and operation passes through unchanged.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,14 +19,37 @@ use crate::crowd::{Crowd, Moment, Outbox};
 use crate::tally::Cause;
 use crate::tls::{Session, Sessions};
 
-/// A crowd that can be told what becomes of TLS.
+/// A crowd whose connections may speak TLS.
 pub(crate) trait Sealable: Crowd {
-    /// A handshake is over; it took so long, ns.
-    fn shaken(&mut self, handshake_ns: u64, resumed: bool);
+    /// A connection is there, and its handshake begins. The crowd is sent no [`Event::Connected`] then, and need not ask
+    /// for [`Op::Recv`].
+    fn shaking(&mut self, _token: Token, _at: Moment) {}
 
-    /// TLS cannot begin on a connection, or cannot go on.
+    /// The handshake of a connection is over: it can send and receive.
+    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox);
+
+    /// Bytes of records that have arrived.
+    fn arrived(&mut self, _bytes: u64) {}
+
+    /// Bytes of the session's own records that were sent.
+    fn spoken(&mut self, bytes: u64);
+
+    /// TLS cannot begin on a connection, or cannot go on. [`Cause::Cut`]: the connection ended without close_notify.
     fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox);
 }
+
+/// The outcome of a handshake.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shaken {
+    pub(crate) took_ns: u64,
+    pub(crate) resumed: bool,
+    /// The server has agreed to HTTP/2.
+    pub(crate) http2: bool,
+}
+
+/// Sends kept for reuse, each of at most 64 KiB.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// A crowd, and a session for each of its connections.
 pub(crate) struct Sealed<C> {
@@ -39,6 +61,8 @@ pub(crate) struct Sealed<C> {
     wishes: Outbox,
     /// Room for what a session has opened.
     plain: Vec<u8>,
+    /// Sends that have ended, each of one empty buffer.
+    spare: Vec<Vec<Segment>>,
 }
 
 /// A connection with its session.
@@ -53,8 +77,8 @@ struct Link {
     sending: Sending,
     /// What the crowd sends, while something else is on its way.
     waiting: Option<Vec<Segment>>,
-    /// Bytes of TLS' own that the crowd has not heard of.
-    own_bytes: u64,
+    /// The plaintext of the crowd's send in flight, returned with its completion.
+    lent: Vec<Segment>,
 }
 
 /// Whose words are on their way.
@@ -68,7 +92,14 @@ enum Sending {
 impl<C: Sealable> Sealed<C> {
     /// Sealed by these sessions, or by none.
     pub(crate) fn new(crowd: C, sessions: Option<Arc<dyn Sessions>>) -> Self {
-        Self { crowd, sessions, links: Vec::new(), wishes: Outbox::default(), plain: Vec::new() }
+        Self {
+            crowd,
+            sessions,
+            links: Vec::new(),
+            wishes: Outbox::default(),
+            plain: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     pub(crate) fn into_inner(self) -> C {
@@ -94,6 +125,29 @@ impl<C: Sealable> Sealed<C> {
         (link.token == token).then_some(link)
     }
 
+    /// Sends what waits on a connection, or what its session has to say, if nothing is on its way.
+    fn speak(&mut self, token: Token, out: &mut Outbox) {
+        let link = self.links.get_mut(token.index as usize).and_then(Option::as_mut);
+        if let Some(link) = link.filter(|link| link.token == token && link.sending == Sending::Nobody) {
+            let mut segments = self.spare.pop().unwrap_or_default();
+            if segments.is_empty() {
+                segments.push(Segment::Bytes(Vec::new()));
+            }
+            link.speak(segments, &mut self.spare, out);
+        }
+    }
+
+    /// Keeps the buffer of a send that has ended.
+    fn take_back(&mut self, mut segments: Vec<Segment>) {
+        if let [Segment::Bytes(buffer)] = &mut segments[..]
+            && buffer.capacity() <= SPARE_BYTES_MAX
+            && self.spare.len() < SPARE_MAX
+        {
+            buffer.clear();
+            self.spare.push(segments);
+        }
+    }
+
     /// The crowd wants something done with a connection.
     fn submit(&mut self, token: Token, op: Op, out: &mut Outbox) {
         let Some(link) = self.link(token) else { return out.put(token, op) };
@@ -101,7 +155,7 @@ impl<C: Sealable> Sealed<C> {
             Op::Send(Send { segments, .. }) => {
                 debug_assert!(link.waiting.is_none(), "a crowd has one send at a time");
                 link.waiting = Some(segments);
-                link.speak(out);
+                self.speak(token, out);
             }
             // It receives since its handshake began.
             Op::Recv => {}
@@ -111,7 +165,10 @@ impl<C: Sealable> Sealed<C> {
                     // The farewell, or an alert. Whether it arrives is the server's affair.
                     let mut bytes = Vec::new();
                     link.session.finish(&mut bytes);
-                    link.put(bytes, Sending::Tls, out);
+                    if !bytes.is_empty() {
+                        let segments = vec![Segment::Bytes(bytes)];
+                        out.put(token, Op::Send(Send { segments, more: false }));
+                    }
                 }
                 self.links[token.index as usize] = None;
                 out.put(token, op);
@@ -129,6 +186,8 @@ impl<C: Sealable> Sealed<C> {
         let Some(sessions) = &self.sessions else {
             return self.crowd.on_event(Event::Connected { token }, at, out);
         };
+        let sessions = Arc::clone(sessions);
+        self.crowd.shaking(token, at);
         let session = match sessions.begin() {
             Ok(session) => session,
             Err(reason) => return self.give_up(token, Cause::Tls(reason), at, out),
@@ -137,7 +196,7 @@ impl<C: Sealable> Sealed<C> {
         if self.links.len() <= place {
             self.links.resize_with(place + 1, || None);
         }
-        let link = self.links[place].insert(Link {
+        self.links[place] = Some(Link {
             token,
             session,
             since_ns: at.now_ns,
@@ -145,22 +204,26 @@ impl<C: Sealable> Sealed<C> {
             ended: false,
             sending: Sending::Nobody,
             waiting: None,
-            own_bytes: 0,
+            lent: Vec::new(),
         });
         out.put(token, Op::Recv);
-        link.speak(out);
+        self.speak(token, out);
     }
 
     fn received(&mut self, token: Token, lease: &mut [u8], at: Moment, out: &mut Outbox) {
+        self.crowd.arrived(lease.len() as u64);
         let mut plain = mem::take(&mut self.plain);
-        let Some(link) = self.link(token) else { return };
+        let Some(link) = self.link(token) else { return self.plain = plain };
         let opened = link.session.open(lease, &mut plain);
         let established = !link.told && link.session.is_established();
         link.told |= established;
         if established {
-            let (took_ns, resumed) = (at.woken_ns.saturating_sub(link.since_ns), link.session.is_resumed());
-            self.crowd.shaken(took_ns, resumed);
-            self.with(out, |crowd, out| crowd.on_event(Event::Connected { token }, at, out));
+            let shaken = Shaken {
+                took_ns: at.woken_ns.saturating_sub(link.since_ns),
+                resumed: link.session.is_resumed(),
+                http2: link.session.speaks_http2(),
+            };
+            self.with(out, |crowd, out| crowd.shaken(token, shaken, at, out));
         }
         if !plain.is_empty() {
             let lease = &mut plain[..];
@@ -177,7 +240,7 @@ impl<C: Sealable> Sealed<C> {
                 let event = Event::PeerClosed { token, behind_data: false };
                 self.with(out, |crowd, out| crowd.on_event(event, at, out));
             }
-            Ok(()) => link.speak(out),
+            Ok(()) => self.speak(token, out),
         }
     }
 
@@ -186,17 +249,16 @@ impl<C: Sealable> Sealed<C> {
         let Some(link) = self.link(token) else {
             return self.crowd.on_event(Event::Sent { token, bytes, segments }, at, out);
         };
-        match mem::replace(&mut link.sending, Sending::Nobody) {
+        let (whose, lent) = (mem::replace(&mut link.sending, Sending::Nobody), mem::take(&mut link.lent));
+        self.take_back(segments);
+        match whose {
             Sending::Crowd => {
-                let bytes = bytes + mem::take(&mut link.own_bytes);
-                let event = Event::Sent { token, bytes, segments: Vec::new() };
+                let event = Event::Sent { token, bytes, segments: lent };
                 self.with(out, |crowd, out| crowd.on_event(event, at, out));
             }
-            Sending::Nobody | Sending::Tls => link.own_bytes += bytes,
+            Sending::Nobody | Sending::Tls => self.crowd.spoken(bytes),
         }
-        if let Some(link) = self.link(token) {
-            link.speak(out);
-        }
+        self.speak(token, out);
     }
 
     fn closed(&mut self, token: Token, behind_data: bool, at: Moment, out: &mut Outbox) {
@@ -215,44 +277,41 @@ impl<C: Sealable> Sealed<C> {
     }
 
     fn failed(&mut self, event: Event<'_>, at: Moment, out: &mut Outbox) {
-        let Event::Failed { token, fault, .. } = event else { return };
+        let Event::Failed { token, fault, sent, .. } = event else { return };
         match self.link(token).map(|link| link.told) {
-            Some(false) => self.give_up(token, fault.into(), at, out),
+            Some(false) => {
+                self.crowd.spoken(sent);
+                self.give_up(token, fault.into(), at, out);
+            }
             _ => self.with(out, |crowd, out| crowd.on_event(event, at, out)),
         }
     }
 }
 
 impl Link {
-    /// Sends what TLS has to say, or what the crowd sends, if nothing is on its way.
-    fn speak(&mut self, out: &mut Outbox) {
-        if self.sending != Sending::Nobody {
-            return;
-        }
-        let mut bytes = Vec::new();
+    /// Fills the one buffer of `segments`, and sends it unless there is nothing to send.
+    fn speak(&mut self, mut segments: Vec<Segment>, spare: &mut Vec<Vec<Segment>>, out: &mut Outbox) {
+        let [Segment::Bytes(bytes)] = &mut segments[..] else { return };
         let whose = match self.waiting.take() {
             None => {
-                self.session.output(&mut bytes);
+                self.session.output(bytes);
                 Sending::Tls
             }
-            Some(segments) => {
-                for segment in &segments {
+            Some(plain) => {
+                for segment in &plain {
                     let plain = segment.memory().expect("what crowds send is in memory");
                     // A session that is broken has said so when it was read, and the crowd is about to hang up.
-                    let _broken = self.session.seal(plain, &mut bytes);
+                    let _broken = self.session.seal(plain, bytes);
                 }
+                self.lent = plain;
                 Sending::Crowd
             }
         };
-        self.put(bytes, whose, out);
-    }
-
-    fn put(&mut self, bytes: Vec<u8>, whose: Sending, out: &mut Outbox) {
-        if !bytes.is_empty() {
-            self.sending = whose;
-            let segments = vec![Segment::Bytes(bytes)];
-            out.put(self.token, Op::Send(Send { segments, more: false }));
+        if bytes.is_empty() {
+            return spare.push(segments);
         }
+        self.sending = whose;
+        out.put(self.token, Op::Send(Send { segments, more: false }));
     }
 }
 

@@ -15,10 +15,11 @@ use crate::crowd::{Crowd, Moment, Outbox};
 use crate::dial::{self, Sockets};
 use crate::plan::{Plan, Share};
 use crate::requests::Requests;
+use crate::sealed::Sealed;
 
 /// Crowds on one reactor.
 pub(crate) struct Several {
-    crowds: Vec<Requests>,
+    crowds: Vec<Sealed<Requests>>,
     /// The first user of each.
     first: Vec<u32>,
     /// The crowd of each of the reactor's tokens, by its index; of one crowd nothing is written down.
@@ -53,24 +54,24 @@ fn home(first: &[u32], user: u32) -> usize {
 
 impl Several {
     /// Those of a thread, one for each plan.
-    pub(crate) fn new(crowds: Vec<Requests>, plans: &[Arc<Plan>], share: Share) -> Self {
+    pub(crate) fn new(crowds: Vec<Sealed<Requests>>, plans: &[Arc<Plan>], share: Share) -> Self {
         let first = first_users(plans.iter().map(|plan| users(plan, share)));
         Self { crowds, first, homes: Vec::new() }
     }
 
     pub(crate) fn into_inner(self) -> Vec<Requests> {
-        self.crowds
+        self.crowds.into_iter().map(Sealed::into_inner).collect()
     }
 
     /// Lets one of them do something; users whom it has dial get the names that they have here.
-    fn with(&mut self, place: usize, out: &mut Outbox, act: impl FnOnce(&mut Requests, &mut Outbox)) {
+    fn with(&mut self, place: usize, out: &mut Outbox, act: impl FnOnce(&mut Sealed<Requests>, &mut Outbox)) {
         let before = out.dials.len();
         act(&mut self.crowds[place], out);
         let first = self.first[place];
         out.dials.iter_mut().skip(before).for_each(|user| *user += first);
     }
 
-    fn with_each(&mut self, out: &mut Outbox, mut act: impl FnMut(&mut Requests, &mut Outbox)) {
+    fn with_each(&mut self, out: &mut Outbox, mut act: impl FnMut(&mut Sealed<Requests>, &mut Outbox)) {
         for place in 0..self.crowds.len() {
             self.with(place, out, &mut act);
         }
@@ -78,7 +79,7 @@ impl Several {
 }
 
 impl Crowd for Several {
-    const DIALS_AT_ONCE: usize = Requests::DIALS_AT_ONCE;
+    const DIALS_AT_ONCE: usize = Sealed::<Requests>::DIALS_AT_ONCE;
 
     fn open(&mut self, at: Moment, out: &mut Outbox) {
         self.with_each(out, |crowd, out| crowd.open(at, out));

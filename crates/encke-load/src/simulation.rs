@@ -21,6 +21,7 @@ use crate::message::{Message, Mix, Style};
 use crate::pace::{Arrivals, Pace, Rate};
 use crate::plan::{Plan, Share, Stop, WarmUp};
 use crate::requests::Requests;
+use crate::sealed::Sealed;
 use crate::tally::{Cause, Errors, Phase, Tally, Totals};
 use crate::tls::{Session, Sessions};
 
@@ -357,7 +358,8 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     let tally = Arc::new(Tally::new());
     let share = Share { number: 0, threads: 1 };
     let Address::Inet(target) = plan.server else { unreachable!("a world has no files") };
-    let crowd = Requests::new(Arc::new(plan), share, Arc::clone(&tally));
+    let sessions = plan.tls.clone();
+    let crowd = Sealed::new(Requests::new(Arc::new(plan), share, Arc::clone(&tally)), sessions);
     let factory = world.clone();
     let sockets = Box::new(move |_user, _spare| Ok(Dial { stream: factory.stream()?, peer: Some(target) }));
     let reactor = world.reactor();
@@ -379,7 +381,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
         assert!(steps < STEPS_MAX, "seed {seed}: it does not end");
     }
     let left = engine.close();
-    let errors = engine.into_crowd().into_errors();
+    let errors = engine.into_crowd().into_inner().into_errors();
     Ended { totals: Totals::of([&*tally]), errors, server, trace: world.trace(), left, gather_ns }
 }
 

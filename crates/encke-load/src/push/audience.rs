@@ -37,7 +37,7 @@ use crate::crowd::{Crowd, Moment, Outbox};
 use crate::pace::Pace;
 use crate::plan::{Share, Stop, WarmUp};
 use crate::random::Random;
-use crate::sealed::Sealable;
+use crate::sealed::{Sealable, Shaken};
 use crate::tally::{Cause, Errors, Phase};
 use crate::tickets::Tickets;
 use crate::{Arrivals, Rate};
@@ -1258,12 +1258,18 @@ impl Crowd for Audience {
 }
 
 impl Sealable for Audience {
-    fn shaken(&mut self, handshake_ns: u64, resumed: bool) {
+    /// Only now it counts as connected, so the time of a connect from its dial includes the handshake.
+    fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox) {
         self.tally.handshakes.increment();
-        if resumed {
+        if shaken.resumed {
             self.tally.resumed.increment();
         }
-        self.tally.handshake.record(handshake_ns);
+        self.tally.handshake.record(shaken.took_ns);
+        self.on_event(Event::Connected { token }, at, out);
+    }
+
+    fn spoken(&mut self, bytes: u64) {
+        self.tally.sent_bytes.add(bytes);
     }
 
     fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {

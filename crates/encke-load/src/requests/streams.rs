@@ -47,7 +47,7 @@ impl Requests {
         (user.state, user.since_ns) = (State::Greeting, at.now_ns);
         let carrier = Carrier { wire: Multiplex::new(), heard_ns: at.woken_ns, has_looked: false };
         self.carriers[index as usize] = Some(Box::new(carrier));
-        self.flush(index, at, out);
+        self.flush(index, out);
     }
 
     /// Has a user begin what it may, and sends all of it at once.
@@ -86,7 +86,7 @@ impl Requests {
             }
             begun += 1;
         }
-        self.flush(index, at, out);
+        self.flush(index, out);
         if begun < room {
             self.rest_idle(index);
         }
@@ -114,7 +114,7 @@ impl Requests {
     }
 
     /// Sends what streams have to say, if nothing is on its way.
-    pub(super) fn flush(&mut self, index: u32, at: Moment, out: &mut Outbox) {
+    pub(super) fn flush(&mut self, index: u32, out: &mut Outbox) {
         let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
@@ -129,14 +129,6 @@ impl Requests {
         }
         let mut segments = self.load.spare.pop().unwrap_or_default();
         segments.push(Segment::Bytes(bytes));
-        if let Some(session) = self.sessions.get_mut(index as usize).and_then(Option::as_mut) {
-            match self.load.seal(session.as_mut(), segments) {
-                Ok(sealed) => segments = sealed,
-                Err(reason) => {
-                    return self.broken(index, Phase::Write, &Cause::Tls(reason), &[], at, out);
-                }
-            }
-        }
         user.sending = true;
         out.put(user.token, Op::Send(Send { segments, more: false }));
     }
@@ -161,7 +153,7 @@ impl Requests {
             }
             _ => self.refill(index, at, out),
         }
-        self.speak(index, at, out);
+        self.flush(index, out);
     }
 
     /// Something has become of a stream.
@@ -214,7 +206,7 @@ impl Requests {
             self.arm(index, oldest_ns.saturating_add(timeout_ns));
         }
         self.refill(index, at, out);
-        self.speak(index, at, out);
+        self.flush(index, out);
     }
 
     /// A connection is of no use any more: what was on it has failed.
