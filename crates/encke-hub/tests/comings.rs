@@ -7,6 +7,8 @@
 //!
 //! Each is at the worst moment now and then: what a node has yet to tell when it is killed it takes with it.
 
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use encke_hub::{
     Announcement, Change, ChannelRules, Epoch, Errand, Flags, Member, Message, Name, News, NodeId, Now,
     Place, Refusal, Rules, Sequencer,
 };
+
+use world::{Random, Seeds, name};
 
 const SEEDS: u64 = 300;
 const STEPS: usize = 300;
@@ -23,28 +27,21 @@ const CHANNELS: [&str; 2] = ["a", "b"];
 
 #[test]
 fn the_last_that_is_told_of_a_name_is_true_when_all_is_quiet() {
-    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let one = number("COMINGS_SEED");
-    let most = number("COMINGS_SEEDS").unwrap_or(SEEDS);
+    let seeds = Seeds::of("COMINGS", SEEDS);
     let (mut told, mut needless) = (0, 0);
-    for seed in one.map_or(1..most + 1, |seed| seed..seed + 1) {
-        let mut world = World::new(seed);
-        for _ in 0..STEPS {
-            world.step();
-        }
-        world.settle();
+    seeds.run(STEPS, |world: World| {
         let (all, more) = world.check();
         (told, needless) = (told + all, needless + more);
-    }
+    });
     println!("{told} told, {needless} of them twice");
-    assert!(one.is_some() || told > 10 * most as usize, "hardly anything was told: {told}");
+    assert!(seeds.is_single() || told > 10 * seeds.count() as usize, "hardly anything was told: {told}");
     // Cuts and failures are far more frequent here than anywhere; without them it is hardly ever.
     assert!(needless * 3 < told, "{needless} of {told} were told twice");
 }
 
 struct World {
     seed: u64,
-    random: u64,
+    random: Random,
     rules: Arc<Rules>,
     /// Channel, name, and whether it came.
     stream: Vec<(usize, String, bool)>,
@@ -70,14 +67,14 @@ struct Node {
     told: BTreeMap<Name, Change>,
 }
 
-impl World {
+impl world::World for World {
     fn new(seed: u64) -> Self {
         let mut rules = Rules::default();
         rules.default = ChannelRules { presence: true, messages: 1_000, ..ChannelRules::default() };
         let rules = Arc::new(rules);
         let mut world = Self {
             seed,
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            random: Random::new(seed),
             rules,
             stream: Vec::new(),
             named: BTreeSet::new(),
@@ -95,10 +92,48 @@ impl World {
         world
     }
 
+    fn step(&mut self) {
+        let node = self.random.below(NODES as u64) as usize;
+        match self.random.below(100) {
+            0..14 => self.comes(node),
+            14..28 => self.goes(node),
+            28..58 => self.works(node, true),
+            58..74 => self.hears(node),
+            74..92 => self.flows(node),
+            92..96 => self.turns(node),
+            96..98 => self.is_killed(node),
+            _ => self.mono_ns += 1_000_000_000,
+        }
+    }
+
+    fn settle(&mut self) {
+        for at in 0..NODES {
+            if !self.nodes[at].up {
+                self.turns(at);
+            }
+        }
+        for _ in 0..200 {
+            self.mono_ns += 2_000_000_000;
+            for at in 0..NODES {
+                for _ in 0..4 {
+                    self.works(at, false);
+                    self.hears(at);
+                    self.flows(at);
+                }
+            }
+        }
+        for node in &self.nodes {
+            let quiet = node.next == self.stream.len() && node.errands.is_empty() && node.news.is_empty();
+            assert!(quiet && node.heard.iter().all(VecDeque::is_empty), "seed {}: no rest", self.seed);
+        }
+    }
+}
+
+impl World {
     /// Ids come in no order.
     fn new_node(&mut self) -> Node {
         self.lives += 1;
-        let id = NodeId(self.below(1_000) * 1_000 + self.lives);
+        let id = NodeId(self.random.below(1_000) * 1_000 + self.lives);
         let newest = self.stream.len() as u64;
         let mut sequencer = Sequencer::follow(Epoch(1), newest, Arc::clone(&self.rules), 1);
         for channel in CHANNELS {
@@ -117,33 +152,15 @@ impl World {
         }
     }
 
-    fn below(&mut self, most: u64) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % most
-    }
-
-    fn step(&mut self) {
-        let node = self.below(NODES as u64) as usize;
-        match self.below(100) {
-            0..14 => self.comes(node),
-            14..28 => self.goes(node),
-            28..58 => self.works(node, true),
-            58..74 => self.hears(node),
-            74..92 => self.flows(node),
-            92..96 => self.turns(node),
-            96..98 => self.is_killed(node),
-            _ => self.mono_ns += 1_000_000_000,
-        }
-    }
-
     fn now(&self) -> Now {
         Now { mono_ns: self.mono_ns, unix_ms: 1 }
     }
 
     fn comes(&mut self, at: usize) {
-        let key = (self.below(CHANNELS.len() as u64) as usize, self.below(MEMBERS.len() as u64) as usize);
+        let key = (
+            self.random.below(CHANNELS.len() as u64) as usize,
+            self.random.below(MEMBERS.len() as u64) as usize,
+        );
         let now = self.now();
         *self.nodes[at].here.entry(key).or_insert(0) += 1;
         let member = Member { name: MEMBERS[key.1].into(), client: None };
@@ -155,7 +172,7 @@ impl World {
         if here == 0 {
             return;
         }
-        let place = self.below(here) as usize;
+        let place = self.random.below(here) as usize;
         let now = self.now();
         let node = &mut self.nodes[at];
         let key = *node.here.keys().nth(place).expect("there are so many");
@@ -170,7 +187,7 @@ impl World {
     /// The engine does one thing.
     fn works(&mut self, at: usize, may_fail: bool) {
         let now = self.now();
-        let luck = if may_fail { self.below(12) } else { 9 };
+        let luck = if may_fail { self.random.below(12) } else { 9 };
         let node = &mut self.nodes[at];
         node.sequencer.expire(now);
         let mut errands = Vec::new();
@@ -233,7 +250,7 @@ impl World {
 
     /// It hears one thing of another node.
     fn hears(&mut self, at: usize) {
-        let other = self.below(NODES as u64) as usize;
+        let other = self.random.below(NODES as u64) as usize;
         if let Some(news) = self.nodes[at].heard[other].pop_front() {
             self.nodes[at].sequencer.hear(news);
         }
@@ -276,28 +293,6 @@ impl World {
         }
     }
 
-    fn settle(&mut self) {
-        for at in 0..NODES {
-            if !self.nodes[at].up {
-                self.turns(at);
-            }
-        }
-        for _ in 0..200 {
-            self.mono_ns += 2_000_000_000;
-            for at in 0..NODES {
-                for _ in 0..4 {
-                    self.works(at, false);
-                    self.hears(at);
-                    self.flows(at);
-                }
-            }
-        }
-        for node in &self.nodes {
-            let quiet = node.next == self.stream.len() && node.errands.is_empty() && node.news.is_empty();
-            assert!(quiet && node.heard.iter().all(VecDeque::is_empty), "seed {}: no rest", self.seed);
-        }
-    }
-
     /// How much was told, and how much of it twice.
     fn check(&self) -> (usize, usize) {
         let mut last: BTreeMap<(usize, &str), bool> = BTreeMap::new();
@@ -333,8 +328,4 @@ fn message(stream: &[(usize, String, bool)], offset: u64) -> Arc<Message> {
     let draft = announcement.draft();
     assert!(draft.flags.contains(Flags::CONTROL));
     Arc::new(Message::placed(offset, 1, draft, true))
-}
-
-fn name(text: &str) -> Name {
-    Name::parse(text.as_bytes()).expect("a name")
 }

@@ -31,6 +31,8 @@
 //! loss and by a tombstone, and that an answer for somebody who has gone is not taken for another's, cases in
 //! `src/sequencer/shared/tests.rs` and `src/hub/tests/reading.rs`.
 
+mod world;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -40,6 +42,8 @@ use encke_hub::{
     Subscribe, SubscriberId, Ticket, What,
 };
 
+use world::{Counts, NOW, Random, Seeds, draft, turn_of_core};
+
 const SEEDS: u64 = 2_000;
 const STEPS: usize = 400;
 const EPOCH: Epoch = Epoch(7);
@@ -47,26 +51,14 @@ const CHANNELS: [&str; 5] = ["a", "b", "short/a", "short/b", "skip/a"];
 const CLIENTS: usize = 8;
 /// What is in the content of a tombstone.
 const TOMBSTONE: u64 = 1 << 63;
-const NOW: Now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
 
 #[test]
 fn whoever_hops_between_nodes_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
-    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let one = number("HOPS_SEED");
-    let most = number("HOPS_SEEDS").unwrap_or(SEEDS);
+    let seeds = Seeds::of("HOPS", SEEDS);
     let mut sum = Tally::default();
-    for seed in one.map_or(1..most + 1, |seed| seed..seed + 1) {
-        let mut world = World::new(seed);
-        for _ in 0..STEPS {
-            world.step();
-        }
-        world.settle();
-        sum.add(&world.tally);
-    }
+    seeds.run(STEPS, |world: World| sum.add(&world.tally));
     println!("{sum:?}");
-    for (what, count) in CASES.iter().zip(sum.0) {
-        assert!(one.is_some() || count > 0, "no world has seen {what}: the test does not test it");
-    }
+    seeds.assert_met(sum.named(CASES));
 }
 
 /// What happens in worlds.
@@ -123,16 +115,11 @@ const CASES: [&str; 23] = [
     "a message behind the asking that is part of the past",
 ];
 
-#[derive(Debug, Default)]
-struct Tally([u64; CASES.len()]);
+type Tally = Counts<{ CASES.len() }>;
 
-impl Tally {
-    fn count(&mut self, case: Case) {
-        self.0[case as usize] += 1;
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, one)| *sum += one);
+impl From<Case> for usize {
+    fn from(case: Case) -> Self {
+        case as Self
     }
 }
 
@@ -190,7 +177,7 @@ struct Client {
     excused: u64,
 }
 
-impl World {
+impl world::World for World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut rules = Rules::default();
@@ -261,6 +248,35 @@ impl World {
         }
     }
 
+    /// Everything flows, everybody comes: then nobody may lack anything.
+    fn settle(&mut self) {
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].up {
+                self.turns(node);
+            }
+        }
+        for _ in 0..2_000 {
+            for node in 0..self.nodes.len() {
+                self.engine_works(node);
+                self.interest_changes(node);
+                self.stream_flows(node, true);
+                self.hub_works(node);
+                self.connects(node);
+            }
+            self.some_write();
+            if self.is_at_rest() {
+                return;
+            }
+        }
+        let at = |client: &Client| (client.place, client.channels.clone(), client.position);
+        let clients: Vec<_> = self.clients.iter().map(at).collect();
+        let node = |node: &Node| (node.sequencer.newest(), node.next, node.errands.len(), node.news.len());
+        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+        panic!("seed {}: no rest: {clients:?} {nodes:?} of {:?} from {}", self.seed, self.stream, self.first);
+    }
+}
+
+impl World {
     fn publishes(&mut self, node: usize) {
         let channel = self.random.below(CHANNELS.len() as u64) as usize;
         self.published += 1;
@@ -452,14 +468,7 @@ impl World {
             let draft = Draft::tombstone(self.names[channel].clone(), id - TOMBSTONE);
             return Arc::new(Message::placed(offset, NOW.unix_ms, draft, true));
         }
-        let draft = Draft {
-            channel: self.names[channel].clone(),
-            data: id.to_le_bytes().into(),
-            content_type: None,
-            event: None,
-            flags: Flags::default(),
-            key: None,
-        };
+        let draft = draft(self.names[channel].clone(), id.to_le_bytes().to_vec());
         Arc::new(Message::placed(offset, NOW.unix_ms, draft, false))
     }
 
@@ -507,12 +516,7 @@ impl World {
         let mut requests = Vec::new();
         one.hub.take_requests(&mut requests);
         one.requests.extend(requests);
-        for request in one.requests.drain(..) {
-            one.sequencer.apply(now, 0, request);
-        }
-        one.sequencer.expire(now);
-        let mut feed = Vec::new();
-        one.sequencer.take_feed(0, most, &mut feed);
+        let feed = turn_of_core(&mut one.sequencer, now, one.requests.drain(..), most);
         feed.into_iter().for_each(|feed| one.hub.feed(now, feed));
         let channels = one.hub.channels();
         let mut out = Vec::new();
@@ -610,33 +614,6 @@ impl World {
         {
             client.place = None;
         }
-    }
-
-    /// Everything flows, everybody comes: then nobody may lack anything.
-    fn settle(&mut self) {
-        for node in 0..self.nodes.len() {
-            if !self.nodes[node].up {
-                self.turns(node);
-            }
-        }
-        for _ in 0..2_000 {
-            for node in 0..self.nodes.len() {
-                self.engine_works(node);
-                self.interest_changes(node);
-                self.stream_flows(node, true);
-                self.hub_works(node);
-                self.connects(node);
-            }
-            self.some_write();
-            if self.is_at_rest() {
-                return;
-            }
-        }
-        let at = |client: &Client| (client.place, client.channels.clone(), client.position);
-        let clients: Vec<_> = self.clients.iter().map(at).collect();
-        let node = |node: &Node| (node.sequencer.newest(), node.next, node.errands.len(), node.news.len());
-        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
-        panic!("seed {}: no rest: {clients:?} {nodes:?} of {:?} from {}", self.seed, self.stream, self.first);
     }
 
     fn is_at_rest(&self) -> bool {
@@ -780,28 +757,5 @@ impl Encoder for Plain {
             out.extend(message.offset.to_le_bytes());
             out.extend(&*message.data);
         }
-    }
-}
-
-/// xorshift64*, seeded through splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self((mixed ^ (mixed >> 31)) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
     }
 }

@@ -28,6 +28,7 @@
 
 #[path = "orders/tally.rs"]
 mod tally;
+mod world;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -38,6 +39,8 @@ use encke_hub::{
     Member, Name, Now, Once, Overrun, Position, Positions, Published, Publishing, Refusal, Refused, Request,
     Rules, Run, Saved, SavedChannel, Sequencer, Since, Stored, Subscribe, SubscriberId, Ticket, What,
 };
+
+use world::{Random, Seeds};
 
 use tally::Tally;
 
@@ -54,27 +57,13 @@ const DURABLE: usize = 9;
 
 #[test]
 fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
-    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let one = number("ORDERS_SEED");
-    let most = number("ORDERS_SEEDS").unwrap_or(SEEDS);
-    let seeds = one.map_or(1..most + 1, |seed| seed..seed + 1);
+    let seeds = Seeds::of("ORDERS", SEEDS);
     let mut told = Tally::default();
-    for seed in seeds {
-        let mut world = World::new(seed);
-        for _ in 0..STEPS {
-            world.step();
-        }
-        world.settle();
-        told.add(&world.tally);
-    }
+    seeds.run(STEPS, |world: World| told.add(&world.tally));
     println!("{told:#?}");
     // A false gap ends the run where it is found.
     println!("false gaps: 0");
-    if one.is_none() {
-        for (what, count) in told.faults() {
-            assert!(count > 0, "no world has seen {what}: the test does not test it");
-        }
-    }
+    seeds.assert_met(told.faults());
 }
 
 struct World {
@@ -262,7 +251,7 @@ struct Read {
     more: u64,
 }
 
-impl World {
+impl world::World for World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let texts = ["a/1", "a/2", "s/1", "s/2", "l/1", "b/1", "t/1", "p/1", "x", "d/1", "d/2"];
@@ -329,6 +318,76 @@ impl World {
         }
     }
 
+    /// Everything is carried, everybody reads: then nobody may lack anything.
+    fn settle(&mut self) {
+        for at in 0..self.clients.len() {
+            if self.clients[at].id.is_none() {
+                continue;
+            }
+            if self.clients[at].busy {
+                self.written(at);
+            }
+        }
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            assert!(turns < 1_000, "seed {}: it never comes to rest", self.seed);
+            let mut rests = true;
+            self.stores_all(self.now);
+            for number in 0..self.cores.len() {
+                self.takes_requests(number);
+                while !self.cores[number].requests.is_empty() {
+                    self.applies(number);
+                    rests = false;
+                }
+            }
+            for number in 0..self.cores.len() {
+                while self.takes_feed(number, 7) {}
+                while !self.cores[number].feed.is_empty() {
+                    self.feeds(number);
+                    rests = false;
+                }
+                while self.slice(number, 5) {
+                    rests = false;
+                }
+            }
+            for at in 0..self.clients.len() {
+                if self.clients[at].busy {
+                    self.written(at);
+                    rests = false;
+                }
+            }
+            if rests {
+                break;
+            }
+        }
+        assert!(self.waiting.is_empty(), "seed {}: a publish was never answered", self.seed);
+        for at in 0..self.clients.len() {
+            let client = &self.clients[at];
+            if client.id.is_none() {
+                continue;
+            }
+            assert!(client.started, "seed {}: client {at} was told nothing", self.seed);
+            for wish in &client.channels {
+                let model = &self.model[wish.channel];
+                let index = model.index_after(wish.need_after);
+                let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
+                // Of what is gone, the policy does not tell.
+                let index = if latest { index.max(model.evicted) } else { index };
+                let lacks = model.records[index..].iter().find(|record| !record.dropped);
+                let lacks = lacks.map(|record| record.offset);
+                assert_eq!(lacks, None, "seed {}: {}", self.seed, self.tells(at));
+            }
+        }
+        for core in &mut self.cores {
+            assert_eq!(core.hub.memory(), 0, "seed {}: nobody holds bytes any more", self.seed);
+            assert!(!core.hub.lag(self.now).exceeded);
+            assert_eq!(core.hub.lag(self.now).behind_ns, 0);
+        }
+    }
+}
+
+impl World {
     // ── What happens ────────────────────────────────────────────────────────────────────────────────────────────
 
     fn publishes(&mut self) {
@@ -963,74 +1022,6 @@ impl World {
         }
     }
 
-    /// Everything is carried, everybody reads: then nobody may lack anything.
-    fn settle(&mut self) {
-        for at in 0..self.clients.len() {
-            if self.clients[at].id.is_none() {
-                continue;
-            }
-            if self.clients[at].busy {
-                self.written(at);
-            }
-        }
-        let mut turns = 0;
-        loop {
-            turns += 1;
-            assert!(turns < 1_000, "seed {}: it never comes to rest", self.seed);
-            let mut rests = true;
-            self.stores_all(self.now);
-            for number in 0..self.cores.len() {
-                self.takes_requests(number);
-                while !self.cores[number].requests.is_empty() {
-                    self.applies(number);
-                    rests = false;
-                }
-            }
-            for number in 0..self.cores.len() {
-                while self.takes_feed(number, 7) {}
-                while !self.cores[number].feed.is_empty() {
-                    self.feeds(number);
-                    rests = false;
-                }
-                while self.slice(number, 5) {
-                    rests = false;
-                }
-            }
-            for at in 0..self.clients.len() {
-                if self.clients[at].busy {
-                    self.written(at);
-                    rests = false;
-                }
-            }
-            if rests {
-                break;
-            }
-        }
-        assert!(self.waiting.is_empty(), "seed {}: a publish was never answered", self.seed);
-        for at in 0..self.clients.len() {
-            let client = &self.clients[at];
-            if client.id.is_none() {
-                continue;
-            }
-            assert!(client.started, "seed {}: client {at} was told nothing", self.seed);
-            for wish in &client.channels {
-                let model = &self.model[wish.channel];
-                let index = model.index_after(wish.need_after);
-                let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
-                // Of what is gone, the policy does not tell.
-                let index = if latest { index.max(model.evicted) } else { index };
-                let lacks = model.records[index..].iter().find(|record| !record.dropped);
-                let lacks = lacks.map(|record| record.offset);
-                assert_eq!(lacks, None, "seed {}: {}", self.seed, self.tells(at));
-            }
-        }
-        for core in &mut self.cores {
-            assert_eq!(core.hub.memory(), 0, "seed {}: nobody holds bytes any more", self.seed);
-            assert!(!core.hub.lag(self.now).exceeded);
-            assert_eq!(core.hub.lag(self.now).behind_ns, 0);
-        }
-    }
-
     // ── What clients read ───────────────────────────────────────────────────────────────────────────────────────
 
     fn reads(&mut self, core: usize, delivery: Delivery) {
@@ -1394,27 +1385,4 @@ fn hash(data: &[u8]) -> u64 {
     data.iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
         | 1
-}
-
-/// xorshift64*, seeded through splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self((mixed ^ (mixed >> 31)) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }

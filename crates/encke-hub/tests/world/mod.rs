@@ -1,0 +1,145 @@
+//! Shared parts of the randomised tests: each runs many worlds, one for each seed, and a failure names the seed.
+//!
+//! ```text
+//!   Seeds ─► World::new ─► step, step, … ─► settle ─► the test adds up what the world met ─► assert_met
+//! ```
+//! `NAME_SEED=7` runs one world of a test, `NAME_SEEDS=20000` that many. The models differ from test to test, because each
+//! predicts something else: they stay in the tests.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::ops::Range;
+
+use encke_hub::{Draft, Feed, Flags, Name, Now, Request, Sequencer};
+
+/// The moment at which worlds begin.
+pub(crate) const NOW: Now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
+
+/// A sequence of random steps against a model.
+pub(crate) trait World {
+    fn new(seed: u64) -> Self;
+
+    /// One random step.
+    fn step(&mut self);
+
+    /// Ends all faults, delivers everything, and checks what must hold then.
+    fn settle(&mut self);
+}
+
+/// The seeds that a test runs.
+pub(crate) struct Seeds {
+    one: Option<u64>,
+    most: u64,
+}
+
+impl Seeds {
+    /// Those that the environment asks for, else the first `most`.
+    pub(crate) fn of(test: &str, most: u64) -> Self {
+        let number =
+            |name: &str| std::env::var(format!("{test}_{name}")).ok().and_then(|number| number.parse().ok());
+        Self { one: number("SEED"), most: number("SEEDS").unwrap_or(most) }
+    }
+
+    /// Whether one world was asked for, of which nothing is expected but that it holds.
+    pub(crate) fn is_single(&self) -> bool {
+        self.one.is_some()
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.most
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.one.map_or(1..self.most + 1, |seed| seed..seed + 1)
+    }
+
+    /// Runs a world for each seed.
+    pub(crate) fn run<W: World>(&self, steps: usize, mut ended: impl FnMut(W)) {
+        for seed in self.range() {
+            let mut world = W::new(seed);
+            for _ in 0..steps {
+                world.step();
+            }
+            world.settle();
+            ended(world);
+        }
+    }
+
+    /// Every case was met: a test that never meets a case does not test it.
+    pub(crate) fn assert_met<'a>(&self, cases: impl IntoIterator<Item = (&'a str, u64)>) {
+        for (what, count) in cases {
+            assert!(self.is_single() || count > 0, "no world has seen {what}: the test does not test it");
+        }
+    }
+}
+
+/// How often each of `N` cases was met.
+#[derive(Debug)]
+pub(crate) struct Counts<const N: usize>([u64; N]);
+
+impl<const N: usize> Default for Counts<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> Counts<N> {
+    pub(crate) fn count(&mut self, case: impl Into<usize>) {
+        self.0[case.into()] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, one)| *sum += one);
+    }
+
+    pub(crate) fn named(&self, names: [&'static str; N]) -> impl Iterator<Item = (&'static str, u64)> {
+        names.into_iter().zip(self.0)
+    }
+}
+
+/// Applies requests of core 0, and returns at most `most` feeds for it.
+pub(crate) fn turn_of_core(
+    sequencer: &mut Sequencer,
+    now: Now,
+    requests: impl IntoIterator<Item = Request>,
+    most: usize,
+) -> Vec<Feed> {
+    for request in requests {
+        sequencer.apply(now, 0, request);
+    }
+    sequencer.expire(now);
+    let mut feeds = Vec::new();
+    sequencer.take_feed(0, most, &mut feeds);
+    feeds
+}
+
+/// A message with nothing but its data.
+pub(crate) fn draft(channel: Name, data: Vec<u8>) -> Draft {
+    Draft { channel, data: data.into(), content_type: None, event: None, flags: Flags::default(), key: None }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a name")
+}
+
+/// xorshift64*, seeded through splitmix64.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self((mixed ^ (mixed >> 31)) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
