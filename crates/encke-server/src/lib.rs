@@ -42,6 +42,8 @@ pub mod settings;
 mod simulation;
 pub mod site;
 mod tls;
+#[cfg(test)]
+mod traces;
 mod transport;
 mod websocket;
 mod worker;

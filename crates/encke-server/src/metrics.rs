@@ -162,6 +162,12 @@ impl Metrics {
     pub(crate) fn closed(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
     }
+
+    /// How many connections ended, by the name of the reason.
+    #[cfg(test)]
+    pub(crate) fn close_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        CloseReason::ALL.iter().map(|reason| (reason.name(), self.closes[*reason as usize].value()))
+    }
 }
 
 /// How channels are doing, on all workers together.

@@ -24,6 +24,7 @@ use crate::policy::Policy;
 use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
+use crate::traces::Observed;
 use crate::worker::{Command, DoorKind, Shared, Turn, Worker};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -199,6 +200,7 @@ fn ask(world: &World, last: bool) -> Asked {
 }
 
 struct Visitor {
+    number: usize,
     client: Option<Client>,
     script: Vec<Asked>,
     wire: Vec<u8>,
@@ -210,23 +212,27 @@ struct Visitor {
 }
 
 impl Visitor {
-    fn new(world: &World) -> Self {
+    fn new(world: &World, number: usize) -> Self {
         let count = 1 + world.chance(6) as usize;
         let script: Vec<Asked> = (0..count).map(|at| ask(world, at + 1 == count)).collect();
         let wire = script.iter().flat_map(|asked| asked.wire.clone()).collect();
         let client = Some(world.connect(address()));
-        Self { client, script, wire, sent: 0, received: Vec::new(), broken: false, end: End::Open }
+        let end = End::Open;
+        Self { number, client, script, wire, sent: 0, received: Vec::new(), broken: false, end }
     }
 
     /// Sends and takes a piece; true while there is something to wait for.
-    fn visit(&mut self, world: &World) -> bool {
+    fn visit(&mut self, world: &World, observed: &mut Observed) -> bool {
         let Some(client) = &mut self.client else { return false };
         let wish = (1 + world.chance(4_000) as usize).min(self.wire.len() - self.sent);
         self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
-        self.received.extend(client.take_at_most(1 + world.chance(30_000) as usize));
+        let bytes = client.take_at_most(1 + world.chance(30_000) as usize);
+        observed.received(self.number, world.now(), &bytes);
+        self.received.extend(bytes);
         self.broken |= client.is_shut();
         self.end = client.end();
         if self.end != End::Open {
+            observed.ended(self.number, world.now(), self.end);
             self.client = None;
             return false;
         }
@@ -303,6 +309,12 @@ struct Run {
     faults: FaultCounts,
     answers: usize,
     parked: u64,
+    observed: Observed,
+}
+
+/// What the clients of a seed observe.
+pub(crate) fn observe(seed: u64) -> Observed {
+    run(seed).observed
 }
 
 fn run(seed: u64) -> Run {
@@ -314,7 +326,7 @@ fn run(seed: u64) -> Run {
         mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
     };
     let census = Arc::new(Census::default());
-    let mut links = Vec::new();
+    let (mut links, mut metrics) = (Vec::new(), Vec::new());
     let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
     for number in 0..count {
         let reactor = world.reactor();
@@ -327,6 +339,7 @@ fn run(seed: u64) -> Run {
             http2: Arc::default(),
             log: Access::default(),
         };
+        metrics.push(Arc::clone(&shared.metrics));
         let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
         let kind = DoorKind::default();
         worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
@@ -335,6 +348,7 @@ fn run(seed: u64) -> Run {
     }
 
     let mut visitors = Vec::new();
+    let mut observed = Observed::default();
     let mut steps = 0;
     let mut parked = 0;
     let mut stopping = false;
@@ -342,11 +356,11 @@ fn run(seed: u64) -> Run {
         steps += 1;
         assert!(steps < STEPS_MAX, "seed {seed}: stuck");
         if visitors.len() < CLIENTS && world.chance(3) == 0 {
-            visitors.push(Visitor::new(&world));
+            visitors.push(Visitor::new(&world, visitors.len()));
         }
         let mut waiting = false;
         for visitor in &mut visitors {
-            waiting |= visitor.visit(&world);
+            waiting |= visitor.visit(&world, &mut observed);
         }
         if visitors.len() == CLIENTS && !waiting && !stopping {
             stopping = true;
@@ -388,9 +402,10 @@ fn run(seed: u64) -> Run {
     for visitor in &visitors {
         visitor.judge(seed, fouls);
     }
+    metrics.iter().for_each(|worker| observed.closed(worker));
     let answers =
         visitors.iter().map(|visitor| visitor.received.windows(9).filter(|w| w == b"HTTP/1.1 ").count());
-    Run { trace: world.trace(), faults: world.faults(), answers: answers.sum(), parked }
+    Run { trace: world.trace(), faults: world.faults(), answers: answers.sum(), parked, observed }
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) mod rights;
 pub(crate) mod room;
 mod sampling;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 pub(crate) mod socket;
 mod subscriber;
 

@@ -50,10 +50,12 @@ use super::rights::{Act, Openness, Shut};
 use crate::census::Census;
 use crate::exchange::{Link, Message};
 use crate::log::Access;
+use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::settings::push::Ack;
 use crate::settings::{AuthSettings, ChannelSettings, OrOff, Period, PushSettings};
+use crate::traces::Observed;
 use crate::worker::{Command, Core, DoorKind, Shared, Turn, Worker};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
@@ -380,8 +382,13 @@ impl Publisher {
                 None => known.deletes[asked.delete].to = u64::MAX,
             }
         }
-        self.received.extend(client.take());
+        let bytes = client.take();
+        sum.observed.received(self.number, world.now(), &bytes);
+        self.received.extend(bytes);
         let over = client.end() != End::Open || client.is_shut();
+        if over {
+            sum.observed.ended(self.number, world.now(), client.end());
+        }
         if let Some((status, body)) = answer(&self.received) {
             let asked = self.asked.take().expect("it waits for this");
             match (asked.text, status) {
@@ -454,6 +461,8 @@ enum Told {
 }
 
 struct Subscriber {
+    /// Behind those of the publishers.
+    number: usize,
     channels: Vec<&'static str>,
     /// Polls instead of a stream.
     polls: bool,
@@ -471,11 +480,12 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    fn new(world: &World) -> Self {
+    fn new(world: &World, number: usize) -> Self {
         let count = 1 + world.chance(3) as usize;
         let first = world.chance(CHANNELS.len() as u64) as usize;
         let channels: Vec<&str> = (0..count).map(|at| CHANNELS[(first + at) % CHANNELS.len()]).collect();
         Self {
+            number,
             polls: channels.len() == 1 && world.chance(3) == 0,
             channels,
             client: None,
@@ -499,7 +509,7 @@ impl Subscriber {
         self.asked = false;
     }
 
-    fn visit(&mut self, seed: u64, world: &World, known: &mut Known, cutting: bool) {
+    fn visit(&mut self, seed: u64, world: &World, known: &mut Known, sum: &mut Sum, cutting: bool) {
         if self.client.is_none() {
             self.client = Some(world.connect(address()));
             self.head_seen = false;
@@ -519,8 +529,13 @@ impl Subscriber {
             }
             self.asked = true;
         }
-        self.received.extend(client.take_at_most(1 + world.chance(2_000) as usize));
+        let bytes = client.take_at_most(1 + world.chance(2_000) as usize);
+        sum.observed.received(self.number, world.now(), &bytes);
+        self.received.extend(bytes);
         let ended = client.end() != End::Open || client.is_shut();
+        if ended {
+            sum.observed.ended(self.number, world.now(), client.end());
+        }
         let at_ns = world.now().mono_ns;
         if self.polls {
             self.read_polls(seed, known, at_ns);
@@ -734,6 +749,7 @@ struct Sum {
     power_losses: u64,
     stops: u64,
     epochs: u64,
+    observed: Observed,
 }
 
 /// Subscribers at rest become records and come back: nothing of them may lie anywhere else. Returns how many.
@@ -760,6 +776,8 @@ struct House {
     links: Vec<Arc<Link>>,
     /// By number; the world knows the first of them by `first`.
     workers: Vec<Option<Worker<SimReactor>>>,
+    /// Of the workers of all lives.
+    metrics: Vec<Arc<Metrics>>,
     first: usize,
     reactors: usize,
     stopping: bool,
@@ -777,6 +795,7 @@ impl House {
             push: None,
             links: Vec::new(),
             workers: Vec::new(),
+            metrics: Vec::new(),
             first: 0,
             reactors: 0,
             stopping: false,
@@ -788,6 +807,9 @@ impl House {
         if let Some(disk) = &self.disk {
             let opened = self.open(disk, known);
             push = push.stored_in(Archive::of(None, opened));
+        } else {
+            // The system's random epoch would make two runs of a seed differ.
+            push.epochs = [self.fresh_epoch()].into();
         }
         self.epoch = self.disk.as_ref().map(|_| push.epochs[0]);
         self.lives += 1;
@@ -809,6 +831,7 @@ impl House {
                 http2: Arc::default(),
                 log: Access::default(),
             };
+            self.metrics.push(Arc::clone(&shared.metrics));
             let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
             let kind = DoorKind::default();
             worker.listen(self.world.listener(address()).expect("a descriptor"), kind).expect("room");
@@ -821,12 +844,17 @@ impl House {
 
     /// Opens the store, and holds what is in it against what is known.
     fn open(&self, disk: &Disk, known: &mut Known) -> (Store, Contents) {
-        let fresh = Epoch(self.seed << 8 | (self.lives + 1));
-        let opened = Store::open_by(Path::new("a disk"), disk.opener(), fresh).expect("the disk is well");
+        let opened =
+            Store::open_by(Path::new("a disk"), disk.opener(), self.fresh_epoch()).expect("the disk is well");
         if self.lives > 0 {
             known.inspect(self.seed, &opened.1, self.epoch, self.world.now().mono_ns);
         }
         opened
+    }
+
+    /// The epoch of a life that begins with an empty stream.
+    fn fresh_epoch(&self) -> Epoch {
+        Epoch(self.seed << 8 | (self.lives + 1))
     }
 
     fn is_up(&self) -> bool {
@@ -942,6 +970,13 @@ fn plan(push: &Arc<PushPlan>) -> Plan {
     }
 }
 
+/// What the clients of a seed observe.
+pub(crate) fn observe(seed: u64) -> Observed {
+    let mut sum = Sum::default();
+    run(seed, &mut sum);
+    sum.observed
+}
+
 fn run(seed: u64, sum: &mut Sum) {
     let fouls = seed.is_multiple_of(2);
     let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
@@ -949,7 +984,8 @@ fn run(seed: u64, sum: &mut Sum) {
     let mut house = House::new(seed, &world);
     house.start(&mut known);
     let mut publishers: Vec<Publisher> = (0..PUBLISHERS).map(Publisher::new).collect();
-    let mut subscribers: Vec<Subscriber> = (0..SUBSCRIBERS).map(|_| Subscriber::new(&world)).collect();
+    let mut subscribers: Vec<Subscriber> =
+        (PUBLISHERS..).take(SUBSCRIBERS).map(|number| Subscriber::new(&world, number)).collect();
     let (mut ending, mut quiet) = (false, 0);
     for step in 0.. {
         assert!(step < STEPS_MAX, "seed {seed}: stuck");
@@ -962,7 +998,7 @@ fn run(seed: u64, sum: &mut Sum) {
             }
             for subscriber in &mut subscribers {
                 if world.chance(3) == 0 {
-                    subscriber.visit(seed, &world, &mut known, !published);
+                    subscriber.visit(seed, &world, &mut known, sum, !published);
                 }
             }
         }
@@ -996,6 +1032,7 @@ fn run(seed: u64, sum: &mut Sum) {
         house.end();
         house.open(&disk, &mut known);
     }
+    house.metrics.iter().for_each(|worker| sum.observed.closed(worker));
     sum.epochs += known.starts.iter().filter(|start| start.ended.is_some()).count() as u64;
     sum.messages += known.messages.len();
     for subscriber in &subscribers {
