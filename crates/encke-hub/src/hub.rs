@@ -503,7 +503,10 @@ impl Hub {
     pub fn due_ns(&self) -> Option<u64> {
         let idle = self.idle.front().map(|(at, _)| *at);
         let lingering = self.lingering.front().map(|(at, ..)| *at);
-        idle.into_iter().chain(lingering).min()
+        match (idle, lingering) {
+            (Some(idle), Some(lingering)) => Some(idle.min(lingering)),
+            (idle, lingering) => idle.or(lingering),
+        }
     }
 
     /// How far the fan-out is behind, counting only those who can take it.

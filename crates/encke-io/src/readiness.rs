@@ -55,6 +55,8 @@ pub struct Readiness<P> {
     jobs: usize,
     clock: Clock,
     now: Now,
+    /// `now` was read at the end of a turn, and nothing was submitted since: it is still the time.
+    is_read: bool,
 }
 
 /// The first place is the bell's, so that a wake is an event like any other.
@@ -167,6 +169,7 @@ impl<P: Poller> Readiness<P> {
             returned: VecDeque::new(),
             jobs: 0,
             now: clock.now(),
+            is_read: false,
             clock,
         })
     }
@@ -563,6 +566,7 @@ impl<P: Poller> Reactor for Readiness<P> {
     }
 
     fn submit(&mut self, token: Token, op: Op) {
+        self.is_read = false;
         if let Op::Offload(job) = op {
             self.jobs += 1;
             if let Err(refused) = self.pool.submit(job, &self.returns) {
@@ -616,7 +620,8 @@ impl<P: Poller> Reactor for Readiness<P> {
             Some(Duration::ZERO)
         } else {
             // From now, not from when the turn began: a long turn must not put off the timers by its length.
-            until.map(|until| Duration::from_nanos(until.saturating_sub(self.clock.now().mono_ns)))
+            let now = if self.is_read { self.now } else { self.clock.now() };
+            until.map(|until| Duration::from_nanos(until.saturating_sub(now.mono_ns)))
         };
         let (places, queue) = (&mut self.places, &mut self.queue);
         self.poller.wait(timeout, |token, ready| {
@@ -632,6 +637,7 @@ impl<P: Poller> Reactor for Readiness<P> {
             }
         })?;
         self.now = self.clock.now();
+        self.is_read = false;
         Ok(self.now)
     }
 
@@ -664,6 +670,7 @@ impl<P: Poller> Reactor for Readiness<P> {
 
     fn now(&mut self) -> Now {
         self.now = self.clock.now();
+        self.is_read = true;
         self.now
     }
 

@@ -110,6 +110,16 @@ impl IndexMut<usize> for Conns {
     }
 }
 
+/// The earlier of two moments, where there are any. An iterator over them takes five times the instructions, in each turn.
+#[inline]
+pub(crate) const fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(first), Some(second)) => Some(if first < second { first } else { second }),
+        (Some(moment), None) | (None, Some(moment)) => Some(moment),
+        (None, None) => None,
+    }
+}
+
 /// A timer for each slot.
 pub(crate) struct Timers {
     sockets: Wheel,
@@ -144,7 +154,7 @@ impl Timers {
 
     /// When they must be looked at next.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.sockets.next_ns().into_iter().chain(self.streams.next_ns()).min()
+        earlier(self.sockets.next_ns(), self.streams.next_ns())
     }
 
     /// Appends the place of every timer that is due, disarmed, to `due`.

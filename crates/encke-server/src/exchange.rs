@@ -174,9 +174,15 @@ impl Link {
         self.awake.store(true, Ordering::SeqCst);
     }
 
+    /// Whether there is no message.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.letters.load(Ordering::Relaxed)
+    }
+
     /// Moves at most `most` messages out; true if some are left.
     pub(crate) fn take(&self, most: usize, into: &mut Vec<Message>) -> bool {
-        if !self.letters.load(Ordering::Relaxed) {
+        if self.is_empty() {
             return false;
         }
         self.letters.store(false, Ordering::SeqCst);

@@ -84,6 +84,8 @@ pub(crate) struct Tray {
     watches: RefCell<Vec<(u16, Watched)>>,
     /// Given back by handlers of earlier plans, and cleared.
     changes: RefCell<Vec<Changes>>,
+    /// There may be jobs or watches.
+    has_work: Cell<bool>,
     metrics: Arc<Metrics>,
 }
 
@@ -112,12 +114,14 @@ impl Desk {
         let number = self.tray.next_job.get();
         self.tray.next_job.set((number + 1) & ((1 << JOB_BITS) - 1));
         let key = u64::from(self.handler) << JOB_BITS | number;
+        self.tray.has_work.set(true);
         self.tray.jobs.borrow_mut().push(Job { key, lane, run: Box::new(move || Box::new(job()) as Done) });
         JobId(key)
     }
 
     /// Has [`Handler::watched`] called whenever a descriptor is readable.
     pub fn watch(&self, watched: Watched) {
+        self.tray.has_work.set(true);
         self.tray.watches.borrow_mut().push((self.handler, watched));
     }
 
@@ -154,7 +158,14 @@ impl Tray {
         self.now.set(now);
     }
 
+    /// Whether there are jobs or watches.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_work.get()
+    }
+
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        self.has_work.set(false);
         self.jobs.take()
     }
 

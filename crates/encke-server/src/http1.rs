@@ -19,7 +19,7 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING,
+    ADMIN, Conn, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING,
     TO_HTTPS, UNMEASURED,
 };
 use crate::conns::is_stream;
@@ -54,6 +54,7 @@ fn has_body() -> Reply {
 
 impl Core {
     /// Bytes arrived.
+    #[inline]
     pub(crate) fn received(&mut self, token: Token, lease: &mut [u8]) {
         match self.conn(token).map(|conn| &conn.transport) {
             Some(Transport::Plain) => self.plaintext(token, lease),
@@ -135,10 +136,9 @@ impl Core {
 
     /// Keeps what `consume` left over of a lease.
     fn keep_rest(&mut self, token: Token, rest: &[u8], head: Box<Head>, parsing: bool) {
-        let live = self
-            .conn(token)
-            .is_some_and(|conn| !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant));
-        if rest.is_empty() && !parsing || !live {
+        let is_live =
+            |conn: &mut Conn| !matches!(conn.phase, Phase::Closing | Phase::Lingering | Phase::Vacant);
+        if rest.is_empty() && !parsing || !self.conn(token).is_some_and(is_live) {
             self.heads.push(head);
             return;
         }
@@ -923,7 +923,9 @@ impl Core {
         if conn.generation != token.generation || conn.phase == Phase::Vacant {
             return;
         }
-        if let Some(more) = conn.transport.more(&mut self.scratch) {
+        if !conn.transport.is_plain()
+            && let Some(more) = conn.transport.more(&mut self.scratch)
+        {
             return self.send_on(token, more);
         }
         conn.flags &= !SENDING;
@@ -1093,7 +1095,9 @@ impl Core {
         conn.deadline_ns = deadline;
         conn.window_bytes = UNMEASURED;
         let last = conn.has(LAST) && conn.record == NONE;
-        if let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch) {
+        if !conn.transport.is_plain()
+            && let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch)
+        {
             return self.conn_failed(token, fault, 0, segments);
         }
         // Once it is sent the connection may be at rest, which touches no wheel.

@@ -249,8 +249,14 @@ struct Open {
 }
 
 impl Access {
-    /// Begins the line of a request; `None` if nothing is logged.
+    /// Whether requests are logged.
     #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.shared.mode.load(Ordering::Relaxed) != OFF)
+    }
+
+    /// Begins the line of a request; `None` if nothing is logged.
+    #[inline(never)]
     pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
         let (format, open) = self.open()?;
         let mut entry = open.entries.pop().unwrap_or_default();
@@ -296,6 +302,7 @@ impl Access {
         }
     }
 
+    #[inline]
     fn open(&mut self) -> Option<(LogFormat, &mut Open)> {
         let open = self.0.as_deref_mut()?;
         match open.shared.mode.load(Ordering::Relaxed) {

@@ -28,7 +28,7 @@ use crate::conn::{
     Conn, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, Phase, RESIDENTS_MAX, SENDING,
     UNMEASURED,
 };
-use crate::conns::is_stream;
+use crate::conns::{earlier, is_stream};
 use crate::exchange::{Link, Message};
 use crate::handler::JobId;
 use crate::log::Entry;
@@ -203,6 +203,24 @@ impl Residents {
 
     pub(crate) fn seats(&self) -> std::ops::Range<u8> {
         0..self.seats.len() as u8
+    }
+
+    /// The seats of those that may want turns: the engine's own never does.
+    #[inline]
+    pub(crate) fn with_turns(&self) -> std::ops::Range<u8> {
+        WEBSOCKETS + 1..self.seats.len() as u8
+    }
+
+    /// When a resident must have a turn.
+    #[inline]
+    pub(crate) fn seat_due_ns(&self, seat: u8) -> Option<u64> {
+        self.seats.get(usize::from(seat))?.as_deref()?.due_ns()
+    }
+
+    /// When a resident must have a turn, of all of them.
+    #[inline]
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.with_turns().map(|seat| self.seat_due_ns(seat)).fold(None, earlier)
     }
 
     /// Those that are not being called, which outside of a call are all.
@@ -488,7 +506,9 @@ impl Slot<'_> {
         conn.deadline_ns = deadline_ns;
         conn.window_bytes = UNMEASURED;
         let last = conn.has(LAST);
-        if let Err(fault) = conn.transport.seal(&mut segments, last, &mut core.scratch) {
+        if !conn.transport.is_plain()
+            && let Err(fault) = conn.transport.seal(&mut segments, last, &mut core.scratch)
+        {
             return core.conn_failed(self.token, fault, 0, segments);
         }
         core.wheel.arm_earlier(self.token.index, deadline_ns);

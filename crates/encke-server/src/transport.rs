@@ -22,6 +22,11 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
     /// Turns output, in place, into what is sent now. What does not fit into one send comes by [`Transport::more`], once
     /// that is out.
     ///

@@ -28,7 +28,7 @@ use crate::census::Census;
 use crate::close::CloseReason;
 use crate::closing::ClosingListener;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
-use crate::conns::{Conns, Timers, is_stream};
+use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::exchange::{Link, Message};
 use crate::h2::{Http2, Totals};
@@ -39,7 +39,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
-use crate::resident::{Engine, Resident, Residents, WaitingEntry, WorkerSetup};
+use crate::resident::{Residents, WaitingEntry, WorkerSetup};
 use crate::tls::{Handshakes, Identity, Scratch, Tls};
 use crate::transport::Transport;
 use crate::websocket::WebSockets;
@@ -114,11 +114,9 @@ enum Stage {
     Draining { end_ns: u64 },
 }
 
-/// A handler and where it is reached.
+/// A handler.
 pub(crate) struct Mounted {
     pub(crate) handler: Box<dyn Handler>,
-    prefix: String,
-    admin: bool,
     /// The seat of its resident, if it has one.
     pub(crate) seat: Option<u8>,
     /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
@@ -147,8 +145,8 @@ pub(crate) struct Core {
     pub(crate) generation: u32,
     flights: Slab<Flight>,
     pub(crate) handlers: Vec<Option<Mounted>>,
-    /// The handler of the one mount point of a side (site, admin), if that is `/`: no prefix to compare.
-    sole: [Option<u16>; 2],
+    /// Prefixes and handlers of each side (site, admin), the longest prefix first; of equal ones the last mounted first.
+    routes: [Vec<(Box<[u8]>, u16)>; 2],
     /// There are handlers of an earlier plan.
     retired: bool,
     tray: Rc<Tray>,
@@ -176,6 +174,8 @@ pub(crate) struct Core {
     pub(crate) turn_answers: u64,
     census: Arc<Census>,
     doors: Vec<Door>,
+    /// A listener is retired, and not closed yet.
+    retiring: bool,
     /// Listeners that the reactor is closing.
     closing: Vec<(Token, ClosingListener)>,
     accept_paused: bool,
@@ -230,7 +230,7 @@ impl<R: Reactor> Worker<R> {
             generation: 0,
             flights: Slab::new(),
             handlers: Vec::new(),
-            sole: [None; 2],
+            routes: Default::default(),
             retired: false,
             tray: Rc::new(Tray::new(Arc::clone(&shared.metrics))),
             link,
@@ -251,6 +251,7 @@ impl<R: Reactor> Worker<R> {
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
+            retiring: false,
             closing: Vec::new(),
             accept_paused: false,
             accept_retry_ns: None,
@@ -397,7 +398,17 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
+    #[inline]
     fn messages(&mut self) {
+        if self.core.link.is_empty() {
+            self.core.inbox_left = false;
+        } else {
+            self.take_messages();
+        }
+    }
+
+    #[inline(never)]
+    fn take_messages(&mut self) {
         let mut messages = std::mem::take(&mut self.core.messages);
         self.core.inbox_left = self.core.link.take(MESSAGES_PER_TURN, &mut messages);
         for message in messages.drain(..) {
@@ -438,6 +449,7 @@ impl<R: Reactor> Worker<R> {
                     self.reactor.submit(door.token, Op::Retire);
                     door.until_ns = Some(until_ns);
                     door.closing = Some(closing);
+                    self.core.retiring = true;
                 }
             }
             Command::Reload(plan) => {
@@ -461,7 +473,18 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Gives the reactor what handlers have put on their desks.
+    #[inline]
     fn serve_desks(&mut self) {
+        if self.core.tray.has_work() {
+            self.serve_tray();
+        }
+        if self.core.retired {
+            self.drop_retired();
+        }
+    }
+
+    #[inline(never)]
+    fn serve_tray(&mut self) {
         for job in self.core.tray.take_jobs() {
             if let Some(Some(mounted)) = self.core.handlers.get_mut(JobId(job.key).handler()) {
                 mounted.jobs += 1;
@@ -476,24 +499,20 @@ impl<R: Reactor> Worker<R> {
                 mounted.watches.push(token);
             }
         }
-        if self.core.retired {
-            self.drop_retired();
-        }
     }
 
     /// Has the residents do their part of a turn.
+    #[inline]
     fn residents(&mut self) {
-        for seat in self.core.residents.seats() {
-            let now_ns = self.core.now.mono_ns;
-            let due = |resident: &mut dyn Resident, _: &mut Engine<'_>| {
-                resident.due_ns().is_some_and(|due_ns| due_ns <= now_ns)
-            };
-            if self.core.call_engine(seat, due) == Some(true) {
+        let now_ns = self.core.now.mono_ns;
+        for seat in self.core.residents.with_turns() {
+            if self.core.residents.seat_due_ns(seat).is_some_and(|due_ns| due_ns <= now_ns) {
                 self.resident_turn(seat);
             }
         }
     }
 
+    #[inline(never)]
     fn resident_turn(&mut self, seat: u8) {
         self.core.call_engine(seat, |resident, engine| resident.begin(engine));
         self.submit();
@@ -534,13 +553,24 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Goes through the stages of a drain as their time comes.
+    #[inline]
     fn stage(&mut self) {
+        if self.core.stage != Stage::Serving || self.core.retiring {
+            self.advance_stage();
+        } else if self.core.is_stirred() {
+            self.submit();
+        }
+    }
+
+    #[inline(never)]
+    fn advance_stage(&mut self) {
         let now = self.core.now.mono_ns;
         let over = |door: &mut Door| door.until_ns.is_some_and(|until_ns| until_ns <= now);
         for door in self.core.doors.extract_if(.., over) {
             self.reactor.submit(door.token, Op::Close);
             self.core.closing.extend(door.closing.map(|closing| (door.token, closing)));
         }
+        self.core.retiring = self.core.doors.iter().any(|door| door.until_ns.is_some());
         match self.core.stage {
             Stage::Announced { until_ns, time_ns } if until_ns <= now => {
                 for door in &self.core.doors {
@@ -613,15 +643,20 @@ impl Core {
     }
 
     /// Until when the worker may sleep.
+    #[inline]
     fn until(&self) -> Option<u64> {
         let stage = match self.stage {
             Stage::Serving => None,
             Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
             Stage::Draining { end_ns } => Some(end_ns),
         };
-        let doors = self.doors.iter().filter_map(|door| door.until_ns).min();
-        let residents = self.residents.iter().filter_map(|resident| resident.due_ns()).min();
-        [self.wheel.next_ns(), self.accept_retry_ns, stage, doors, residents].into_iter().flatten().min()
+        let doors =
+            if self.retiring { self.doors.iter().filter_map(|door| door.until_ns).min() } else { None };
+        let residents = self.residents.due_ns();
+        earlier(
+            earlier(earlier(self.wheel.next_ns(), residents), self.accept_retry_ns),
+            earlier(stage, doors),
+        )
     }
 
     /// Whether answers close their connections.
@@ -640,6 +675,8 @@ impl Core {
         (conn.generation == token.generation && conn.phase != Phase::Vacant).then_some(conn)
     }
 
+    // A call here saves and restores all registers, twice a request.
+    #[inline(always)]
     fn on_event(&mut self, event: Event<'_>) {
         match event {
             Event::Received { token, lease } => {
@@ -920,44 +957,22 @@ impl Core {
             };
             let handler = mount.mount.open(desk, &mut setup);
             let seat = setup.seat;
-            self.handlers.push(Some(Mounted {
-                handler,
-                seat,
-                prefix: mount.prefix.clone(),
-                admin: mount.admin,
-                retired: false,
-                jobs: 0,
-                watches: Vec::new(),
-            }));
+            self.handlers.push(Some(Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() }));
         }
-        for admin in [false, true] {
-            let mut side = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.admin == admin);
-            let one = side.next().filter(|(_, mount)| mount.prefix == "/");
-            let more = side.next().is_some();
-            self.sole[usize::from(admin)] = one.filter(|_| !more).map(|(place, _)| (first + place) as u16);
-        }
+        self.routes = [false, true].map(|admin| {
+            let mounts = plan.mounts.iter().zip(first as u16..).filter(|(mount, _)| mount.admin == admin);
+            let mut routes: Vec<(Box<[u8]>, u16)> =
+                mounts.map(|(mount, handler)| (mount.prefix.as_bytes().into(), handler)).collect();
+            routes.sort_by_key(|(prefix, handler)| std::cmp::Reverse((prefix.len(), *handler)));
+            routes
+        });
     }
 
     /// The handler for a path: of those of the listener's side, the one with the longest prefix.
     #[inline]
     pub(crate) fn route(&self, admin: bool, path: &[u8]) -> Option<u16> {
-        match self.sole[usize::from(admin)] {
-            Some(handler) if path.first() == Some(&b'/') => Some(handler),
-            _ => self.search_route(admin, path),
-        }
-    }
-
-    fn search_route(&self, admin: bool, path: &[u8]) -> Option<u16> {
-        let mut best: Option<(usize, u16)> = None;
-        for (number, mounted) in self.handlers.iter().enumerate() {
-            let Some(mounted) = mounted else { continue };
-            let fits =
-                !mounted.retired && mounted.admin == admin && path.starts_with(mounted.prefix.as_bytes());
-            if fits && best.is_none_or(|(len, _)| mounted.prefix.len() >= len) {
-                best = Some((mounted.prefix.len(), number as u16));
-            }
-        }
-        best.map(|(_, number)| number)
+        let mut routes = self.routes[usize::from(admin)].iter();
+        routes.find(|(prefix, _)| begins_with(path, prefix)).map(|(_, handler)| *handler)
     }
 
     /// A head to parse into.
@@ -985,8 +1000,9 @@ impl Core {
 
     // ---- the access log ----
 
+    #[inline]
     pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
-        self.log.begin(request)
+        if self.log.is_on() { self.log.begin(request) } else { None }
     }
 
     /// A request that could not be understood is logged by its peer alone.
@@ -1031,6 +1047,18 @@ impl Core {
     pub(crate) fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
         let lasted = self.now.mono_ns.saturating_sub(started_ns);
         self.log.finish(entry, sent, lasted);
+    }
+}
+
+/// Whether a path begins with a prefix. The last byte of a prefix is compared first: there most paths differ, and comparing
+/// the others is a call.
+#[inline]
+fn begins_with(path: &[u8], prefix: &[u8]) -> bool {
+    match prefix.split_last() {
+        Some((last, rest)) => {
+            path.get(rest.len()) == Some(last) && (rest.is_empty() || path.starts_with(rest))
+        }
+        None => true,
     }
 }
 

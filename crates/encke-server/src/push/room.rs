@@ -28,6 +28,7 @@ use super::negotiate::refusal;
 use super::plan::PushPlan;
 use super::rights::{Act, Identity, Share};
 use super::socket::Speaker;
+use crate::conns::earlier;
 use crate::exchange::Exchange;
 use crate::reply::{Body, Reply};
 use crate::resident::{Engine, Farewells, ResidentMailbox};
@@ -368,7 +369,7 @@ impl Room {
         if self.pending || !self.asks.borrow().is_empty() {
             Some(0)
         } else {
-            self.next_ns.into_iter().chain(self.hub.due_ns()).min()
+            earlier(self.next_ns, self.hub.due_ns())
         }
     }
 
