@@ -78,7 +78,8 @@ fuzz:
 	done
 
 soak: build
-	.ci/need python3 nats-server nats haproxy curl openssl testssl
+	.ci/need python3 cc curl go openssl ab wrk h2load strace script node nginx haproxy apache2
+	.ci/need pebble pebble-challtestsrv nats-server nats testssl
 	CARGO=$(CARGO) .ci/soak $(TARGET)/release/encke $(SOAK_MINUTES) $(SOAK_TURNS)
 
 dist:

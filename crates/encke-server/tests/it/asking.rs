@@ -12,6 +12,9 @@ use crate::rig::{Folder, Rig, Stand};
 
 on_every_back_end! {
     a_hanging_authorization_endpoint_delays_no_file,
+}
+
+on_two_stands! {
     authorization_requests_beyond_the_queue_get_503,
     a_right_removed_during_an_authorization_request_is_gone,
 }

@@ -13,12 +13,6 @@ use crate::rig::{End, Stand};
 
 on_every_stand! {
     a_body_is_echoed_in_both_framings,
-    a_chunked_body_may_have_extensions_and_trailers,
-    a_chunk_that_announces_too_much_is_rejected_at_once,
-    a_client_that_waits_is_told_to_continue_once_the_handler_reads,
-    a_client_that_waits_behind_a_pipelined_request_is_told_to_continue,
-    a_client_that_waits_is_not_told_to_continue_if_nobody_reads,
-    a_client_that_did_not_wait_is_not_told_to_continue,
     a_short_body_that_nobody_reads_is_dropped_and_the_connection_goes_on,
     a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives,
     a_refusal_reaches_a_client_that_goes_on_sending,
@@ -26,6 +20,15 @@ on_every_stand! {
     a_body_that_is_cut_short_is_told_to_the_handler,
     a_handler_that_reads_slowly_holds_up_the_client,
     a_handler_may_answer_before_the_body_is_whole,
+}
+
+on_two_stands! {
+    a_chunked_body_may_have_extensions_and_trailers,
+    a_chunk_that_announces_too_much_is_rejected_at_once,
+    a_client_that_waits_is_told_to_continue_once_the_handler_reads,
+    a_client_that_waits_behind_a_pipelined_request_is_told_to_continue,
+    a_client_that_waits_is_not_told_to_continue_if_nobody_reads,
+    a_client_that_did_not_wait_is_not_told_to_continue,
     a_handler_that_fails_within_a_body_answers_500,
     a_handler_that_fails_at_a_broken_body_ends_only_that_connection,
 }

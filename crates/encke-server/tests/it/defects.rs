@@ -10,10 +10,21 @@ use crate::rig::handlers::{Echo, hello, pattern};
 use crate::rig::{Client, Cut, End, Folder, Stand, ms};
 
 on_every_stand! {
-    dots_do_not_lead_out_of_the_folder,
-    a_long_target_is_not_answered_with_somebody_elses_file,
     a_request_may_be_split_within_its_fields,
     pipelined_requests_are_all_answered_in_order,
+    a_connection_has_no_last_request,
+    connections_that_break_hurt_nobody_else,
+    a_head_that_drips_has_its_time,
+    a_burst_of_connections_is_accepted_to_the_last,
+}
+
+on_every_back_end! {
+    a_slow_reader_gets_everything,
+}
+
+on_two_stands! {
+    dots_do_not_lead_out_of_the_folder,
+    a_long_target_is_not_answered_with_somebody_elses_file,
     a_request_may_have_no_fields,
     head_has_no_body,
     methods_that_mean_something_else_do_not_get_the_file,
@@ -23,7 +34,6 @@ on_every_stand! {
     fields_are_known_by_their_whole_name,
     host_is_asked_for,
     large_heads_are_served_and_larger_ones_refused,
-    a_connection_has_no_last_request,
     escapes_are_decoded,
     a_folder_with_a_dot_in_its_name_is_a_folder,
     the_body_of_a_request_is_not_the_next_request,
@@ -31,14 +41,7 @@ on_every_stand! {
     a_file_is_unmodified_since_any_later_date,
     an_error_keeps_what_it_says_of_the_connection,
     the_folder_that_is_named_is_served,
-    connections_that_break_hurt_nobody_else,
-    a_head_that_drips_has_its_time,
     keep_alive_promises_no_wrong_time,
-    a_burst_of_connections_is_accepted_to_the_last,
-}
-
-on_every_back_end! {
-    a_slow_reader_gets_everything,
 }
 
 /// 1: `GET /../secret.txt` gave the secret.

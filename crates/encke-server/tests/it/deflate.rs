@@ -9,7 +9,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 use super::push::{Socket, handshake, publish, stand, wait_for_subscribers, with};
 use crate::rig::{Client, End, Rig, Stand};
 
-on_every_stand! {
+on_two_stands! {
     messages_are_compressed_for_those_who_have_offered_it,
     what_is_small_or_dense_travels_as_it_is,
     a_compressed_message_is_published,

@@ -7,10 +7,18 @@ use crate::rig::{End, Folder, Rig, Stand, site};
 
 on_every_stand! {
     a_connection_serves_one_request_after_the_other,
+    sixteen_pipelined_requests_are_answered_in_order_and_at_once,
+    a_refusal_behind_a_good_request_leaves_its_answer_whole,
+    a_client_that_ends_its_side_is_still_answered,
+    a_client_that_ends_its_side_behind_a_pipeline_gets_every_answer,
+    a_client_that_ends_its_side_is_answered_later_too,
+    a_client_that_ends_its_side_within_a_head_gets_nothing,
+}
+
+on_two_stands! {
     a_connection_ends_when_either_side_says_so,
     http_1_0_ends_after_each_answer_unless_asked_to_stay,
     tokens_of_connection_are_found_wherever_they_stand,
-    sixteen_pipelined_requests_are_answered_in_order_and_at_once,
     what_follows_the_last_request_is_not_answered,
     head_is_answered_like_get_without_the_content,
     options_of_the_server_itself_names_the_methods,
@@ -20,12 +28,7 @@ on_every_stand! {
     an_absolute_target_names_the_host,
     requests_that_break_a_rule_are_refused_and_end_the_connection,
     requests_that_are_too_large_are_refused_by_their_size,
-    a_refusal_behind_a_good_request_leaves_its_answer_whole,
     an_expectation_that_nobody_knows_is_417,
-    a_client_that_ends_its_side_is_still_answered,
-    a_client_that_ends_its_side_behind_a_pipeline_gets_every_answer,
-    a_client_that_ends_its_side_is_answered_later_too,
-    a_client_that_ends_its_side_within_a_head_gets_nothing,
     the_longest_prefix_has_the_request,
 }
 

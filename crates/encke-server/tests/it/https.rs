@@ -6,12 +6,9 @@ use encke_server::{Door, Network, Server, Service};
 
 use crate::rig::{Client, Folder, Rig, Stand, any_port, site};
 
-on_every_stand! {
+on_two_stands! {
     a_listener_that_redirects_answers_nothing_else,
     whom_a_trusted_proxy_brings_by_https_is_not_sent_on,
-}
-
-on_every_back_end! {
     a_site_says_over_tls_alone_that_it_wants_tls,
 }
 

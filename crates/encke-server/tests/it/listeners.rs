@@ -13,11 +13,14 @@ use crate::rig::{Client, End, Folder, Rig, Stand, any_port};
 on_every_stand! {
     several_listeners_serve_alike,
     a_unix_socket_serves_everything_that_tcp_does,
-    a_stale_unix_socket_is_replaced_and_a_live_one_is_not,
     an_inherited_listener_is_served,
+    every_worker_accepts,
+}
+
+on_two_stands! {
+    a_stale_unix_socket_is_replaced_and_a_live_one_is_not,
     a_port_that_is_taken_is_an_error_that_names_it,
     an_address_of_another_machine_is_an_error_unless_it_is_optional,
-    every_worker_accepts,
 }
 
 fn several_listeners_serve_alike(stand: Stand) {

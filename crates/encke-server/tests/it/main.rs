@@ -1,10 +1,21 @@
-//! The server seen from outside: real sockets, every back end, one worker and four.
+//! Tests of the server from outside, over real sockets, on stands: a back end with a number of workers.
 //!
-//! A case is a function over a [`rig::Stand`]; each file's table says which cases there are. A back end that this
-//! machine lacks fails its cases: a suite that skips proves nothing.
+//! A case is a function over a [`rig::Stand`]; each file's tables list its cases and choose their stands:
+//!
+//! | table | stands | for cases about |
+//! |---|---|---|
+//! | `on_every_stand!` | four back ends × one and four workers | I/O, drain, limits, fairness |
+//! | `on_every_back_end!` | four back ends × one worker | the same, where the case itself sets the number of workers |
+//! | `on_two_stands!` | `epoll-edge` × one worker, `uring` × four | everything else: protocols, files, push, TLS |
+//!
+//! What a case of the last table tests does not depend on how a worker waits for events. These two stands cover both
+//! kinds of reactor, one worker, and several workers. `ENCKE_MATRIX=full` runs those cases on the six other stands as
+//! well, in one test per file (`on_the_other_stands`), and `make soak` sets it. The test `the_matrix` prints the number
+//! of cases per stand. A back end that this machine lacks fails its cases.
 
 #![cfg(unix)]
 
+mod matrix;
 #[path = "../rig/mod.rs"]
 mod rig;
 
@@ -46,6 +57,19 @@ macro_rules! on_every_stand {
         play! { epoll_edge_by_four, EpollEdge, 4, $($case)* }
         play! { uring_by_one, Uring, 1, $($case)* }
         play! { uring_by_four, Uring, 4, $($case)* }
+    };
+}
+
+/// Plays each case on two stands, and on the six others with `ENCKE_MATRIX=full`. One table per file.
+macro_rules! on_two_stands {
+    ($($case:ident),* $(,)?) => {
+        play! { only_epoll_edge_by_one, EpollEdge, 1, $($case)* }
+        play! { only_uring_by_four, Uring, 4, $($case)* }
+
+        #[test]
+        fn on_the_other_stands() {
+            crate::matrix::play_on_the_others(&[$((stringify!($case), $case as crate::matrix::Case)),*]);
+        }
     };
 }
 

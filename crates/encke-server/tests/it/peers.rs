@@ -9,11 +9,14 @@ use crate::rig::handlers::who;
 use crate::rig::{Client, Cut, End, Folder, Rig, Stand, any_port, ms};
 
 on_every_stand! {
-    a_proxy_header_names_the_client,
     a_proxy_header_may_be_cut_anywhere,
     a_connection_without_its_proxy_header_is_closed_without_an_answer,
     a_proxy_header_has_its_time,
     an_address_behind_a_proxy_header_has_so_many_connections,
+}
+
+on_two_stands! {
+    a_proxy_header_names_the_client,
     a_trusted_proxy_is_believed,
     anybody_else_is_not_believed,
     the_other_field_is_not_looked_at,

@@ -14,13 +14,16 @@ use encke_server::settings::{ChannelSettings, Settings};
 use crate::rig::{Client, Folder, Stand, any_port, wait_for};
 
 on_every_stand! {
-    a_reload_changes_limits_and_sites,
     a_reload_adds_and_removes_listeners_and_leaves_the_others_alone,
-    a_reload_that_cannot_be_done_changes_nothing,
     a_reload_to_another_port_and_back_succeeds_at_once,
     a_reload_names_this_server_where_its_own_listener_is_in_the_way,
-    a_reload_says_that_durable_channels_need_a_start,
     nobody_under_load_notices_a_reload,
+}
+
+on_two_stands! {
+    a_reload_changes_limits_and_sites,
+    a_reload_that_cannot_be_done_changes_nothing,
+    a_reload_says_that_durable_channels_need_a_start,
 }
 
 /// A port that nobody listens at, and that no other case gets meanwhile: below those that the system gives to

@@ -22,18 +22,21 @@ on_every_stand! {
     each_client_of_a_trusted_proxy_has_a_rate_of_its_own,
     a_socket_that_opens_many_channels_leaves_room_for_others,
     an_address_opens_new_channels_at_a_rate,
-    a_reader_with_many_names_evicts_no_message,
     members_of_one_address_join_at_a_rate,
     too_many_who_come_at_once_are_told_when_to_come_back,
     a_poll_that_goes_on_is_always_admitted,
     the_last_connections_are_not_for_those_who_listen,
     everybody_is_told_to_come_back_though_messages_go_on_at_the_drain,
+    what_those_who_listen_take_is_shown,
+}
+
+on_two_stands! {
+    a_reader_with_many_names_evicts_no_message,
     a_named_page_may_read_every_answer_with_its_cookies,
     a_page_that_is_not_named_may_read_none,
     a_star_is_no_name,
     what_is_asked_at_the_same_time_is_asked_once,
     a_right_that_is_taken_away_is_gone_for_the_next_request,
-    what_those_who_listen_take_is_shown,
 }
 
 /// A name that no page and no program of this machine would call the server by: whoever does is a stranger.

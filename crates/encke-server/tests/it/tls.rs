@@ -26,29 +26,29 @@ use crate::rig::handlers;
 use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, ms, site};
 
 on_every_stand! {
-    answers_are_the_same_as_in_the_clear,
     a_request_may_be_cut_anywhere_within_its_records,
     a_handshake_may_be_cut_anywhere,
     a_handshake_has_its_time,
     a_handshake_that_drips_has_no_more_time,
     a_handshake_may_be_cut_off_anywhere,
     a_thousand_stopped_handshakes_block_no_client,
-    records_that_are_none_end_their_connection,
     slow_clients_are_ended_as_in_the_clear,
-    what_is_no_handshake_is_closed_with_an_alert,
-    plain_http_is_told_to_use_tls,
-    a_proxy_header_comes_before_the_handshake,
     so_many_handshakes_go_on_at_a_time,
     partial_client_hellos_do_not_count_as_handshakes,
     a_stalled_handshake_gives_way_to_a_new_one,
     a_client_hello_beyond_its_limit_is_rejected,
-    a_subscriber_gets_what_is_published,
-    who_asks_together_with_the_end_of_the_handshake_gets_what_is_published,
     an_answer_that_is_the_last_one_ends_with_a_farewell,
     a_client_that_stops_reading_is_ended,
 }
 
-on_every_back_end! {
+on_two_stands! {
+    answers_are_the_same_as_in_the_clear,
+    records_that_are_none_end_their_connection,
+    what_is_no_handshake_is_closed_with_an_alert,
+    plain_http_is_told_to_use_tls,
+    a_proxy_header_comes_before_the_handshake,
+    a_subscriber_gets_what_is_published,
+    who_asks_together_with_the_end_of_the_handshake_gets_what_is_published,
     each_name_gets_its_certificate,
     a_session_is_resumed_on_any_worker,
     a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
