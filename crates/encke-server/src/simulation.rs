@@ -19,6 +19,7 @@ use crate::conn::Conn;
 use crate::exchange::{Exchange, ExchangeKey, Link, Message, WakeStream};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 use crate::log::Access;
+use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
@@ -317,32 +318,49 @@ pub(crate) fn observe(seed: u64) -> Observed {
     run(seed).observed
 }
 
+fn plan() -> Plan {
+    Plan {
+        policy: Policy { connections: 1_000, ..Policy::default() },
+        mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
+    }
+}
+
+/// Starts a worker that listens.
+fn start(
+    world: &World,
+    plan: &Plan,
+    census: &Arc<Census>,
+    (number, workers): (usize, usize),
+    metrics: Arc<Metrics>,
+) -> (Arc<Link>, Worker<SimReactor>) {
+    let reactor = world.reactor();
+    let link = Link::new(reactor.waker());
+    let shared = Shared {
+        number,
+        workers,
+        metrics,
+        census: Arc::clone(census),
+        http2: Arc::default(),
+        log: Access::default(),
+    };
+    let mut worker = Worker::new(reactor, Arc::clone(&link), plan, shared);
+    let kind = DoorKind::default();
+    worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
+    (link, worker)
+}
+
 fn run(seed: u64) -> Run {
     let fouls = !seed.is_multiple_of(3);
     let world = World::with(seed, if fouls { Conditions::harsh() } else { Conditions::default() });
     let count = 1 + (seed % 4) as usize;
-    let plan = Plan {
-        policy: Policy { connections: 1_000, ..Policy::default() },
-        mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
-    };
+    let plan = plan();
     let census = Arc::new(Census::default());
     let (mut links, mut metrics) = (Vec::new(), Vec::new());
     let mut workers: Vec<Option<Worker<SimReactor>>> = Vec::new();
     for number in 0..count {
-        let reactor = world.reactor();
-        let link = Link::new(reactor.waker());
-        let shared = Shared {
-            number,
-            workers: count,
-            metrics: Arc::default(),
-            census: Arc::clone(&census),
-            http2: Arc::default(),
-            log: Access::default(),
-        };
-        metrics.push(Arc::clone(&shared.metrics));
-        let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
-        let kind = DoorKind::default();
-        worker.listen(world.listener(address()).expect("a descriptor"), kind).expect("room");
+        let counts = Arc::<Metrics>::default();
+        metrics.push(Arc::clone(&counts));
+        let (link, worker) = start(&world, &plan, &census, (number, count), counts);
         links.push(link);
         workers.push(Some(worker));
     }
@@ -446,4 +464,30 @@ fn one_seed_is_one_run() {
         assert_eq!(run(seed).trace, run(seed).trace, "seed {seed}");
     }
     assert_ne!(run(1).trace, run(5).trace);
+}
+
+/// Runs a worker until it is over; by how much the clock has moved.
+fn run_out(world: &World, mut worker: Worker<SimReactor>) -> Duration {
+    let begun_ns = world.now().mono_ns;
+    for _ in 0..STEPS_MAX {
+        world.step().expect("the worker has something to do until it is over");
+        if worker.turn().expect("a simulated wait never fails") == Turn::Over {
+            return Duration::from_nanos(world.now().mono_ns - begun_ns);
+        }
+    }
+    panic!("stuck")
+}
+
+/// A drain of a worker that has no connection takes the delay alone.
+#[test]
+fn a_drain_without_connections_takes_no_time() {
+    const WAKE: Duration = Duration::from_millis(1);
+    for delay in [Duration::ZERO, Duration::from_secs(5)] {
+        let world = World::new(1);
+        let (link, worker) = start(&world, &plan(), &Arc::default(), (0, 1), Arc::default());
+        let time = Duration::from_secs(60);
+        link.send(Message::Command(Command::Drain { delay, time }));
+        let took = run_out(&world, worker);
+        assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
+    }
 }

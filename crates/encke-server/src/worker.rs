@@ -12,6 +12,7 @@
 //!                    /readyz says 503     listeners take what   listeners are closed,
 //!                                         is under way          idle connections end
 //! ```
+//! `Retired` takes one turn if the process has no connection and the listen queues are empty.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -183,6 +184,8 @@ pub(crate) struct Core {
     shed_hand: usize,
     open: usize,
     partial: usize,
+    /// Connections accepted in this turn.
+    turn_accepts: u32,
     stage: Stage,
     due: Vec<u32>,
     messages: Vec<Message>,
@@ -258,6 +261,7 @@ impl<R: Reactor> Worker<R> {
             shed_hand: 0,
             open: 0,
             partial: 0,
+            turn_accepts: 0,
             stage: Stage::Serving,
             due: Vec::new(),
             messages: Vec::new(),
@@ -579,7 +583,7 @@ impl<R: Reactor> Worker<R> {
                 self.core.stage =
                     Stage::Retired { until_ns: now + RETIRE_NS.min(time_ns / 2), end_ns: now + time_ns };
             }
-            Stage::Retired { until_ns, end_ns } if until_ns <= now => {
+            Stage::Retired { until_ns, end_ns } if until_ns <= now || self.core.is_deserted() => {
                 for door in self.core.doors.drain(..) {
                     self.reactor.submit(door.token, Op::Close);
                 }
@@ -639,6 +643,7 @@ impl Core {
     fn begin_turn(&mut self, now: Now) {
         self.now = now;
         self.date.turn(now.unix_s());
+        self.turn_accepts = 0;
         self.tray.set_now(now);
     }
 
@@ -647,6 +652,8 @@ impl Core {
     fn until(&self) -> Option<u64> {
         let stage = match self.stage {
             Stage::Serving => None,
+            // The next turn sees whether a connection waits in a listen queue.
+            Stage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
             Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
             Stage::Draining { end_ns } => Some(end_ns),
         };
@@ -662,6 +669,11 @@ impl Core {
     /// Whether answers close their connections.
     pub(crate) fn draining(&self) -> bool {
         matches!(self.stage, Stage::Retired { .. } | Stage::Draining { .. })
+    }
+
+    /// Whether the process has no connection, and this turn found none in this worker's listen queues.
+    fn is_deserted(&self) -> bool {
+        self.turn_accepts == 0 && !self.accept_paused && self.open_everywhere() == 0
     }
 
     /// Connections of the whole process.
@@ -720,6 +732,7 @@ impl Core {
             return;
         };
         self.metrics.accepted.add(1);
+        self.turn_accepts += 1;
         let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
         let phase = if proxy_protocol { Phase::Proxy } else { Phase::Idle };
         let mut conn = Conn::new(token.generation, peer, phase);
