@@ -683,13 +683,39 @@ mod tests {
 
     #[test]
     fn closing_waits_no_longer_than_it_is_told() {
-        let (log, answer, _written) = scripted(None);
+        let (log, answer, written) = scripted(None);
         let mut access = log.access();
         log_line(&mut access, 200);
         access.flush();
-        log.finish_within(Duration::from_millis(1));
-        // The writer stands still to the end: only now may it go on.
-        drop(answer);
+        let ended = finish(log, Duration::from_millis(1));
+        // The writer gets no answer before that. An end that waits for it fails here.
+        ended.recv_timeout(Duration::from_secs(60)).expect("it does not wait for the writer");
+        assert!(written.try_recv().is_err(), "nothing is written yet");
+        answer.send(ALL).expect("the writer lives");
+        assert_eq!(text(&written), expected(200));
+    }
+
+    /// Ends a log on a thread of its own, which says when that has returned.
+    fn finish(log: AccessLog, patience: Duration) -> mpsc::Receiver<()> {
+        let (ended, wait) = mpsc::channel();
+        thread::spawn(move || {
+            log.finish_within(patience);
+            ended.send(()).expect("the test waits");
+        });
+        wait
+    }
+
+    #[test]
+    fn closing_waits_until_everything_is_written() {
+        let (log, answer, written) = scripted(None);
+        let mut access = log.access();
+        log_line(&mut access, 200);
+        drop(access);
+        let ended = finish(log, Duration::from_secs(60));
+        assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Empty), "the writer stands still");
+        answer.send(ALL).expect("the writer lives");
+        ended.recv().expect("it ends");
+        assert_eq!(written.try_recv().expect("written before the end").as_slice(), expected(200).as_bytes());
     }
 
     #[test]
