@@ -5,22 +5,25 @@ use super::manifest::{self, Kind};
 use super::source::{Line, has_word};
 use super::tree::Tree;
 
-/// A crate of the workspace, as ARCHITECTURE.md draws it.
+/// A crate of the workspace.
 struct Room {
     name: &'static str,
-    /// The rooms it may use.
+    /// The crates that it may use; all of them are further down in the table.
     below: &'static [&'static str],
     /// Where in it `unsafe` may stand; empty: nowhere.
     unsafe_in: &'static [&'static str],
 }
 
+/// Every crate. A crate precedes the crates it depends on.
 const ROOMS: &[Room] = &[
     Room {
         name: "encke",
         below: &[
             "encke-lab",
-            "encke-server",
             "encke-load",
+            "encke-assembly",
+            "encke-server",
+            "encke-session",
             "encke-settings",
             "encke-io",
             "encke-wire",
@@ -30,13 +33,97 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "encke-lab",
-        below: &["encke-server", "encke-load", "encke-io", "encke-wire", "encke-stats"],
+        below: &[
+            "encke-load",
+            "encke-assembly",
+            "encke-server",
+            "encke-settings",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
         unsafe_in: &["crates/encke-lab/src/specimens/"],
     },
-    Room { name: "encke-load", below: &["encke-io", "encke-wire", "encke-stats"], unsafe_in: &[] },
+    Room {
+        name: "encke-load",
+        below: &["encke-session", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-assembly",
+        below: &[
+            "encke-console",
+            "encke-gateway",
+            "encke-live",
+            "encke-push",
+            "encke-site",
+            "encke-rights",
+            "encke-server",
+            "encke-session",
+            "encke-settings",
+            "encke-broker",
+            "encke-hub",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-console",
+        below: &["encke-rights", "encke-server", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-gateway",
+        below: &["encke-server", "encke-session", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-live",
+        below: &[
+            "encke-push",
+            "encke-server",
+            "encke-settings",
+            "encke-hub",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-push",
+        below: &[
+            "encke-rights",
+            "encke-server",
+            "encke-settings",
+            "encke-broker",
+            "encke-hub",
+            "encke-io",
+            "encke-wire",
+            "encke-stats",
+        ],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-site",
+        below: &["encke-server", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-rights",
+        below: &["encke-server", "encke-settings", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
     Room {
         name: "encke-server",
-        below: &["encke-settings", "encke-broker", "encke-hub", "encke-io", "encke-wire", "encke-stats"],
+        below: &["encke-session", "encke-settings", "encke-io", "encke-wire", "encke-stats"],
+        unsafe_in: &[],
+    },
+    Room {
+        name: "encke-session",
+        below: &["encke-settings", "encke-io", "encke-wire", "encke-stats"],
         unsafe_in: &[],
     },
     Room { name: "encke-settings", below: &["encke-io", "encke-wire"], unsafe_in: &[] },
@@ -47,29 +134,74 @@ const ROOMS: &[Room] = &[
     Room { name: "encke-stats", below: &[], unsafe_in: &[] },
 ];
 
+/// Crates of the table that do not exist yet. Their dependencies are checked once they exist.
+const PLANNED: &[&str] = &[
+    "encke-assembly",
+    "encke-console",
+    "encke-gateway",
+    "encke-live",
+    "encke-push",
+    "encke-site",
+    "encke-rights",
+    "encke-session",
+];
+
+/// The crates that exist, for trees of tests.
+#[cfg(test)]
+pub(super) fn existing() -> impl Iterator<Item = &'static str> {
+    ROOMS.iter().map(|room| room.name).filter(|name| !PLANNED.contains(name))
+}
+
 /// The one room that knows operating systems and their clocks.
 const GROUND: &str = "crates/encke-io/";
 
-/// A crate uses only what lies below it, and every crate is on the map.
+/// A crate uses only crates below it, the table has every crate, and so has ARCHITECTURE.md.
 pub(super) fn arrows(tree: &Tree, findings: &mut Findings) {
+    check_arrows(tree, ROOMS, PLANNED, findings);
+}
+
+const MAP: &str = "ARCHITECTURE.md";
+
+fn check_arrows(tree: &Tree, rooms: &[Room], planned: &[&str], findings: &mut Findings) {
+    let shown = map_rows(tree.text(MAP).unwrap_or_default());
+    let mut existing = Vec::new();
     for (path, text) in manifest::crates(tree) {
         let name = path.trim_start_matches("crates/").trim_end_matches("/Cargo.toml");
-        let Some(room) = ROOMS.iter().find(|room| room.name == name) else {
+        existing.push(name);
+        if !shown.contains(&name) {
+            findings.add("arrows", MAP, 0, format!("its map does not show `{name}`"));
+        }
+        if planned.contains(&name) {
+            findings.add("arrows", path, 0, format!("{name} exists: remove it from PLANNED in xtask"));
+        }
+        let Some(room) = rooms.iter().find(|room| room.name == name) else {
             findings.add("arrows", path, 0, format!("{name} is not on the map: add it to ROOMS in xtask"));
             continue;
         };
         for used in manifest::dependencies(text).filter(|used| used.name.starts_with("encke")) {
-            // A crate's own tests may look through its own front door.
+            // The tests of a crate may use its public interface.
             let own = used.kind == Kind::Development && used.name == name;
             if !own && !room.below.contains(&used.name.as_str()) {
                 findings.add("arrows", path, used.line, format!("{} does not lie below {name}", used.name));
             }
         }
     }
-    let map = tree.text("ARCHITECTURE.md").unwrap_or_default();
-    for room in ROOMS.iter().filter(|room| !map.contains(&format!("`{}`", room.name))) {
-        findings.add("arrows", "ARCHITECTURE.md", 0, format!("its map does not show `{}`", room.name));
+    for name in shown.iter().filter(|name| !existing.contains(name)) {
+        findings.add("arrows", MAP, 0, format!("its map shows `{name}`, which does not exist"));
     }
+    for room in rooms.iter().filter(|room| !existing.contains(&room.name) && !planned.contains(&room.name)) {
+        let text =
+            format!("{} does not exist: remove it from ROOMS in xtask, or add it to PLANNED", room.name);
+        findings.add("arrows", room.name, 0, text);
+    }
+}
+
+/// The crates that the table in ARCHITECTURE.md shows: rows that begin with the name of one.
+fn map_rows(map: &str) -> Vec<&str> {
+    map.lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .filter(|name| *name == "encke" || name.starts_with("encke-"))
+        .collect()
 }
 
 /// `unsafe` stands only where its room allows it.
@@ -151,5 +283,71 @@ fn each_line(tree: &Tree, chosen: impl Fn(&str) -> bool, mut look: impl FnMut(&s
         for (number, line) in source.lines() {
             look(path, number, line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPPER: Room = Room { name: "encke-upper", below: &["encke-lower"], unsafe_in: &[] };
+    const LOWER: Room = Room { name: "encke-lower", below: &[], unsafe_in: &[] };
+
+    fn found(planned: &[&str], files: &[(&str, &str)]) -> Vec<String> {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec()));
+        let mut findings = Findings::default();
+        check_arrows(&Tree::of(files), &[UPPER, LOWER], planned, &mut findings);
+        findings.0.into_iter().map(|finding| finding.text).collect()
+    }
+
+    #[test]
+    fn crates_use_only_crates_further_down_in_the_table() {
+        for (place, room) in ROOMS.iter().enumerate() {
+            for used in room.below {
+                let below = ROOMS[place + 1..].iter().any(|other| other.name == *used);
+                assert!(below, "{} uses {used}", room.name);
+            }
+        }
+        for name in PLANNED {
+            assert!(ROOMS.iter().any(|room| room.name == *name), "{name} is planned, but not in the table");
+        }
+    }
+
+    #[test]
+    fn a_planned_crate_may_be_absent_and_is_checked_once_it_exists() {
+        let map = (MAP, "| `encke-lower` | x |\n");
+        let lower = ("crates/encke-lower/Cargo.toml", "[package]\n");
+        assert!(found(&["encke-upper"], &[map, lower]).is_empty());
+        let both = (MAP, "| `encke-upper` | x |\n| `encke-lower` | x |\n");
+        let upper = ("crates/encke-upper/Cargo.toml", "[dependencies]\nencke-lower.workspace = true\n");
+        assert!(found(&[], &[both, lower, upper]).is_empty());
+        let stale = found(&["encke-upper"], &[both, lower, upper]);
+        assert_eq!(stale, ["encke-upper exists: remove it from PLANNED in xtask"]);
+        let wrong = ("crates/encke-upper/Cargo.toml", "[dependencies]\nencke-other.workspace = true\n");
+        assert_eq!(found(&[], &[both, lower, wrong]), ["encke-other does not lie below encke-upper"]);
+        let unknown = ("crates/encke-new/Cargo.toml", "[package]\n");
+        let both = (MAP, "| `encke-new` | x |\n| `encke-lower` | x |\n");
+        assert_eq!(
+            found(&["encke-upper"], &[both, lower, unknown]),
+            ["encke-new is not on the map: add it to ROOMS in xtask"]
+        );
+    }
+
+    #[test]
+    fn the_map_shows_exactly_the_crates_that_exist() {
+        let lower = ("crates/encke-lower/Cargo.toml", "[package]\n");
+        let planned = &["encke-upper"];
+        assert_eq!(found(planned, &[lower]), ["its map does not show `encke-lower`"]);
+        let both = (MAP, "| `encke-upper` | x |\n| `encke-lower` | x |\n");
+        assert_eq!(found(planned, &[both, lower]), ["its map shows `encke-upper`, which does not exist"]);
+    }
+
+    #[test]
+    fn a_crate_of_the_table_that_is_gone_is_a_finding() {
+        let found = found(&["encke-lower"], &[]);
+        assert_eq!(
+            found,
+            ["encke-upper does not exist: remove it from ROOMS in xtask, or add it to PLANNED"]
+        );
     }
 }

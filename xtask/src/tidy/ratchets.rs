@@ -1,0 +1,202 @@
+//! Where a rule that measures does not hold yet, or not wholly: the figure of today, which may only shrink.
+//!
+//! A figure above the listed one is a finding. So is one below a [`Limit::Exactly`]: lower the limit with the change that made it
+//! smaller.
+
+use std::fmt;
+
+use super::{Finding, Findings};
+
+/// A measured exception from a rule.
+pub(super) struct Ratchet {
+    pub(super) rule: &'static str,
+    /// The measured file, or the measured sources of a crate.
+    pub(super) place: &'static str,
+    pub(super) limit: Limit,
+    /// The reason, as `cargo xtask rules` prints it.
+    pub(super) why: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    /// The figure of today.
+    Exactly(usize),
+    /// The figure of today, rounded up.
+    UpTo(usize),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(figure) => write!(to, "is at {figure}"),
+            Self::UpTo(figure) => write!(to, "is at most {figure}"),
+        }
+    }
+}
+
+pub(super) const RATCHETS: &[Ratchet] = &[
+    Ratchet {
+        rule: "engine",
+        place: "crates/encke-server/src/",
+        limit: Limit::Exactly(61),
+        why: "push, site, rights and admin are still modules of encke-server",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke-server/src/",
+        limit: Limit::Exactly(19),
+        why: "connections, requests, settings and push know each other through the worker's `Core`",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke-load/src/",
+        limit: Limit::Exactly(13),
+        why: "each kind of client contributes to the run's report, which the clients' results are part of",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke/src/",
+        limit: Limit::Exactly(4),
+        why: "the flags of `load`, `pub` and `sub` share types with the commands that read them",
+    },
+    Ratchet {
+        rule: "directory",
+        place: "crates/encke-io/src/",
+        limit: Limit::Exactly(3),
+        why: "reactor.rs declares the trait and the enum of its back ends, of which uring/ is one",
+    },
+    Ratchet {
+        rule: "cycle",
+        place: "crates/encke-server/src/",
+        limit: Limit::Exactly(8),
+        why: "the state of push is shared by its request handler, its subscribers and its dialects",
+    },
+    Ratchet {
+        rule: "cycle",
+        place: "crates/encke/src/",
+        limit: Limit::Exactly(13),
+        why: "main.rs declares the errors and exit codes of the sub-commands that it calls",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-hub/src/hub.rs",
+        limit: Limit::UpTo(1450),
+        why: "one state machine: the subscribers of a worker and their positions",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-hub/src/sequencer.rs",
+        limit: Limit::UpTo(1250),
+        why: "one state machine: offsets, histories and the memory limit change together",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-hub/tests/orders.rs",
+        limit: Limit::UpTo(1450),
+        why: "one model: a world of hubs, and the oracle for what each subscriber receives",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-io/src/sim.rs",
+        limit: Limit::UpTo(1400),
+        why: "one state machine: the simulated network, with one clock and one seed",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-io/src/uring/mod.rs",
+        limit: Limit::UpTo(1300),
+        why: "one state machine: the operations in flight in one ring",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-load/src/push/audience.rs",
+        limit: Limit::UpTo(1350),
+        why: "one state machine: a subscriber from dialing to its last message",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-load/src/requests.rs",
+        limit: Limit::UpTo(1250),
+        why: "one state machine: a user from dialing to its last response",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/src/http1.rs",
+        limit: Limit::UpTo(1250),
+        why: "one state machine: a connection of HTTP/1",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/src/push/room.rs",
+        limit: Limit::UpTo(1050),
+        why: "one state machine: push on one worker; it moves to encke-push",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/src/push/simulation.rs",
+        limit: Limit::UpTo(1100),
+        why: "one model: servers, publishers and subscribers in the simulator",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/src/push/subscriber.rs",
+        limit: Limit::UpTo(1000),
+        why: "one state machine: a subscriber's connection; it moves to encke-push",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/src/worker.rs",
+        limit: Limit::UpTo(1100),
+        why: "one state machine: a worker and its `Core`",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/tests/it/h2.rs",
+        limit: Limit::UpTo(1100),
+        why: "the cases of one protocol, with its client",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/tests/it/push.rs",
+        limit: Limit::UpTo(1100),
+        why: "the cases of one protocol, with its clients",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-server/tests/it/tls.rs",
+        limit: Limit::UpTo(1150),
+        why: "the cases of one protocol, with its certificates",
+    },
+    Ratchet {
+        rule: "size",
+        place: "crates/encke-wire/src/http1/head.rs",
+        limit: Limit::UpTo(1500),
+        why: "one state machine: the parser of a request's head",
+    },
+];
+
+/// Removes the findings that the list allows, and adds one for each of its lines that is no longer true.
+pub(super) fn apply(ratchets: &[Ratchet], findings: &mut Findings) {
+    for ratchet in ratchets {
+        let Ratchet { rule, place, limit, .. } = *ratchet;
+        let matches =
+            |finding: &Finding| finding.rule == rule && finding.place == place && finding.figure.is_some();
+        let Some(at) = findings.0.iter().position(matches) else {
+            findings.add(rule, place, 0, "its limit in RATCHETS is no longer needed: remove it");
+            continue;
+        };
+        let finding = &mut findings.0[at];
+        let figure = finding.figure.unwrap_or_default();
+        match limit {
+            Limit::Exactly(most) | Limit::UpTo(most) if figure > most => {
+                finding.text = format!("{most} before; {}", finding.text);
+            }
+            Limit::Exactly(most) if figure < most => {
+                finding.text = format!("{most} before, {figure} now: lower its limit in RATCHETS");
+            }
+            _ => {
+                findings.0.remove(at);
+            }
+        }
+    }
+}
