@@ -23,6 +23,7 @@ use encke_io::lock;
 use encke_io::{Now, Peer};
 
 mod line;
+mod resting;
 
 pub(crate) use line::Entry;
 
@@ -120,6 +121,7 @@ impl AccessLog {
             batch: Vec::new(),
             lines: 0,
             entries: Vec::new(),
+            texts: resting::Texts::default(),
             queue: control.queue.clone(),
             home,
             empty,
@@ -242,6 +244,8 @@ struct Open {
         reason = "entries wait in tables of the worker's, where each should be a word"
     )]
     entries: Vec<Box<Entry>>,
+    /// The shared texts of pending lines of subscribers.
+    texts: resting::Texts,
     queue: SyncSender<Message>,
     home: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
@@ -278,7 +282,7 @@ impl Access {
     }
 
     /// Finishes a line: its answer is out, or as much of it as will ever be.
-    pub(crate) fn finish(&mut self, mut entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
+    pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if open.batch.len() < BATCH_BYTES_MAX {
             entry.finish(sent_bytes, duration_ns, &mut open.batch);
@@ -286,10 +290,16 @@ impl Access {
         } else {
             open.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        if open.entries.len() < ENTRIES_KEPT {
-            entry.reset();
-            open.entries.push(entry);
-        }
+        open.recycle(entry);
+    }
+
+    /// The same line in at most 64 bytes, for a connection that stays subscribed. The texts that other lines have, too, are
+    /// shared with them.
+    pub(crate) fn at_rest(&mut self, entry: Box<Entry>) -> Box<Entry> {
+        let Some(open) = &mut self.0 else { return entry };
+        let Some(resting) = entry.at_rest(&mut open.texts) else { return entry };
+        open.recycle(entry);
+        Box::new(resting)
     }
 
     /// Hands the lines of a turn over. If the writer is behind they stay for the next turn.
@@ -314,6 +324,15 @@ impl Access {
 }
 
 impl Open {
+    /// Keeps an entry for a later request.
+    fn recycle(&mut self, entry: Box<Entry>) {
+        if let Some(entry) = entry.recycle(&mut self.texts)
+            && self.entries.len() < ENTRIES_KEPT
+        {
+            self.entries.push(entry);
+        }
+    }
+
     fn hand_over(&mut self) {
         let next = self.empty.try_recv().unwrap_or_default();
         let full = std::mem::replace(&mut self.batch, next);
@@ -449,6 +468,9 @@ impl Output {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    use crate::request::{Asker, Origin};
+    use encke_wire::http1::{Head, HeadLimits};
 
     const NOW: Now = Now { mono_ns: 0, unix_ns: 1_795_296_363_000_000_000 };
 
@@ -716,6 +738,62 @@ mod tests {
         answer.send(ALL).expect("the writer lives");
         ended.recv().expect("it ends");
         assert_eq!(written.try_recv().expect("written before the end").as_slice(), expected(200).as_bytes());
+    }
+
+    /// What Chromium sends for `new EventSource("/push/news")`.
+    const BROWSER: &str = "Host: example.org\r\nAccept: text/event-stream\r\nCache-Control: no-cache\r\n\
+        User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36\r\n\
+        Referer: https://example.org/live/scores\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n";
+
+    /// The unfinished line of a subscriber, at rest.
+    fn rest(access: &mut Access, address: u32, now: Now, target: &str) -> Box<Entry> {
+        let text = format!("GET {target} HTTP/1.1\r\n{BROWSER}\r\n");
+        let mut head = Head::new();
+        head.feed(text.as_bytes(), &HeadLimits::default());
+        let client = Some(std::net::Ipv4Addr::from_bits(address).into());
+        let origin = Origin { peer: Peer::Local, client, secure: false, tls: None, local: false };
+        let request = Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now };
+        let entry = access.begin(&request).expect("the log is on");
+        access.at_rest(entry)
+    }
+
+    #[test]
+    fn a_pending_line_of_a_subscriber_takes_at_most_64_bytes() {
+        const COUNT: u32 = 2_000;
+        let (log, answer, _written) = scripted(None);
+        drop(answer);
+        for mode in [COMBINED, JSON] {
+            log.0.as_ref().expect("on").shared.mode.store(mode, Ordering::Relaxed);
+            let mut access = log.access();
+            let later = |number: u32| Now { unix_ns: NOW.unix_ns + u64::from(number) * 7_000_000, ..NOW };
+            let pending: Vec<Box<Entry>> = (0..COUNT)
+                .map(|number| {
+                    let target = format!("/push/news?access_token={number}");
+                    rest(&mut access, number, later(number), &target)
+                })
+                .collect();
+            let open = access.0.as_ref().expect("on");
+            let own: usize = pending.iter().map(|entry| size_of_val(&**entry)).sum();
+            assert!(pending.iter().all(|entry| entry.is_at_rest()));
+            let each = (own + open.texts.bytes()).div_ceil(pending.len());
+            assert!(each <= 64, "{each} bytes; {} texts", open.texts.len());
+            assert_eq!(open.texts.len(), 2);
+            assert_eq!(
+                open.texts.holders(),
+                2 * (pending.len() + 1),
+                "each line holds the texts of the table"
+            );
+            assert_eq!(open.entries.len(), 1, "an entry with a text of its own is used again");
+
+            // A path of its own is one more text, for as long as its line is pending.
+            let other = rest(&mut access, 0, NOW, "/push/other");
+            assert_eq!(access.0.as_ref().expect("on").texts.len(), 3);
+            access.finish(other, 0, 0);
+            assert_eq!(access.0.as_ref().expect("on").texts.len(), 2);
+            pending.into_iter().for_each(|entry| access.finish(entry, 0, 0));
+            assert_eq!(access.0.as_ref().expect("on").texts.len(), 0);
+        }
+        log.finish_within(Duration::from_secs(60));
     }
 
     #[test]

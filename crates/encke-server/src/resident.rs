@@ -745,6 +745,10 @@ impl Core {
             self.entries.insert(token.index, waiting);
         }
         self.call_for(token, |resident, slot| resident.enter(slot, asked, start));
+        if let Some(mut waiting) = self.entries.remove(&token.index) {
+            waiting.entry = self.log.at_rest(waiting.entry);
+            self.entries.insert(token.index, waiting);
+        }
     }
 
     /// Bytes for a connection of a resident, which are used unless something is being sent. Returns how many were used.

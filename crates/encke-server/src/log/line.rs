@@ -19,18 +19,50 @@ use encke_wire::civil::Civil;
 use encke_wire::field::Known;
 use encke_wire::http1::Version;
 
+use super::resting::{Resting, Texts};
 use crate::request::Request;
 use crate::settings::LogFormat;
 
 /// A line that is not finished.
-#[derive(Default)]
-pub(crate) struct Entry {
-    format: LogFormat,
-    text: Vec<u8>,
-    /// Where status, bytes and duration go.
-    split: usize,
-    status: u16,
+pub(crate) struct Entry(State);
+
+enum State {
+    /// With its text.
+    Open(Open),
+    /// With its texts shared, for as long as a connection stays subscribed.
+    Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
 }
+
+/// A line's text, as far as it is known.
+#[derive(Default)]
+struct Open {
+    text: Vec<u8>,
+    unix_ns: u64,
+    /// The end of the address and the time in `text`.
+    start: u32,
+    /// The end of the request in `text`: the fields about the client follow.
+    middle: u32,
+    /// Where status, bytes and duration go.
+    split: u32,
+    status: u16,
+    format: LogFormat,
+}
+
+// With its header the allocation has 64 bytes, which is all that a resting line has of its own.
+const _: () = assert!(size_of::<Entry>() <= 56);
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self(State::Open(Open::default()))
+    }
+}
+
+/// The bytes of a combined line up to its request, without the address and the user: ` - `, ` [`, the time, `] `.
+pub(super) const COMBINED_GAPS: usize = 3 + 2 + COMBINED_TIME + 2;
+const COMBINED_TIME: usize = 26;
+
+/// The bytes of a JSON line up to the address.
+pub(super) const JSON_START: usize = "{\"time\":\"2026-11-21T21:26:03.042Z\",\"client\":\"".len();
 
 /// Bytes of one value that are logged; the rest is `...`. A line then has at most some 70 KiB, even if every
 /// byte is escaped, and mostly 200 bytes.
@@ -61,43 +93,110 @@ const SECRET_IF_GIVEN: &[u8] = b"token";
 const MASK: &[u8] = b"***";
 
 impl Entry {
-    pub(crate) fn set_status(&mut self, status: u16) {
-        self.status = status;
+    pub(crate) fn set_status(&mut self, to: u16) {
+        match &mut self.0 {
+            State::Open(Open { status, .. }) | State::Resting { status, .. } => *status = to,
+        }
     }
 
     /// Appends the whole line.
     pub(crate) fn finish(&self, sent_bytes: u64, duration_ns: u64, out: &mut Vec<u8>) {
-        let (before, behind) = self.text.split_at(self.split);
-        out.extend_from_slice(before);
-        let status = self.status;
-        let written = match self.format {
-            LogFormat::Combined => write!(out, " {status} {sent_bytes}"),
-            LogFormat::Json => {
-                let duration_us = duration_ns / 1_000;
-                write!(
-                    out,
-                    ",\"status\":{status},\"sent_bytes\":{sent_bytes},\"duration_us\":{duration_us}}}"
-                )
+        match &self.0 {
+            State::Open(open) => {
+                let (before, behind) = open.text.split_at(open.split as usize);
+                out.extend_from_slice(before);
+                put_end(open.format, open.status, sent_bytes, duration_ns, behind, out);
             }
-        };
-        written.expect("a Vec takes everything");
-        out.extend_from_slice(behind);
-        out.push(b'\n');
+            State::Resting { line, unix_ns, status, format } => {
+                let (user, request) = line.request.bytes().split_at(line.user_len as usize);
+                // The writer of new lines keeps the date of the present second.
+                let mut writer = Writer::new();
+                let behind = match format {
+                    LogFormat::Combined => {
+                        writer.put_start(*unix_ns, line.client, |text| text.extend_from_slice(user), out);
+                        out.extend_from_slice(request);
+                        line.behind.bytes()
+                    }
+                    LogFormat::Json => {
+                        writer.put_json_start(*unix_ns, line.client, out);
+                        out.extend_from_slice(request);
+                        out.extend_from_slice(line.behind.bytes());
+                        b""
+                    }
+                };
+                put_end(*format, *status, sent_bytes, duration_ns, behind, out);
+            }
+        }
     }
 
-    /// Empties it for another line.
-    pub(crate) fn reset(&mut self) {
-        self.text.clear();
-        self.text.shrink_to(ENTRY_BYTES_KEPT);
-        self.split = 0;
-        self.status = 0;
+    /// The line with its texts shared; `None` if it is at rest already, or does not have the usual form.
+    pub(super) fn at_rest(&self, texts: &mut Texts) -> Option<Self> {
+        let State::Open(open) = &self.0 else { return None };
+        let Open { unix_ns, status, format, .. } = *open;
+        let line = Resting::of(format, &open.text, open.start as usize, open.middle as usize, texts)?;
+        Some(Self(State::Resting { line, unix_ns, status, format }))
     }
+
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        matches!(self.0, State::Resting { .. })
+    }
+
+    /// Releases the texts of a finished line. Returns the entry, emptied for another line, if it has a text of its own.
+    pub(super) fn recycle(mut self: Box<Self>, texts: &mut Texts) -> Option<Box<Self>> {
+        match &mut self.0 {
+            State::Open(open) => {
+                open.text.clear();
+                open.text.shrink_to(ENTRY_BYTES_KEPT);
+                *open = Open { text: std::mem::take(&mut open.text), ..Open::default() };
+                Some(self)
+            }
+            State::Resting { .. } => {
+                if let State::Resting { line, .. } = self.0 {
+                    texts.release(line);
+                }
+                None
+            }
+        }
+    }
+
+    /// The entry as one with its own text; an entry that is kept for later requests is.
+    fn open(&mut self) -> &mut Open {
+        if let State::Resting { .. } = self.0 {
+            *self = Self::default();
+        }
+        match &mut self.0 {
+            State::Open(open) => open,
+            State::Resting { .. } => unreachable!("replaced above"),
+        }
+    }
+}
+
+/// Appends status, bytes, duration and the rest of the line.
+fn put_end(
+    format: LogFormat,
+    status: u16,
+    sent_bytes: u64,
+    duration_ns: u64,
+    behind: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let written = match format {
+        LogFormat::Combined => write!(out, " {status} {sent_bytes}"),
+        LogFormat::Json => {
+            let duration_us = duration_ns / 1_000;
+            write!(out, ",\"status\":{status},\"sent_bytes\":{sent_bytes},\"duration_us\":{duration_us}}}")
+        }
+    };
+    written.expect("a Vec takes everything");
+    out.extend_from_slice(behind);
+    out.push(b'\n');
 }
 
 /// Writes lines, with the date of the present second at hand.
 pub(crate) struct Writer {
     second: u64,
-    combined: [u8; 26],
+    combined: [u8; COMBINED_TIME],
     rfc3339: [u8; 19],
 }
 
@@ -109,7 +208,9 @@ impl Writer {
 
     /// Writes everything but status, bytes and duration.
     pub(crate) fn begin(&mut self, format: LogFormat, request: &Request<'_>, entry: &mut Entry) {
+        let entry = entry.open();
         entry.format = format;
+        entry.unix_ns = request.now().unix_ns;
         let version: &[u8] = match request.version() {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
@@ -122,7 +223,9 @@ impl Writer {
         let user_agent = request.known(Known::UserAgent);
         match format {
             LogFormat::Combined => {
-                self.put_start(request.now(), client, user, &mut entry.text);
+                let put_user = |text: &mut Vec<u8>| put_word(text, user.unwrap_or(b"-"));
+                self.put_start(entry.unix_ns, client, put_user, &mut entry.text);
+                entry.start = here(&entry.text);
                 entry.text.push(b'"');
                 put_value(&mut entry.text, request.method_text(), put_escaped);
                 entry.text.push(b' ');
@@ -130,7 +233,8 @@ impl Writer {
                 entry.text.push(b' ');
                 entry.text.extend_from_slice(version);
                 entry.text.push(b'"');
-                entry.split = entry.text.len();
+                entry.split = here(&entry.text);
+                entry.middle = entry.split;
                 entry.text.extend_from_slice(b" \"");
                 put_value(&mut entry.text, referer.unwrap_or(b"-"), put_escaped);
                 entry.text.extend_from_slice(b"\" \"");
@@ -138,11 +242,13 @@ impl Writer {
                 entry.text.push(b'"');
             }
             LogFormat::Json => {
-                self.put_json_start(request.now(), client, &mut entry.text);
+                self.put_json_start(entry.unix_ns, client, &mut entry.text);
+                entry.start = here(&entry.text);
                 put_json(&mut entry.text, "method", Some(request.method_text()));
                 put_json(&mut entry.text, "target", Some(request.target()));
                 put_json(&mut entry.text, "version", Some(version));
                 put_json(&mut entry.text, "host", Some(request.authority()).filter(|host| !host.is_empty()));
+                entry.middle = here(&entry.text);
                 put_json(&mut entry.text, "referer", referer);
                 put_json(&mut entry.text, "user_agent", user_agent);
                 put_json(&mut entry.text, "tls", tls.map(|tls| tls.version.as_bytes()));
@@ -150,63 +256,81 @@ impl Writer {
                 let server_name = tls.and_then(|tls| tls.server_name.as_deref());
                 put_json(&mut entry.text, "server_name", server_name.map(str::as_bytes));
                 put_json(&mut entry.text, "certificate", user);
-                entry.split = entry.text.len();
+                entry.split = here(&entry.text);
             }
         }
     }
 
     /// Writes what is known of a request that could not be understood: who sent it, and when.
     pub(crate) fn begin_refused(&mut self, format: LogFormat, peer: Peer, now: Now, entry: &mut Entry) {
+        let entry = entry.open();
         entry.format = format;
+        entry.unix_ns = now.unix_ns;
         let client = match peer {
             Peer::Inet(address) => Some(address.ip()),
             Peer::Local => None,
         };
         match format {
             LogFormat::Combined => {
-                self.put_start(now, client, None, &mut entry.text);
+                self.put_start(entry.unix_ns, client, |text| text.push(b'-'), &mut entry.text);
+                entry.start = here(&entry.text);
                 entry.text.extend_from_slice(b"\"-\"");
-                entry.split = entry.text.len();
+                entry.split = here(&entry.text);
+                entry.middle = entry.split;
                 entry.text.extend_from_slice(b" \"-\" \"-\"");
             }
             LogFormat::Json => {
-                self.put_json_start(now, client, &mut entry.text);
+                self.put_json_start(entry.unix_ns, client, &mut entry.text);
+                entry.start = here(&entry.text);
+                entry.middle = entry.start;
                 for key in NAMES_OF_REFUSED {
                     put_json(&mut entry.text, key, None);
                 }
-                entry.split = entry.text.len();
+                entry.split = here(&entry.text);
             }
         }
     }
 
-    fn put_start(&mut self, now: Now, client: Option<IpAddr>, user: Option<&[u8]>, text: &mut Vec<u8>) {
-        self.tell_time(now);
+    fn put_start(
+        &mut self,
+        unix_ns: u64,
+        client: Option<IpAddr>,
+        put_user: impl FnOnce(&mut Vec<u8>),
+        text: &mut Vec<u8>,
+    ) {
+        self.tell_time(unix_ns);
         put_address(text, client);
         text.extend_from_slice(b" - ");
-        put_word(text, user.unwrap_or(b"-"));
+        put_user(text);
         text.extend_from_slice(b" [");
         text.extend_from_slice(&self.combined);
         text.extend_from_slice(b"] ");
     }
 
-    fn put_json_start(&mut self, now: Now, client: Option<IpAddr>, text: &mut Vec<u8>) {
-        self.tell_time(now);
+    fn put_json_start(&mut self, unix_ns: u64, client: Option<IpAddr>, text: &mut Vec<u8>) {
+        self.tell_time(unix_ns);
         text.extend_from_slice(b"{\"time\":\"");
         text.extend_from_slice(&self.rfc3339);
-        let milliseconds = now.unix_ns / 1_000_000 % 1_000;
+        let milliseconds = unix_ns / 1_000_000 % 1_000;
         write!(text, ".{milliseconds:03}Z\",\"client\":\"").expect("a Vec takes everything");
         put_address(text, client);
         text.push(b'"');
     }
 
-    fn tell_time(&mut self, now: Now) {
-        if now.unix_s() != self.second {
-            self.second = now.unix_s();
+    fn tell_time(&mut self, unix_ns: u64) {
+        let second = unix_ns / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
             let civil = Civil::of(self.second);
             self.combined = civil.combined();
             self.rfc3339 = civil.rfc3339();
         }
     }
+}
+
+/// The end of a text that has at most some 70 KiB.
+fn here(text: &[u8]) -> u32 {
+    text.len() as u32
 }
 
 /// An address, or `-` for a Unix socket whose peer says nothing.
@@ -380,7 +504,7 @@ mod tests {
 
     const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
 
-    fn line(format: LogFormat, head: &[u8], finish: impl FnOnce(&mut Entry) -> (u64, u64)) -> String {
+    fn line(format: LogFormat, head: &[u8], finish: impl Fn(&mut Entry) -> (u64, u64)) -> String {
         line_by(format, head, None, finish)
     }
 
@@ -388,7 +512,7 @@ mod tests {
         format: LogFormat,
         head: &[u8],
         tls: Option<Arc<TlsKnown>>,
-        finish: impl FnOnce(&mut Entry) -> (u64, u64),
+        finish: impl Fn(&mut Entry) -> (u64, u64),
     ) -> String {
         let mut parsed = Head::new();
         parsed.feed(head, &HeadLimits::default());
@@ -398,9 +522,16 @@ mod tests {
         let mut writer = Writer::new();
         let mut entry = Entry::default();
         writer.begin(format, &request, &mut entry);
+        let mut texts = Texts::default();
+        let mut resting = entry.at_rest(&mut texts).expect("the line has the usual form");
+        assert!(resting.at_rest(&mut texts).is_none(), "a line comes to rest once");
         let (sent_bytes, duration_ns) = finish(&mut entry);
         let mut out = Vec::new();
         entry.finish(sent_bytes, duration_ns, &mut out);
+        finish(&mut resting);
+        let mut rested = Vec::new();
+        resting.finish(sent_bytes, duration_ns, &mut rested);
+        assert_eq!(String::from_utf8_lossy(&rested), String::from_utf8_lossy(&out), "at rest");
         String::from_utf8(out).expect("a line is UTF-8")
     }
 
@@ -480,11 +611,15 @@ mod tests {
                  \"server_name\":null,\"certificate\":null,\"status\":400,\"sent_bytes\":0,\"duration_us\":0}\n",
             ),
         ] {
-            let (mut writer, mut entry, mut out) = (Writer::new(), Entry::default(), Vec::new());
+            let (mut writer, mut entry) = (Writer::new(), Entry::default());
             writer.begin_refused(format, peer, NOW, &mut entry);
-            entry.set_status(400);
-            entry.finish(0, 0, &mut out);
-            assert_eq!(String::from_utf8_lossy(&out), expected);
+            let resting = entry.at_rest(&mut Texts::default()).expect("the line has the usual form");
+            for mut entry in [entry, resting] {
+                let mut out = Vec::new();
+                entry.set_status(400);
+                entry.finish(0, 0, &mut out);
+                assert_eq!(String::from_utf8_lossy(&out), expected);
+            }
         }
     }
 
