@@ -4,7 +4,7 @@
 //! over, and the simulation turns connections into records and back at random to keep it that way. The record
 //! has a version: a process that does not know it closes the connection, as it may close any idle one.
 //!
-//! For one that a resident has, the resident adds what it needs ([`Resident::park`](crate::Resident::park)).
+//! For one that a resident has, the resident adds what it needs ([`Resident::park`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -13,6 +13,7 @@ use encke_io::{Peer, Token};
 use crate::conn::{
     ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING, TO_HTTPS,
 };
+use crate::resident::Resident;
 use crate::worker::Core;
 
 /// Bytes of a record.
@@ -106,7 +107,7 @@ impl Core {
         }
         let left_ms = conn.deadline_ns.saturating_sub(now_ns).div_ceil(1_000_000);
         let (record, seat) = (conn.lasting(), conn.seat());
-        let own = self.call_for(token, |resident, slot| resident.park(slot)).flatten()?.into();
+        let own = self.call_for(token, Resident::park).flatten()?.into();
         Some(ParkedResident { record, seat, left_ms: u32::try_from(left_ms).unwrap_or(u32::MAX), own })
     }
 

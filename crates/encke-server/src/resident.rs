@@ -762,17 +762,17 @@ impl Core {
         if flight != NONE {
             self.end_flight(flight, None);
         }
-        self.call_for(token, |resident, slot| resident.sent(slot));
+        self.call_for(token, Resident::sent);
     }
 
     /// The peer of a resident's connection has ended its side.
     pub(crate) fn resident_ended(&mut self, token: Token) {
-        self.call_for(token, |resident, slot| resident.ended(slot));
+        self.call_for(token, Resident::ended);
     }
 
     /// A deadline of a resident's connection has passed, and nothing is being sent.
     pub(crate) fn resident_overdue(&mut self, token: Token) {
-        self.call_for(token, |resident, slot| resident.overdue(slot));
+        self.call_for(token, Resident::overdue);
     }
 
     /// Brings receiving in line with the state of a resident's connection to which nothing is being sent.

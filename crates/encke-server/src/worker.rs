@@ -40,7 +40,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
-use crate::resident::{Residents, WaitingEntry, WorkerSetup};
+use crate::resident::{Resident, Residents, WaitingEntry, WorkerSetup};
 use crate::tls::{Handshakes, Identity, Scratch, Tls};
 use crate::transport::Transport;
 use crate::websocket::WebSockets;
@@ -518,7 +518,7 @@ impl<R: Reactor> Worker<R> {
 
     #[inline(never)]
     fn resident_turn(&mut self, seat: u8) {
-        self.core.call_engine(seat, |resident, engine| resident.begin(engine));
+        self.core.call_engine(seat, Resident::begin);
         self.submit();
         let end_ns = self.reactor.now().mono_ns + SLICES_NS;
         for _ in 0..SLICES {
@@ -531,7 +531,7 @@ impl<R: Reactor> Worker<R> {
                 break;
             }
         }
-        self.core.call_engine(seat, |resident, engine| resident.finish(engine));
+        self.core.call_engine(seat, Resident::finish);
         self.submit();
     }
 

@@ -38,13 +38,13 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "engine",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(61),
+        limit: Limit::Exactly(58),
         why: "push, site, rights and admin are still modules of encke-server",
     },
     Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(19),
+        limit: Limit::Exactly(20),
         why: "connections, requests, settings and push know each other through the worker's `Core`",
     },
     Ratchet {
@@ -68,7 +68,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "cycle",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(8),
+        limit: Limit::Exactly(7),
         why: "the state of push is shared by its request handler, its subscribers and its dialects",
     },
     Ratchet {
@@ -110,7 +110,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "size",
         place: "crates/encke-load/src/push/audience.rs",
-        limit: Limit::UpTo(1350),
+        limit: Limit::UpTo(1400),
         why: "one state machine: a subscriber from dialing to its last message",
     },
     Ratchet {
@@ -122,26 +122,20 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "size",
         place: "crates/encke-server/src/http1.rs",
-        limit: Limit::UpTo(1250),
+        limit: Limit::UpTo(1300),
         why: "one state machine: a connection of HTTP/1",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-server/src/push/room.rs",
-        limit: Limit::UpTo(1050),
+        limit: Limit::UpTo(1100),
         why: "one state machine: push on one worker; it moves to encke-push",
     },
     Ratchet {
         rule: "size",
         place: "crates/encke-server/src/push/simulation.rs",
-        limit: Limit::UpTo(1100),
+        limit: Limit::UpTo(1150),
         why: "one model: servers, publishers and subscribers in the simulator",
-    },
-    Ratchet {
-        rule: "size",
-        place: "crates/encke-server/src/push/subscriber.rs",
-        limit: Limit::UpTo(1000),
-        why: "one state machine: a subscriber's connection; it moves to encke-push",
     },
     Ratchet {
         rule: "size",
