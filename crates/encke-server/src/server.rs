@@ -404,11 +404,9 @@ impl Server {
             running.stop();
             return Err(error);
         }
-        if lock(&running.board.push).is_some() {
-            let links: Arc<[Arc<Link>]> = running.links.clone().into();
-            for link in &running.links {
-                link.send(Message::Command(Command::Meet(Arc::clone(&links))));
-            }
+        let links: Arc<[Arc<Link>]> = running.links.clone().into();
+        for link in &running.links {
+            link.send(Message::Command(Command::Meet(Arc::clone(&links))));
         }
         Ok(running)
     }

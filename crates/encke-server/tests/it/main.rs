@@ -91,6 +91,7 @@ mod listeners;
 mod peers;
 mod push;
 mod reload;
+mod residents;
 mod storm;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,0 +1,230 @@
+//! Residents from outside: connections that a feature keeps after their requests. The resident here is a toy: it returns the
+//! bytes of each connection, and sends what one says as `all:` to everybody on every worker.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use encke_io::Token;
+use encke_server::{
+    Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Reply, Request, Resident,
+    ResidentMailbox, Slot, Takeover, WorkerSetup,
+};
+
+use crate::rig::{Client, Cut, End, Rig, Stand};
+
+on_every_stand! {
+    a_connection_of_a_resident_returns_every_byte,
+    bytes_behind_the_request_reach_the_resident,
+    a_takeover_may_come_from_another_thread,
+    half_a_close_ends_a_connection_when_its_bytes_have_left,
+    a_resident_reaches_its_connections_on_all_workers,
+    a_connection_goes_back_to_http_after_a_response,
+    a_resident_closes_what_is_silent,
+    a_request_with_a_body_is_not_taken_over,
+}
+
+const HEAD: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
+/// Long enough for any test; a connection with `/brief` has no time at all.
+const LONG_NS: u64 = 60_000_000_000;
+
+/// What a takeover begins.
+enum Start {
+    Echo { silence_ns: u64 },
+    Respond,
+}
+
+struct Echo;
+
+struct EchoHandler;
+
+/// What is said to everybody.
+struct ToAll(Vec<u8>);
+
+#[derive(Default)]
+struct Echoes {
+    /// The time that each connection may be silent, by place.
+    silence_ns: HashMap<u32, u64>,
+    tokens: HashMap<u32, Token>,
+    workers: Arc<[ResidentMailbox]>,
+}
+
+impl Mount for Echo {
+    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        worker.resident(|_| Echoes::default());
+        Box::new(EchoHandler)
+    }
+}
+
+impl Handler for EchoHandler {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let start = match request.path() {
+            b"/respond" => Start::Respond,
+            b"/brief" => Start::Echo { silence_ns: 1 },
+            _ => Start::Echo { silence_ns: LONG_NS },
+        };
+        let takeover = Takeover::new(start);
+        if request.path() != b"/late" {
+            return Outcome::Takeover(takeover);
+        }
+        std::thread::spawn(move || exchange.take_over(takeover));
+        Outcome::Later
+    }
+}
+
+impl Echoes {
+    fn echo(&self, slot: &mut Slot<'_>, bytes: &[u8]) {
+        match bytes.strip_prefix(b"all:") {
+            Some(text) => self.workers.iter().for_each(|worker| worker.send(ToAll(text.to_vec()))),
+            None => slot.out().extend_from_slice(bytes),
+        }
+        slot.set_deadline(self.silence_ns[&slot.place()]);
+    }
+}
+
+impl Resident for Echoes {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
+        let silence_ns = match *start.downcast::<Start>().expect("what the handler has put there") {
+            Start::Echo { silence_ns } => silence_ns,
+            Start::Respond => return slot.respond(asked, Reply::text(200, "by a resident")),
+        };
+        self.silence_ns.insert(slot.place(), silence_ns);
+        self.tokens.insert(slot.place(), slot.token());
+        slot.out().extend_from_slice(HEAD);
+        slot.count_response(101);
+        slot.set_deadline(silence_ns);
+    }
+
+    fn received(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
+        self.echo(slot, bytes);
+        bytes.len()
+    }
+
+    fn sent(&mut self, slot: &mut Slot<'_>) {
+        let due_ns = slot.now().mono_ns + self.silence_ns[&slot.place()];
+        slot.rest_until(due_ns);
+        if let Some(bytes) = slot.take_input() {
+            self.echo(slot, &bytes);
+            let used = bytes.len();
+            slot.give_input(bytes, used);
+        }
+        slot.settle();
+    }
+
+    fn overdue(&mut self, slot: &mut Slot<'_>) {
+        slot.close(CloseReason::IdleTime);
+    }
+
+    fn closed(&mut self, gone: Gone) {
+        self.silence_ns.remove(&gone.token.index);
+        self.tokens.remove(&gone.token.index);
+    }
+
+    fn meet(&mut self, mailboxes: Arc<[ResidentMailbox]>) {
+        self.workers = mailboxes;
+    }
+
+    fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
+        let ToAll(text) = *message.downcast().expect("what a resident has sent");
+        for token in self.tokens.values() {
+            let mut slot = engine.slot(*token).expect("it has not closed");
+            assert!(!slot.is_sending(), "nothing else is sent in this test");
+            slot.send(text.as_slice().into());
+        }
+    }
+}
+
+fn rig(on: Stand) -> Rig {
+    on.serve(|server| server.mount("/", Echo))
+}
+
+fn request(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+fn opened(rig: &Rig, path: &str) -> Client {
+    let mut client = rig.client();
+    client.send(request(path));
+    assert_eq!(client.read_exact(HEAD.len()), HEAD);
+    client
+}
+
+fn a_connection_of_a_resident_returns_every_byte(on: Stand) {
+    let rig = rig(on);
+    let mut client = opened(&rig, "/");
+    for round in 0..32_u8 {
+        let bytes: Vec<u8> = (0..40_000_usize).map(|at| at as u8 ^ round).collect();
+        client.send(&bytes);
+        assert!(client.read_exact(bytes.len()) == bytes, "round {round}");
+    }
+    drop(client);
+    rig.wait_for_closes(CloseReason::PeerDone, 1);
+    rig.end();
+}
+
+fn bytes_behind_the_request_reach_the_resident(on: Stand) {
+    let rig = rig(on);
+    let bytes = format!("{}behind", request("/"));
+    for cut in Cut::all(bytes.as_bytes()) {
+        let mut client = rig.client();
+        client.send_cut(&rig, bytes.as_bytes(), cut);
+        assert_eq!(client.read_exact(HEAD.len() + 6), [HEAD, b"behind"].concat(), "{cut:?}");
+    }
+    rig.end();
+}
+
+fn a_takeover_may_come_from_another_thread(on: Stand) {
+    let rig = rig(on);
+    let mut client = opened(&rig, "/late");
+    client.send("late");
+    assert_eq!(client.read_exact(4), b"late");
+    rig.end();
+}
+
+fn half_a_close_ends_a_connection_when_its_bytes_have_left(on: Stand) {
+    let rig = rig(on);
+    let mut client = opened(&rig, "/");
+    client.send("the last bytes");
+    client.finish();
+    assert_eq!(client.rest(), (b"the last bytes".to_vec(), End::Finished));
+    rig.wait_for_closes(CloseReason::PeerDone, 1);
+    rig.end();
+}
+
+fn a_resident_reaches_its_connections_on_all_workers(on: Stand) {
+    let rig = rig(on);
+    let mut clients: Vec<Client> = (0..12).map(|_| opened(&rig, "/")).collect();
+    clients[7].send("all:heard");
+    for (nth, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.read_exact(5), b"heard", "client {nth}");
+    }
+    rig.end();
+}
+
+fn a_connection_goes_back_to_http_after_a_response(on: Stand) {
+    let rig = rig(on);
+    let mut client = rig.client();
+    for _ in 0..3 {
+        let answer = client.get("/respond");
+        assert_eq!((answer.status, answer.text()), (200, "by a resident"));
+    }
+    client.send(request("/"));
+    assert_eq!(client.read_exact(HEAD.len()), HEAD);
+    rig.end();
+}
+
+fn a_resident_closes_what_is_silent(on: Stand) {
+    let rig = rig(on);
+    let mut client = opened(&rig, "/brief");
+    assert_eq!(client.end(), End::Finished);
+    rig.wait_for_closes(CloseReason::IdleTime, 1);
+    rig.end();
+}
+
+fn a_request_with_a_body_is_not_taken_over(on: Stand) {
+    let rig = rig(on);
+    let mut client = rig.client();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!(client.answer().status, 400);
+    rig.end();
+}
