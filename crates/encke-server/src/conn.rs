@@ -24,12 +24,11 @@
 //! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `record` and is gone when
 //! the connection is idle.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
 use encke_io::Peer;
 use encke_wire::http1::Head;
 
 use crate::close::CloseReason;
+use crate::peer::PackedPeer;
 use crate::transport::Transport;
 
 /// Where a connection stands; drawn above.
@@ -128,42 +127,6 @@ pub(crate) struct Input {
     pub(crate) parsing: bool,
 }
 
-/// The other end of a connection in 19 bytes, where a `Peer` takes 32. An IPv4 address is kept in its mapped
-/// form.
-#[derive(Clone, Copy)]
-pub(crate) struct PackedPeer {
-    address: [u8; 16],
-    /// As bytes, so that nothing has to be aligned.
-    port: [u8; 2],
-    local: bool,
-}
-
-impl PackedPeer {
-    pub(crate) fn new(peer: Peer) -> Self {
-        match peer {
-            Peer::Local => Self { address: [0; 16], port: [0; 2], local: true },
-            Peer::Inet(address) => Self {
-                address: match address.ip() {
-                    IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-                    IpAddr::V6(v6) => v6.octets(),
-                },
-                port: address.port().to_ne_bytes(),
-                local: false,
-            },
-        }
-    }
-
-    /// An IPv4 address in IPv6 clothing is given as IPv4.
-    pub(crate) fn unpack(self) -> Peer {
-        if self.local {
-            return Peer::Local;
-        }
-        let v6 = Ipv6Addr::from(self.address);
-        let ip = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), |v4: Ipv4Addr| IpAddr::V4(v4));
-        Peer::Inet(SocketAddr::new(ip, u16::from_ne_bytes(self.port)))
-    }
-}
-
 impl Conn {
     pub(crate) const fn vacant() -> Self {
         Self {
@@ -171,7 +134,7 @@ impl Conn {
             window_bytes: 0,
             input: None,
             transport: Transport::Plain,
-            peer: PackedPeer { address: [0; 16], port: [0; 2], local: false },
+            peer: PackedPeer::NONE,
             phase: Phase::Vacant,
             flags: 0,
             reason: CloseReason::PeerDone,
@@ -232,14 +195,5 @@ mod tests {
             + 4 * 4; // generation, requests, record, flight
         assert_eq!(size_of::<Conn>(), sum.next_multiple_of(8));
         assert!(size_of::<Conn>() <= 128);
-    }
-
-    #[test]
-    fn a_packed_peer_unpacks_to_itself() {
-        for text in ["192.0.2.1:80", "[2001:db8::1]:65535", "127.0.0.1:1"] {
-            let peer = Peer::Inet(text.parse().expect("an address"));
-            assert_eq!(PackedPeer::new(peer).unpack(), peer);
-        }
-        assert_eq!(PackedPeer::new(Peer::Local).unpack(), Peer::Local);
     }
 }

@@ -8,14 +8,9 @@
 //!                                          dropped unanswered: the client gets a 500
 //! ```
 
-use std::any::Any;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use encke_io::Waker;
-use encke_io::lock;
-
+use crate::link::{Link, Message};
 use crate::reply::{Fields, Reply};
 use crate::resident::Takeover;
 
@@ -31,7 +26,7 @@ pub struct ExchangeKey {
 }
 
 impl ExchangeKey {
-    fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 }
@@ -110,132 +105,5 @@ impl WakeStream {
     /// Has the stream pulled again. Harmless after its end.
     pub fn wake(&self) {
         self.link.send(Message::Wake(self.key));
-    }
-}
-
-/// What reaches a worker from handlers and other threads.
-pub(crate) enum Message {
-    Answer(ExchangeKey, Box<Reply>),
-    Takeover(ExchangeKey, Takeover),
-    Interim(ExchangeKey, u16, Fields),
-    ReadMore(ExchangeKey),
-    Wake(ExchangeKey),
-    Dropped(ExchangeKey),
-    /// For the resident at a seat.
-    Resident(u8, Box<dyn Any + Send>),
-    Command(crate::worker::Command),
-}
-
-/// A worker's letter box.
-pub(crate) struct Link {
-    inbox: Mutex<VecDeque<Message>>,
-    waker: Waker,
-    /// The worker is not waiting: it will look into the inbox before it does.
-    awake: AtomicBool,
-    /// There may be messages.
-    letters: AtomicBool,
-    /// The exchange whose handler is being called now, as a word; [`NO_CALL`] otherwise. An exchange that is
-    /// dropped meanwhile needs no letter: the worker sees `dropped` when the call returns.
-    calling: AtomicU64,
-    dropped: AtomicBool,
-}
-
-const NO_CALL: u64 = u64::MAX;
-
-impl Link {
-    pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self {
-            inbox: Mutex::new(VecDeque::new()),
-            waker,
-            awake: AtomicBool::new(false),
-            letters: AtomicBool::new(false),
-            calling: AtomicU64::new(NO_CALL),
-            dropped: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn send(&self, message: Message) {
-        lock(&self.inbox).push_back(message);
-        self.letters.store(true, Ordering::SeqCst);
-        if !self.awake.load(Ordering::SeqCst) {
-            self.waker.wake();
-        }
-    }
-
-    /// The worker is about to wait; false if there is a message that it must look at first. Sender and worker
-    /// each write their flag before they read the other's, so that a message is either seen here or rings.
-    pub(crate) fn sleep(&self) -> bool {
-        self.awake.store(false, Ordering::SeqCst);
-        !self.letters.load(Ordering::SeqCst)
-    }
-
-    /// The worker has woken: until it sleeps again messages need no bell.
-    pub(crate) fn awake(&self) {
-        self.awake.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether there is no message.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.letters.load(Ordering::Relaxed)
-    }
-
-    /// Moves at most `most` messages out; true if some are left.
-    pub(crate) fn take(&self, most: usize, into: &mut Vec<Message>) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        self.letters.store(false, Ordering::SeqCst);
-        let mut inbox = lock(&self.inbox);
-        let count = most.min(inbox.len());
-        into.extend(inbox.drain(..count));
-        let left = !inbox.is_empty();
-        if left {
-            self.letters.store(true, Ordering::SeqCst);
-        }
-        left
-    }
-
-    /// The worker is about to call a handler with this exchange.
-    pub(crate) fn enter_call(&self, key: ExchangeKey) {
-        self.dropped.store(false, Ordering::Relaxed);
-        self.calling.store(key.word(), Ordering::Release);
-    }
-
-    /// The call has returned; true if its exchange was dropped unanswered meanwhile.
-    pub(crate) fn leave_call(&self) -> bool {
-        self.calling.store(NO_CALL, Ordering::Release);
-        self.dropped.load(Ordering::Acquire)
-    }
-
-    fn dropped_in_call(&self, key: ExchangeKey) -> bool {
-        let calling = self.calling.load(Ordering::Acquire) == key.word();
-        if calling {
-            self.dropped.store(true, Ordering::Release);
-        }
-        calling
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use encke_io::Reactor as _;
-
-    #[test]
-    fn what_a_turn_leaves_in_the_inbox_is_there_in_the_next() {
-        let world = encke_io::sim::World::new(1);
-        let link = Link::new(world.reactor().waker());
-        let key = ExchangeKey { slot: 0, generation: 0, stream: 0 };
-        for _ in 0..5 {
-            link.send(Message::Wake(key));
-        }
-        let mut taken = Vec::new();
-        assert!(link.take(2, &mut taken));
-        assert!(!link.sleep(), "there is a message to look at before sleeping");
-        assert!(link.take(2, &mut taken));
-        assert!(!link.take(2, &mut taken));
-        assert_eq!(taken.len(), 5);
-        assert!(link.sleep());
     }
 }

@@ -19,14 +19,15 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Conn, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, PackedPeer, Phase, SECURE, SENDING,
-    TO_HTTPS, UNMEASURED,
+    ADMIN, Conn, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS,
+    UNMEASURED,
 };
 use crate::conns::is_stream;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::https;
+use crate::peer::PackedPeer;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };

@@ -10,7 +10,7 @@ use encke_wire::forwarded::{self, Dialect};
 use encke_wire::http1::{Form, Framing, Head, Values, Version};
 use encke_wire::method::Method;
 
-use crate::conn::PackedPeer;
+use crate::peer::PackedPeer;
 use crate::policy::Policy;
 use crate::tls::TlsKnown;
 

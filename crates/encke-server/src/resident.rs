@@ -29,8 +29,8 @@ use crate::conn::{
     UNMEASURED,
 };
 use crate::conns::{earlier, is_stream};
-use crate::exchange::{Link, Message};
 use crate::handler::JobId;
+use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::metrics::Metrics;
 use crate::record::Asked;

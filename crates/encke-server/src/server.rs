@@ -31,8 +31,9 @@ use encke_io::{Address, Backend, Reactor};
 use crate::admin::Pulse;
 use crate::census::Census;
 use crate::closing::Closing;
-use crate::exchange::{Link, Message};
+use crate::command::{Command, DoorKind};
 use crate::handler::Mount;
+use crate::link::{Link, Message};
 use crate::log::AccessLog;
 use crate::metrics::{self, Metrics, PushFigures};
 use crate::plan::{MountPoint, Plan};
@@ -42,7 +43,7 @@ use crate::push::rights::{Openness, Shut};
 use crate::push::{CLIENT_PATH, Push, client};
 use crate::settings::{AuthSettings, PushSettings};
 use crate::tls::{Acme, Identity, Watch};
-use crate::worker::{Command, DoorKind, Shared, Worker};
+use crate::worker::{Shared, Worker};
 
 /// How a server runs, besides what it serves.
 #[derive(Clone, Debug)]

@@ -15,9 +15,11 @@ use encke_io::sim::{Client, Conditions, End, FaultCounts, World};
 use encke_io::{Reactor, SimReactor};
 
 use crate::census::Census;
+use crate::command::{Command, DoorKind};
 use crate::conn::Conn;
-use crate::exchange::{Exchange, ExchangeKey, Link, Message, WakeStream};
+use crate::exchange::{Exchange, ExchangeKey, WakeStream};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
@@ -26,7 +28,7 @@ use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
 use crate::traces::Observed;
-use crate::worker::{Command, DoorKind, Shared, Turn, Worker};
+use crate::worker::{Shared, Turn, Worker};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
 const CLIENTS: usize = 24;

@@ -17,7 +17,6 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use encke_io::slab::Slab;
 use encke_io::socket::Listener;
@@ -28,12 +27,13 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::closing::ClosingListener;
+use crate::command::{Command, DoorKind};
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
-use crate::exchange::{Link, Message};
 use crate::h2::{Http2, Totals};
 use crate::handler::{Desk, Handler, JobId, Tray};
+use crate::link::{Link, Message};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -41,7 +41,7 @@ use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
 use crate::resident::{Resident, Residents, WaitingEntry, WorkerSetup};
-use crate::tls::{Handshakes, Identity, Scratch, Tls};
+use crate::tls::{Handshakes, Scratch, Tls};
 use crate::transport::Transport;
 use crate::websocket::WebSockets;
 
@@ -62,38 +62,6 @@ const SLICES_NS: u64 = 1_000_000;
 const SHED_PERCENT: usize = 97;
 /// Slots looked at to find an idle connection to shed.
 const SHED_LOOK: usize = 64;
-
-/// What the program tells a worker.
-pub(crate) enum Command {
-    /// Accept here, too.
-    Listen(Listener, DoorKind),
-    /// Accept there no longer; connections stay. The value is dropped when the listener is closed.
-    Unlisten(ClosingListener),
-    /// New settings.
-    Reload(Arc<Plan>),
-    /// All workers have started: these are their letter boxes, by number.
-    Meet(Arc<[Arc<Link>]>),
-    /// Stop: say so for `delay`, then take nothing new, and end within `time`.
-    Drain {
-        /// During which `/readyz` already answers 503.
-        delay: Duration,
-        /// For what is going on to end.
-        time: Duration,
-    },
-}
-
-/// What a listener is for.
-#[derive(Clone, Default)]
-pub(crate) struct DoorKind {
-    /// It leads to the admin handlers.
-    pub(crate) admin: bool,
-    /// Connections begin with a PROXY header.
-    pub(crate) proxy_protocol: bool,
-    /// Requests are sent on to `https`.
-    pub(crate) to_https: bool,
-    /// Connections speak TLS, behind the PROXY header if there is one.
-    pub(crate) tls: Option<Arc<Identity>>,
-}
 
 struct Door {
     token: Token,

@@ -48,7 +48,8 @@ use super::archive::Archive;
 use super::plan::PushPlan;
 use super::rights::{Act, Openness, Shut};
 use crate::census::Census;
-use crate::exchange::{Link, Message};
+use crate::command::{Command, DoorKind};
+use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
@@ -56,7 +57,7 @@ use crate::policy::Policy;
 use crate::settings::push::Ack;
 use crate::settings::{AuthSettings, ChannelSettings, OrOff, Period, PushSettings};
 use crate::traces::Observed;
-use crate::worker::{Command, Core, DoorKind, Shared, Turn, Worker};
+use crate::worker::{Core, Shared, Turn, Worker};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1_000;

@@ -8,8 +8,9 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use super::{Handshake, TlsFault, TlsKnown};
 use crate::close::CloseReason;
-use crate::conn::{LAST, LINGER, PackedPeer, Phase, SECURE, SENDING};
+use crate::conn::{LAST, LINGER, Phase, SECURE, SENDING};
 use crate::conns::is_stream;
+use crate::peer::PackedPeer;
 use crate::record::Asked;
 use crate::reply::Reply;
 use crate::transport::Transport;

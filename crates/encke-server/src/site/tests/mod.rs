@@ -22,8 +22,9 @@ use encke_wire::limits::HeadLimits;
 
 use super::clerk::Clerk;
 use super::{Site, SiteSettings};
-use crate::exchange::{Exchange, ExchangeKey, Link, Message};
+use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Tray};
+use crate::link::{Link, Message};
 use crate::reply::{Body, Prepared, PreparedContent, Reply};
 use crate::request::{Asker, Origin, Request};
 use crate::resident::WorkerSetup;

@@ -1,0 +1,43 @@
+//! What the program tells its workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::socket::Listener;
+
+use crate::closing::ClosingListener;
+use crate::link::Link;
+use crate::plan::Plan;
+use crate::tls::Identity;
+
+/// What the program tells a worker.
+pub(crate) enum Command {
+    /// Accept here, too.
+    Listen(Listener, DoorKind),
+    /// Accept there no longer; connections stay. The value is dropped when the listener is closed.
+    Unlisten(ClosingListener),
+    /// New settings.
+    Reload(Arc<Plan>),
+    /// All workers have started: these are their letter boxes, by number.
+    Meet(Arc<[Arc<Link>]>),
+    /// Stop: say so for `delay`, then take nothing new, and end within `time`.
+    Drain {
+        /// During which `/readyz` already answers 503.
+        delay: Duration,
+        /// For what is going on to end.
+        time: Duration,
+    },
+}
+
+/// What a listener is for.
+#[derive(Clone, Default)]
+pub(crate) struct DoorKind {
+    /// It leads to the admin handlers.
+    pub(crate) admin: bool,
+    /// Connections begin with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+    /// Requests are sent on to `https`.
+    pub(crate) to_https: bool,
+    /// Connections speak TLS, behind the PROXY header if there is one.
+    pub(crate) tls: Option<Arc<Identity>>,
+}
