@@ -23,6 +23,7 @@ use crate::conn::{
     UNMEASURED,
 };
 use crate::conns::is_stream;
+use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
@@ -36,7 +37,6 @@ use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::resident::{By, Takeover, WEBSOCKETS};
 use crate::transport::Transport;
-use crate::worker::Core;
 
 /// Content of an answer up to this size is copied behind its head; larger goes as a segment of its own.
 /// A copy of 4 KiB costs about 100 ns, a further slice in sendmsg(2) about as much.

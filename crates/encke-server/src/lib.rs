@@ -19,6 +19,7 @@ mod closing;
 mod command;
 mod conn;
 mod conns;
+mod core;
 mod date;
 mod exchange;
 mod h2;

@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use encke_io::{Peer, Token};
 
 use crate::conn::{ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
+use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::resident::Resident;
-use crate::worker::Core;
 
 /// Bytes of a record.
 ///

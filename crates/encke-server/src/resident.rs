@@ -29,13 +29,13 @@ use crate::conn::{
     UNMEASURED,
 };
 use crate::conns::{earlier, is_stream};
+use crate::core::Core;
 use crate::handler::JobId;
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::metrics::Metrics;
 use crate::record::Asked;
 use crate::reply::Reply;
-use crate::worker::Core;
 
 /// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
 /// entry in the wheel of timers.

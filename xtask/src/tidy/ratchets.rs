@@ -44,7 +44,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(20),
+        limit: Limit::Exactly(22),
         why: "connections, requests, settings and push know each other through the worker's `Core`",
     },
     Ratchet {
@@ -68,7 +68,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "cycle",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(7),
+        limit: Limit::Exactly(8),
         why: "the state of push is shared by its request handler, its subscribers and its dialects",
     },
     Ratchet {
@@ -136,12 +136,6 @@ pub(super) const RATCHETS: &[Ratchet] = &[
         place: "crates/encke-server/src/push/simulation.rs",
         limit: Limit::UpTo(1150),
         why: "one model: servers, publishers and subscribers in the simulator",
-    },
-    Ratchet {
-        rule: "size",
-        place: "crates/encke-server/src/worker.rs",
-        limit: Limit::UpTo(1100),
-        why: "one state machine: a worker and its `Core`",
     },
     Ratchet {
         rule: "size",

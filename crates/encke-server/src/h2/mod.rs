@@ -38,8 +38,8 @@ use http::request::Parts;
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::conns::{among_streams, is_stream, stream_place};
+use crate::core::Core;
 use crate::policy::Policy;
-use crate::worker::Core;
 
 pub(crate) use engine::Totals;
 use engine::{Budgets, Engine, Polled};

@@ -49,6 +49,7 @@ use super::plan::PushPlan;
 use super::rights::{Act, Openness, Shut};
 use crate::census::Census;
 use crate::command::{Command, DoorKind};
+use crate::core::Core;
 use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
@@ -57,7 +58,7 @@ use crate::policy::Policy;
 use crate::settings::push::Ack;
 use crate::settings::{AuthSettings, ChannelSettings, OrOff, Period, PushSettings};
 use crate::traces::Observed;
-use crate::worker::{Core, Shared, Turn, Worker};
+use crate::worker::{Shared, Turn, Worker};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1_000;

@@ -10,11 +10,11 @@ use super::{Handshake, TlsFault, TlsKnown};
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, Phase, SECURE, SENDING};
 use crate::conns::is_stream;
+use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::record::Asked;
 use crate::reply::Reply;
 use crate::transport::Transport;
-use crate::worker::Core;
 
 impl Core {
     /// Records of TLS arrived, or the PROXY header before them.

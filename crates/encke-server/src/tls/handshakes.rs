@@ -14,8 +14,8 @@ use encke_io::Token;
 
 use super::Handshake;
 use crate::close::CloseReason;
+use crate::core::Core;
 use crate::transport::Transport;
-use crate::worker::Core;
 
 /// The age at which a handshake gives way: three round trips of 300 ms. After its ClientHello a handshake takes one or two.
 const STALLED_NS: u64 = 1_000_000_000;

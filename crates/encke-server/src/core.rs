@@ -1,0 +1,596 @@
+//! All of a worker but its reactor: connections, exchanges, handlers, residents, timers, and the operations that they lead to.
+//!
+//! Other modules add their part to [`Core`]: `http1` the requests of a connection, `h2` its streams, `tls` its records,
+//! `resident` the connections that outlive their requests.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use encke_io::slab::Slab;
+use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Segment, Token};
+use encke_wire::http1::Head;
+
+use crate::buffers::{Buffers, Out};
+use crate::census::Census;
+use crate::close::CloseReason;
+use crate::closing::ClosingListener;
+use crate::command::DoorKind;
+use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
+use crate::conns::{Conns, Timers, earlier, is_stream};
+use crate::date::DateCache;
+use crate::h2::Http2;
+use crate::handler::{Desk, Handler, JobId, Tray};
+use crate::link::{Link, Message};
+use crate::log::{Access, Entry};
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::record::Record;
+use crate::request::Request;
+use crate::resident::{Residents, WaitingEntry, WorkerSetup};
+use crate::tls::{Handshakes, Scratch, Tls};
+use crate::transport::Transport;
+
+/// How long a retired listener accepts what was under way: a handshake takes a round trip.
+pub(crate) const RETIRE_NS: u64 = 200_000_000;
+/// When accepting failed for want of descriptors, and nothing of this worker closes, it is tried again.
+const ACCEPT_RETRY_NS: u64 = 100_000_000;
+/// From this share of the connections on, idle ones make room: 97 in 100.
+const SHED_PERCENT: usize = 97;
+/// Slots looked at to find an idle connection to shed.
+const SHED_LOOK: usize = 64;
+
+/// A listener.
+pub(crate) struct Door {
+    pub(crate) token: Token,
+    pub(crate) address: Address,
+    pub(crate) kind: DoorKind,
+    /// Drops that the kernel had counted at the last look.
+    pub(crate) drops: u32,
+    /// It is retired, and closes at this moment.
+    pub(crate) until_ns: Option<u64>,
+    /// Dropped when it is closed: others wait for its address.
+    pub(crate) closing: Option<ClosingListener>,
+}
+
+/// How far the worker has come on its way to its end; drawn in `worker`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Serving,
+    Announced { until_ns: u64, time_ns: u64 },
+    Retired { until_ns: u64, end_ns: u64 },
+    Draining { end_ns: u64 },
+}
+
+/// A handler.
+pub(crate) struct Mounted {
+    pub(crate) handler: Box<dyn Handler>,
+    /// The seat of its resident, if it has one.
+    pub(crate) seat: Option<u8>,
+    /// Replaced at a reload: it gets no new requests, and goes when nothing of it is open.
+    pub(crate) retired: bool,
+    pub(crate) jobs: usize,
+    pub(crate) watches: Vec<Token>,
+}
+
+/// All of a worker but its reactor.
+pub(crate) struct Core {
+    pub(crate) now: Now,
+    pub(crate) date: DateCache,
+    pub(crate) policy: Rc<Policy>,
+    /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
+    pub(crate) rest_ns: u64,
+    pub(crate) conns: Conns,
+    pub(crate) wheel: Timers,
+    pub(crate) records: Slab<Record>,
+    /// Counts exchanges, so that a late answer never meets another request.
+    pub(crate) generation: u32,
+    pub(crate) flights: Slab<Flight>,
+    pub(crate) handlers: Vec<Option<Mounted>>,
+    /// Prefixes and handlers of each side (site, admin), the longest prefix first; of equal ones the last mounted first.
+    pub(crate) routes: [Vec<(Box<[u8]>, u16)>; 2],
+    /// There are handlers of an earlier plan.
+    pub(crate) retired: bool,
+    pub(crate) tray: Rc<Tray>,
+    pub(crate) link: Arc<Link>,
+    /// Spare heads. Boxed, so that one goes to a connection and comes back as a pointer, not as 1 KiB.
+    #[expect(clippy::vec_box, reason = "moved between here and connections: a pointer, not 1 KiB")]
+    pub(crate) heads: Vec<Box<Head>>,
+    pub(crate) out: Out,
+    pub(crate) segments: Vec<Segment>,
+    /// Log entries of the answers in the output: entry, content bytes, start.
+    pub(crate) out_entries: Vec<(Box<Entry>, u64, u64)>,
+    pub(crate) spare_segments: Vec<Vec<Segment>>,
+    pub(crate) buffers: Buffers,
+    pub(crate) ops: Vec<(Token, Op)>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Access,
+    pub(crate) residents: Residents,
+    /// Log entries of requests whose connections residents have, by place.
+    pub(crate) entries: HashMap<u32, WaitingEntry>,
+    /// What TLS connections work with.
+    pub(crate) scratch: Scratch,
+    pub(crate) handshakes: Handshakes,
+    pub(crate) http2: Http2,
+    /// Requests of this turn that were answered within their call.
+    pub(crate) turn_answers: u64,
+    pub(crate) census: Arc<Census>,
+    pub(crate) doors: Vec<Door>,
+    /// A listener is retired, and not closed yet.
+    pub(crate) retiring: bool,
+    /// Listeners that the reactor is closing.
+    pub(crate) closing: Vec<(Token, ClosingListener)>,
+    pub(crate) accept_paused: bool,
+    pub(crate) accept_retry_ns: Option<u64>,
+    pub(crate) shed_hand: usize,
+    pub(crate) open: usize,
+    pub(crate) partial: usize,
+    /// Connections accepted in this turn.
+    pub(crate) turn_accepts: u32,
+    pub(crate) stage: Stage,
+    pub(crate) due: Vec<u32>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) inbox_left: bool,
+    pub(crate) checked_second: u64,
+    /// Which worker it is, of how many.
+    pub(crate) number: usize,
+    pub(crate) workers: usize,
+}
+
+/// Log entries of answers whose send is in flight.
+pub(crate) struct Flight {
+    entries: Vec<(Box<Entry>, u64, u64)>,
+}
+
+impl Core {
+    pub(crate) fn begin_turn(&mut self, now: Now) {
+        self.now = now;
+        self.date.turn(now.unix_s());
+        self.turn_accepts = 0;
+        self.tray.set_now(now);
+    }
+
+    /// Until when the worker may sleep.
+    #[inline]
+    pub(crate) fn until(&self) -> Option<u64> {
+        let stage = match self.stage {
+            Stage::Serving => None,
+            // The next turn sees whether a connection waits in a listen queue.
+            Stage::Retired { .. } if !self.accept_paused && self.open_everywhere() == 0 => Some(0),
+            Stage::Announced { until_ns, .. } | Stage::Retired { until_ns, .. } => Some(until_ns),
+            Stage::Draining { end_ns } => Some(end_ns),
+        };
+        let doors =
+            if self.retiring { self.doors.iter().filter_map(|door| door.until_ns).min() } else { None };
+        let residents = self.residents.due_ns();
+        earlier(
+            earlier(earlier(self.wheel.next_ns(), residents), self.accept_retry_ns),
+            earlier(stage, doors),
+        )
+    }
+
+    /// Whether answers close their connections.
+    pub(crate) fn draining(&self) -> bool {
+        matches!(self.stage, Stage::Retired { .. } | Stage::Draining { .. })
+    }
+
+    /// Whether the process has no connection, and this turn found none in this worker's listen queues.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.turn_accepts == 0 && !self.accept_paused && self.open_everywhere() == 0
+    }
+
+    /// Connections of the whole process.
+    pub(crate) fn open_everywhere(&self) -> usize {
+        self.census.open()
+    }
+
+    /// The connection that a token names, if it is still that one.
+    pub(crate) fn conn(&mut self, token: Token) -> Option<&mut Conn> {
+        let conn = self.conns.get_mut(token.index as usize)?;
+        (conn.generation == token.generation && conn.phase != Phase::Vacant).then_some(conn)
+    }
+
+    // A call here saves and restores all registers, twice a request.
+    #[inline(always)]
+    pub(crate) fn on_event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Received { token, lease } => {
+                self.metrics.received_bytes.add(lease.len() as u64);
+                self.received(token, lease);
+            }
+            Event::Sent { token, bytes, segments } => self.sent(token, bytes, segments),
+            Event::Accepted { listener, token, peer } => self.accepted(listener, token, peer),
+            Event::PeerClosed { token, behind_data } => self.peer_closed(token, behind_data),
+            Event::Closed { token, segments } => {
+                self.recycle_segments(segments);
+                self.closed(token);
+            }
+            Event::Failed { token, op: OpKind::Accept, fault, .. } => self.accept_failed(token, fault),
+            Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken | Event::Connected { .. } => {}
+            Event::Failed { token, fault, sent, segments, .. } => {
+                self.conn_failed(token, fault, sent, segments);
+            }
+            Event::Watched { token } => {
+                let watching = self.handlers.iter_mut().flatten().find(|one| one.watches.contains(&token));
+                if let Some(mounted) = watching {
+                    mounted.handler.watched();
+                }
+            }
+            Event::Offloaded { key, done } if crate::h2::is_file_job(key) => self.file_was_read(key, done),
+            Event::Offloaded { key, done } => {
+                let job = JobId(key);
+                if let Some(seat) = job.resident() {
+                    self.call_engine(seat, |resident, engine| resident.offloaded(engine, job, done));
+                } else if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
+                    mounted.jobs -= 1;
+                    mounted.handler.offloaded(job, done);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn accepted(&mut self, listener: Token, token: Token, peer: Peer) {
+        let Some(kind) = self.doors.iter().find(|door| door.token == listener).map(|door| &door.kind) else {
+            self.ops.push((token, Op::Close));
+            return;
+        };
+        self.metrics.accepted.add(1);
+        self.turn_accepts += 1;
+        let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
+        let phase = if proxy_protocol { Phase::Proxy } else { Phase::Idle };
+        let mut conn = Conn::new(token.generation, peer, phase);
+        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
+        if admin {
+            conn.flags |= ADMIN;
+        }
+        if kind.to_https {
+            conn.flags |= TO_HTTPS;
+        }
+        if let Some(identity) = &kind.tls {
+            let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
+            let Some(tls) = Tls::new(identity.config(), ends_ns) else {
+                self.metrics.handshakes_refused.add(1);
+                self.ops.push((token, Op::Close));
+                return;
+            };
+            conn.transport = Transport::Tls(tls);
+            conn.flags |= SECURE;
+            if !proxy_protocol {
+                conn.phase = Phase::Handshake;
+                conn.deadline_ns = ends_ns;
+            }
+        }
+        let deadline_ns = conn.deadline_ns;
+        self.conns.put(token.index, conn);
+        self.open += 1;
+        let most = self.policy.connections;
+        let open = self.census.enter();
+        if open >= most {
+            // Whoever comes now waits in the kernel's queue; whoever runs the server is still let in.
+            self.pause_accept(false);
+        }
+        // Behind a PROXY header the client is known only when that is read.
+        if !proxy_protocol && !self.count_address(token) {
+            self.close(token, CloseReason::AddressLimit, true);
+            return;
+        }
+        if open.saturating_mul(100) >= most.saturating_mul(SHED_PERCENT) {
+            self.shed_one();
+        }
+        self.wheel.arm(token.index, deadline_ns);
+        self.ops.push((token, Op::Recv));
+    }
+
+    /// Counts a connection against its address; false if that has as many as it may have.
+    pub(crate) fn count_address(&mut self, token: Token) -> bool {
+        let conn = &mut self.conns[token.index as usize];
+        if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, conn.peer.unpack()) {
+            if !self.census.enter_address(address.ip(), most) {
+                return false;
+            }
+            conn.flags |= COUNTED;
+        }
+        true
+    }
+
+    /// Closes an idle connection: of those that the clock's hand passes, the one that would time out first.
+    pub(crate) fn shed_one(&mut self) {
+        let count = self.conns.sockets.len();
+        let mut oldest: Option<usize> = None;
+        for _ in 0..SHED_LOOK.min(count) {
+            self.shed_hand = (self.shed_hand + 1) % count;
+            let conn = &self.conns[self.shed_hand];
+            let older = |index: usize| conn.deadline_ns < self.conns[index].deadline_ns;
+            if (conn.is_idle() || self.http2.is_idle(conn)) && oldest.is_none_or(older) {
+                oldest = Some(self.shed_hand);
+            }
+        }
+        if let Some(index) = oldest {
+            let token = Token { index: index as u32, generation: self.conns[index].generation };
+            self.close(token, CloseReason::Shed, false);
+        }
+    }
+
+    pub(crate) fn accept_failed(&mut self, listener: Token, fault: Fault) {
+        let address =
+            self.doors.iter().find(|door| door.token == listener).map(|door| door.address.to_string());
+        let address = address.unwrap_or_default();
+        encke_settings::notice::report(
+            encke_settings::Level::Warn,
+            &format!("cannot accept on {address}: {fault}; accepting pauses until a connection closes"),
+        );
+        self.pause_accept(true);
+        for mounted in self.handlers.iter_mut().flatten() {
+            mounted.handler.shrink();
+        }
+        self.buffers.shrink();
+        self.shed_one();
+    }
+
+    pub(crate) fn pause_accept(&mut self, admin: bool) {
+        self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
+        if self.accept_paused {
+            return;
+        }
+        self.accept_paused = true;
+        self.metrics.accept_pauses.add(1);
+        for door in self.doors.iter().filter(|door| admin || !door.kind.admin) {
+            self.ops.push((door.token, Op::Pause));
+        }
+    }
+
+    /// Accepts again, if there is room; else looks again later, because room may come from another worker.
+    pub(crate) fn resume_accept(&mut self) {
+        if self.census.open() >= self.policy.connections {
+            self.accept_retry_ns = Some(self.now.mono_ns + ACCEPT_RETRY_NS);
+            return;
+        }
+        self.accept_retry_ns = None;
+        if std::mem::take(&mut self.accept_paused) {
+            for door in &self.doors {
+                self.ops.push((door.token, Op::Accept));
+            }
+        }
+    }
+
+    /// Gives a connection a deadline that comes before the timer may be armed.
+    pub(crate) fn set_deadline(&mut self, token: Token, after_ns: u64) {
+        let deadline = self.now.mono_ns.saturating_add(after_ns);
+        self.conns[token.index as usize].deadline_ns = deadline;
+        self.wheel.arm_earlier(token.index, deadline);
+    }
+
+    /// Closes a connection: its open exchange ends, and nothing more is sent.
+    pub(crate) fn close(&mut self, token: Token, reason: CloseReason, abort: bool) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.phase == Phase::Closing {
+            return;
+        }
+        if conn.phase == Phase::Http2 {
+            let engine = std::mem::replace(&mut conn.record, NONE);
+            self.abandon_http2(engine);
+        } else if conn.phase == Phase::Resident {
+            self.leave_resident(token);
+        }
+        let Some(conn) = self.conn(token) else { return };
+        conn.phase = Phase::Closing;
+        conn.deadline_ns = u64::MAX;
+        let record = std::mem::replace(&mut conn.record, NONE);
+        let flight = std::mem::replace(&mut conn.flight, NONE);
+        let input = conn.input.take();
+        if is_stream(token) {
+            self.conns[token.index as usize].reason = reason;
+        } else {
+            self.metrics.closed(reason);
+        }
+        if let Some(input) = input {
+            self.recycle_input(input);
+        }
+        if let Some(gone) = self.records.remove(record) {
+            self.abandon(record, gone);
+        }
+        self.end_flight(flight, Some(0));
+        self.out.clear();
+        self.segments.clear();
+        for (entry, _, started_ns) in std::mem::take(&mut self.out_entries) {
+            self.finish_entry(entry, 0, started_ns);
+        }
+        self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
+    }
+
+    /// An exchange whose client is gone: a handler that reads its body is told.
+    pub(crate) fn abandon(&mut self, slot: u32, record: Record) {
+        use crate::record::Intake;
+        if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
+            && !record.answered
+        {
+            let key = record.key(slot);
+            self.call_body(record.handler, key, crate::handler::Piece::Broken);
+        }
+        if let Some(entry) = record.entry {
+            self.finish_entry(entry, record.sent_bytes, record.started_ns);
+        }
+    }
+
+    pub(crate) fn closed(&mut self, token: Token) {
+        if !self.closing.is_empty() {
+            self.closing.retain(|(closing, _)| *closing != token);
+        }
+        let Some(conn) = self.conns.get_mut(token.index as usize) else { return };
+        if conn.generation != token.generation || conn.phase == Phase::Vacant {
+            return;
+        }
+        if conn.has(COUNTED)
+            && let Peer::Inet(address) = conn.peer.unpack()
+        {
+            self.census.leave_address(address.ip());
+        }
+        self.end_handshake(token);
+        self.conns[token.index as usize] = Conn::vacant();
+        self.wheel.cancel(token.index);
+        self.open -= 1;
+        self.census.leave();
+        if self.accept_paused {
+            self.resume_accept();
+        }
+    }
+
+    /// Idle connections of a server that stops get a moment to send what they have on the way; those that are
+    /// busy get it when they come to rest.
+    pub(crate) fn release_idle(&mut self) {
+        self.rest_ns = RETIRE_NS;
+        let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
+        let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != Phase::Vacant;
+        for (index, conn) in self.conns.iter_mut().filter(connected) {
+            if conn.phase == Phase::Resident {
+                continue;
+            }
+            if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
+                conn.deadline_ns = rest;
+            }
+            self.wheel.arm_earlier(index, rest);
+        }
+        self.leave_http2();
+    }
+
+    /// Opens the handlers of a plan; those of the plan before get no further requests.
+    pub(crate) fn mount(&mut self, plan: &Plan) {
+        for mounted in self.handlers.iter_mut().flatten() {
+            mounted.retired = true;
+            self.retired = true;
+        }
+        let first = self.handlers.len();
+        for mount in &plan.mounts {
+            let number = self.handlers.len();
+            let desk = Desk::new(number as u16, Rc::clone(&self.tray));
+            let mut setup = WorkerSetup {
+                residents: &mut self.residents,
+                metrics: &self.metrics,
+                now: self.now,
+                number: self.number,
+                workers: self.workers,
+                seat: None,
+            };
+            let handler = mount.mount.open(desk, &mut setup);
+            let seat = setup.seat;
+            self.handlers.push(Some(Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() }));
+        }
+        self.routes = [false, true].map(|admin| {
+            let mounts = plan.mounts.iter().zip(first as u16..).filter(|(mount, _)| mount.admin == admin);
+            let mut routes: Vec<(Box<[u8]>, u16)> =
+                mounts.map(|(mount, handler)| (mount.prefix.as_bytes().into(), handler)).collect();
+            routes.sort_by_key(|(prefix, handler)| std::cmp::Reverse((prefix.len(), *handler)));
+            routes
+        });
+    }
+
+    /// The handler for a path: of those of the listener's side, the one with the longest prefix.
+    #[inline]
+    pub(crate) fn route(&self, admin: bool, path: &[u8]) -> Option<u16> {
+        let mut routes = self.routes[usize::from(admin)].iter();
+        routes.find(|(prefix, _)| begins_with(path, prefix)).map(|(_, handler)| *handler)
+    }
+
+    /// A head to parse into.
+    pub(crate) fn spare_head(&mut self) -> Box<Head> {
+        self.heads.pop().unwrap_or_default()
+    }
+
+    #[expect(clippy::boxed_local, reason = "it comes from a connection's slot, where it is boxed")]
+    pub(crate) fn recycle_input(&mut self, input: Box<Input>) {
+        let Input { bytes, head, .. } = *input;
+        self.buffers.give(bytes);
+        self.give_head(head);
+    }
+
+    pub(crate) fn recycle_segments(&mut self, mut segments: Vec<Segment>) {
+        while let Some(segment) = segments.pop() {
+            if let Segment::Bytes(bytes) = segment {
+                self.buffers.give(bytes);
+            }
+        }
+        if segments.capacity() > 0 && self.spare_segments.len() < 64 {
+            self.spare_segments.push(segments);
+        }
+    }
+
+    // ---- the access log ----
+
+    #[inline]
+    pub(crate) fn begin_entry(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
+        if self.log.is_on() { self.log.begin(request) } else { None }
+    }
+
+    /// A request that could not be understood is logged by its peer alone.
+    pub(crate) fn begin_refused_entry(&mut self, token: Token) -> Option<Box<Entry>> {
+        let peer = self.conns[token.index as usize].peer.unpack();
+        self.log.begin_refused(peer, self.now)
+    }
+
+    /// The answer to an entry is in the output.
+    pub(crate) fn end_entry(
+        &mut self,
+        entry: Option<Box<Entry>>,
+        status: u16,
+        content: u64,
+        started_ns: u64,
+    ) {
+        if let Some(mut entry) = entry {
+            self.log.set_status(&mut entry, status);
+            self.out_entries.push((entry, content, started_ns));
+        }
+    }
+
+    /// The entries of an output wait for its send.
+    pub(crate) fn begin_flight(&mut self) -> u32 {
+        if self.out_entries.is_empty() {
+            return NONE;
+        }
+        self.flights.insert(Flight { entries: std::mem::take(&mut self.out_entries) })
+    }
+
+    /// A send has ended: whole (`sent: None`) or after so many bytes.
+    pub(crate) fn end_flight(&mut self, flight: u32, sent: Option<u64>) {
+        let Some(flight) = self.flights.remove(flight) else { return };
+        let mut left = sent.unwrap_or(u64::MAX);
+        for (entry, content, started_ns) in flight.entries {
+            let sent = content.min(left);
+            left -= sent;
+            self.finish_entry(entry, sent, started_ns);
+        }
+    }
+
+    pub(crate) fn finish_entry(&mut self, entry: Box<Entry>, sent: u64, started_ns: u64) {
+        let lasted = self.now.mono_ns.saturating_sub(started_ns);
+        self.log.finish(entry, sent, lasted);
+    }
+}
+
+/// Whether a path begins with a prefix. The last byte of a prefix is compared first: there most paths differ, and comparing
+/// the others is a call.
+#[inline]
+fn begins_with(path: &[u8], prefix: &[u8]) -> bool {
+    match prefix.split_last() {
+        Some((last, rest)) => {
+            path.get(rest.len()) == Some(last) && (rest.is_empty() || path.starts_with(rest))
+        }
+        None => true,
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Nothing is left of any connection: for the end of a simulated run.
+    pub(crate) fn assert_empty(&self, seed: u64) {
+        assert_eq!(self.open, 0, "seed {seed}: connections");
+        let mut places = self.conns.places();
+        assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
+        assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
+        assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
+        assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");
+        assert!(self.residents.is_settled(), "seed {seed}: closed connections that no resident knows of");
+        assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
+        assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
+    }
+}
