@@ -1052,10 +1052,17 @@ impl Core {
             Phase::Lingering | Phase::Handshake => true,
             Phase::Resident | Phase::Http2 | Phase::Vacant | Phase::Closing => return,
         };
-        if hungry && conn.has(PAUSED) {
+        self.set_receiving(token, hungry);
+    }
+
+    /// Receives from a connection, or pauses receiving.
+    #[inline]
+    pub(crate) fn set_receiving(&mut self, token: Token, on: bool) {
+        let conn = &mut self.conns[token.index as usize];
+        if on && conn.has(PAUSED) {
             conn.flags &= !PAUSED;
             self.ops.push((token, Op::Recv));
-        } else if !hungry && !conn.has(PAUSED) {
+        } else if !on && !conn.has(PAUSED | PEER_ENDED) {
             conn.flags |= PAUSED;
             self.ops.push((token, Op::Pause));
         }

@@ -63,7 +63,7 @@ pub trait Resident: Any {
     /// The deadline has passed, and nothing is being sent.
     fn overdue(&mut self, slot: &mut Slot<'_>);
 
-    /// A connection has closed, by whoever's doing.
+    /// A connection has closed, whatever the cause.
     fn closed(&mut self, _gone: Gone) {}
 
     /// A message from a [`ResidentMailbox`].
@@ -125,7 +125,7 @@ pub struct Takeover {
     pub(crate) start: Box<dyn Any + Send>,
 }
 
-/// Whose a connection becomes.
+/// The resident that a connection is given to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// The resident of the handler's own mount.
@@ -135,7 +135,7 @@ pub(crate) enum By {
 }
 
 impl Takeover {
-    /// By the resident that the handler's mount has opened; `start` is for its [`Resident::enter`].
+    /// Gives the connection to the resident that the handler's mount has opened. `start` is passed to [`Resident::enter`].
     pub fn new(start: impl Any + Send) -> Self {
         Self { by: By::Mount, start: Box::new(start) }
     }
@@ -205,7 +205,7 @@ impl Residents {
         0..self.seats.len() as u8
     }
 
-    /// The seats of those that may want turns: the engine's own never does.
+    /// The seats of residents that take turns: the engine's own has none.
     #[inline]
     pub(crate) fn with_turns(&self) -> std::ops::Range<u8> {
         WEBSOCKETS + 1..self.seats.len() as u8
@@ -223,7 +223,7 @@ impl Residents {
         self.with_turns().map(|seat| self.seat_due_ns(seat)).fold(None, earlier)
     }
 
-    /// Those that are not being called, which outside of a call are all.
+    /// The residents; during a call, without the one that is being called.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Resident> {
         self.seats.iter().filter_map(Option::as_deref)
     }
@@ -325,7 +325,7 @@ impl WorkerSetup<'_> {
     }
 }
 
-/// What a resident may ask of its worker.
+/// A resident's access to its worker.
 pub struct Engine<'a> {
     core: &'a mut Core,
     seat: u8,
@@ -489,7 +489,7 @@ impl Slot<'_> {
         self.core.out_segment(segment);
     }
 
-    /// Sends bytes that other connections are sent, too. Nothing may be in the output or being sent.
+    /// Sends bytes that are shared with other connections. The output must be empty, and nothing may be in flight.
     #[inline]
     pub fn send(&mut self, bytes: Arc<[u8]>) {
         let core = &mut *self.core;
@@ -520,7 +520,7 @@ impl Slot<'_> {
         self.core.settle(self.token);
     }
 
-    /// An empty buffer of the worker's.
+    /// Takes an empty buffer from the worker.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         self.core.buffers.take()
     }
@@ -699,7 +699,9 @@ impl Core {
         seat: u8,
         call: impl FnOnce(&mut dyn Resident, &mut Self) -> T,
     ) -> Option<T> {
-        let mut resident = self.residents.seats.get_mut(usize::from(seat))?.take()?;
+        let resident = self.residents.seats.get_mut(usize::from(seat)).and_then(Option::take);
+        debug_assert!(resident.is_some(), "no resident at seat {seat}, or it is being called");
+        let mut resident = resident?;
         let outcome = call(&mut *resident, self);
         self.residents.seats[usize::from(seat)] = Some(resident);
         Some(outcome)
@@ -775,7 +777,7 @@ impl Core {
         self.call_for(token, Resident::overdue);
     }
 
-    /// Brings receiving in line with the state of a resident's connection to which nothing is being sent.
+    /// Receives or pauses, or closes after the peer's last bytes, on a resident's connection without a send in flight.
     pub(crate) fn settle_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let waits = conn.input.as_ref().is_some_and(|input| !input.bytes.is_empty());
@@ -783,16 +785,10 @@ impl Core {
             return self.close(token, CloseReason::PeerDone, false);
         }
         let hungry = !waits && !conn.has(HELD) && !conn.has(PEER_ENDED);
-        if hungry && conn.has(PAUSED) {
-            conn.flags &= !PAUSED;
-            self.ops.push((token, Op::Recv));
-        } else if !hungry && !conn.has(PAUSED | PEER_ENDED) {
-            conn.flags |= PAUSED;
-            self.ops.push((token, Op::Pause));
-        }
+        self.set_receiving(token, hungry);
     }
 
-    /// What belongs to a resident's connection that closes.
+    /// A resident's connection closes: notes it for the resident, and writes its log line.
     pub(crate) fn leave_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
         let word = std::mem::replace(&mut conn.record, NONE);

@@ -601,14 +601,8 @@ impl Core {
             // There may be more where that came from.
             self.http2.stir(place);
         }
+        self.set_receiving(token, hungry);
         let conn = &mut self.conns[token.index as usize];
-        if hungry && conn.has(PAUSED) {
-            conn.flags &= !PAUSED;
-            self.ops.push((token, Op::Recv));
-        } else if !hungry && !conn.has(PAUSED | PEER_ENDED) {
-            conn.flags |= PAUSED;
-            self.ops.push((token, Op::Pause));
-        }
         if conn.has(SENDING) {
             return;
         }

@@ -41,7 +41,10 @@ impl Resident for Room {
     }
 
     fn message(&mut self, engine: &mut Engine<'_>, message: Box<dyn Any + Send>) {
-        let Ok(letter) = message.downcast::<Letter>() else { return };
+        let Ok(letter) = message.downcast::<Letter>() else {
+            debug_assert!(false, "rooms send letters only");
+            return;
+        };
         if let Some((token, answer)) = self.read(engine.now(), *letter) {
             self.heard(engine, token, &answer);
         }
