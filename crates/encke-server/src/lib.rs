@@ -26,6 +26,7 @@ mod h2;
 mod handler;
 mod http1;
 mod https;
+mod limits;
 mod link;
 mod log;
 mod metrics;

@@ -24,12 +24,15 @@ use encke_io::{Now, Peer};
 
 mod line;
 mod resting;
+mod settings;
 
 pub(crate) use line::Entry;
 
 use crate::request::Request;
-use crate::settings::{Level, LogFormat, LogSettings, LogTarget};
+pub use settings::{LogFormat, LogSettings};
+
 use encke_settings::notice;
+use encke_settings::{Level, LogTarget};
 
 /// Batches that may wait for the writer. With [`BATCH_BYTES_MAX`] that is at most 16 MiB: two seconds of the
 /// busiest worker's lines.

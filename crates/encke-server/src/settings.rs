@@ -12,38 +12,38 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::iter;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
 use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
 use encke_wire::forwarded::Dialect;
-use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, HeadLimits};
+use encke_wire::limits::{HEAD_BYTES_MAX, HeadLimits};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
-pub(crate) mod auth;
-mod cluster;
 mod listen;
-pub(crate) mod push;
 pub(crate) mod tls;
 
-pub use auth::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
-pub use cluster::{ClusterSettings, StreamSettings, StreamStorage};
+pub use crate::limits::LimitSettings;
+pub use crate::log::{LogFormat, LogSettings};
+pub use crate::push::cluster::settings::{ClusterSettings, StreamSettings, StreamStorage};
+pub use crate::push::rights::settings::{
+    Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
+};
+pub use crate::push::settings::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use encke_settings::{
     ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
 };
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
-pub(crate) use push::ADMISSION;
-pub use push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 #[cfg(feature = "tls")]
 pub(crate) use tls::is_dns_name;
 pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 
 use crate::https;
 use crate::policy::Policy;
+use crate::push::settings::Ack;
 
 /// Everything that a settings file may say. The default is what a server without a file obeys.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -155,105 +155,6 @@ pub enum ForwardedField {
     Forwarded,
 }
 
-/// `[limits]`
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitSettings {
-    /// From the first moment of a connection, or the first byte of a later request, to the end of its head.
-    pub head_time: Period,
-    /// How long a TLS handshake may take.
-    pub handshake_time: Period,
-    /// TLS handshakes that a worker has open at a time, each counted from its complete ClientHello: 1,024 of them keep a
-    /// core busy for a quarter of a second. One more takes the place of the oldest if that is a second old, and is
-    /// closed if not.
-    pub handshakes: NonZeroU32,
-    /// A request's head in all; at most 65535. More is a 431.
-    #[serde(deserialize_with = "head_bytes")]
-    pub head_bytes: ByteSize,
-    /// The request target. More is a 414.
-    #[serde(deserialize_with = "head_bytes")]
-    pub uri_bytes: ByteSize,
-    /// Field lines of a request; at most 128. More is a 431.
-    #[serde(deserialize_with = "fields")]
-    pub fields: u16,
-    /// The body of a request, or `off`. More is a 413. Bodies are streamed and never held in memory, so this
-    /// protects what a handler does with them.
-    pub body_bytes: OrOff<ByteSize>,
-    /// A body must arrive at least this fast while it is read; judged over ten seconds.
-    pub body_rate: Rate,
-    /// A client must take an answer at least this fast; judged over ten seconds.
-    pub write_rate: Rate,
-    /// Between two requests of a connection.
-    pub idle_time: Period,
-    /// How long a connection is still read after a final error, so that the client sees the answer instead of a
-    /// reset.
-    pub linger_time: Period,
-    /// Requests that an HTTP/2 connection may have open at a time, subscriptions included.
-    pub streams: NonZeroU32,
-    /// Open HTTP/2 requests of all connections. A connection may have an eighth of the number that is left, and always
-    /// one. Encke rejects a request beyond that with REFUSED_STREAM, and clients retry it.
-    pub open_streams: NonZeroU32,
-    /// Bytes of HTTP/2 responses that were read but not sent, in all. A connection may hold an eighth of the rest. Then
-    /// Encke reads no more for it until its client has received some.
-    pub unsent: ByteSize,
-    /// After so many requests a connection is closed; or `off`.
-    pub requests_per_connection: OrOff<NonZeroU32>,
-    /// Connections in all. `auto` is the limit of open descriptors less what listeners, the file cache and a
-    /// reserve of 64 need.
-    pub connections: OrAuto<NonZeroU32>,
-    /// Connections of one client address; or `off`, because whole offices share one.
-    pub connections_per_address: OrOff<NonZeroU32>,
-}
-
-impl Default for LimitSettings {
-    fn default() -> Self {
-        let policy = Policy::default();
-        Self {
-            head_time: Period::seconds(policy.head_time_ns / 1_000_000_000),
-            handshake_time: Period::seconds(policy.handshake_time_ns / 1_000_000_000),
-            handshakes: NonZeroU32::new(policy.handshakes as u32).expect("the default is not zero"),
-            head_bytes: ByteSize::of(policy.head.head_bytes.into()),
-            uri_bytes: ByteSize::of(policy.head.uri_bytes.into()),
-            fields: policy.head.fields,
-            body_bytes: policy.body_bytes.map_or(OrOff::Off, |bytes| OrOff::On(ByteSize::of(bytes))),
-            body_rate: Rate::of(policy.body_rate),
-            write_rate: Rate::of(policy.write_rate),
-            idle_time: Period::seconds(policy.idle_time_ns / 1_000_000_000),
-            linger_time: Period::seconds(policy.linger_time_ns / 1_000_000_000),
-            streams: NonZeroU32::new(policy.streams).expect("the default is not 0"),
-            open_streams: NonZeroU32::new(policy.open_streams).expect("the default is not 0"),
-            unsent: ByteSize::of(policy.unsent_bytes as u64),
-            requests_per_connection: OrOff::Off,
-            connections: OrAuto::Auto,
-            connections_per_address: OrOff::Off,
-        }
-    }
-}
-
-/// `[log]`
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogSettings {
-    /// Where each request's line goes: `stdout`, `off` or a file, which is opened again on SIGUSR1. A log that
-    /// cannot keep up loses lines, which are counted; it never slows an answer.
-    pub access: LogTarget,
-    /// How a line looks.
-    pub format: LogFormat,
-    /// What is told on standard error.
-    pub level: Level,
-}
-
-/// How a line of the access log looks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// The format that every log reader knows.
-    #[default]
-    Combined,
-    /// One JSON object a line.
-    Json,
-}
-
 /// The JSON Schema of a settings file.
 pub fn schema() -> serde_json::Value {
     reference::schema::<Settings>()
@@ -298,7 +199,10 @@ impl Settings {
     }
 
     /// The keys whose values differ in `whole`, but which a running server cannot change.
-    pub fn waiting_for_start(&self, whole: &Self) -> Vec<&'static str> {
+    pub fn waiting_for_start(&self, whole: &Self) -> Vec<String> {
+        let within = |section: &'static str, keys: Vec<&'static str>| {
+            keys.into_iter().map(move |key| format!("{section}.{key}"))
+        };
         let (old, new) = (&self.server, &whole.server);
         [
             ("server.workers", old.workers != new.workers),
@@ -307,12 +211,11 @@ impl Settings {
             ("server.state_dir", old.state_dir != new.state_dir),
             ("server.pid_file", old.pid_file != new.pid_file),
             ("server.offload_threads", old.offload_threads != new.offload_threads),
-            ("push.enabled", self.push.enabled != whole.push.enabled),
-            ("push.prefix", self.push.prefix != whole.push.prefix),
-            ("cluster", self.cluster != whole.cluster),
         ]
         .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
+        .filter_map(|(key, differs)| differs.then(|| key.to_owned()))
+        .chain(within("push", self.push.start_only(&whole.push)))
+        .chain((self.cluster != whole.cluster).then(|| "cluster".to_owned()))
         .collect()
     }
 
@@ -388,22 +291,17 @@ impl Document for Settings {
             ListenAddress::Unix(path) => Some(path),
             _ => None,
         });
-        let log = match &mut self.log.access {
-            LogTarget::File(path) => Some(path),
-            LogTarget::Stdout | LogTarget::Off => None,
-        };
         let secret = match admin_token {
             Some(Secret::File(path)) => Some(path),
             _ => None,
         };
-        let places = self.site.iter_mut().flat_map(|site| {
-            iter::once(&mut site.root).chain(site.aliases.iter_mut().map(|alias| &mut alias.to))
-        });
-        let files = log.into_iter().chain(secret).chain(&mut server.state_dir).chain(&mut server.pid_file);
-        for path in sockets.chain(places).chain(files) {
+        let files = secret.into_iter().chain(&mut server.state_dir).chain(&mut server.pid_file);
+        for path in sockets.chain(files) {
             // An absolute path stays what it is when joined.
             *path = folder.join(&*path);
         }
+        self.site.iter_mut().for_each(|site| site.anchor(folder));
+        self.log.anchor(folder);
         self.auth.anchor(folder);
         self.cluster.anchor(folder);
         let state_dir = self.server.state_dir.clone().unwrap_or_default();
@@ -414,15 +312,8 @@ impl Document for Settings {
     }
 
     fn check(&self) -> Vec<Contradiction> {
-        let mut found = Vec::new();
+        let mut found: Vec<_> = self.limits.check().into_iter().map(|one| one.within("limits")).collect();
         let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
-        let (uri, head) = (self.limits.uri_bytes, self.limits.head_bytes);
-        if uri > head {
-            let message = format!(
-                "limits.uri_bytes ({uri}) is more than limits.head_bytes ({head}), of which it is a part"
-            );
-            wrong(&["limits", "uri_bytes"], message);
-        }
         let listen = &self.server.listen;
         if listen.is_empty() {
             wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
@@ -460,22 +351,19 @@ impl Document for Settings {
             }
         }
         for (place, site) in self.site.iter().enumerate() {
-            if let Err((key, message)) = crate::site::check(site) {
-                wrong(&["site", &place.to_string(), key], format!("site.{key}: {message}"));
-            }
+            let place = place.to_string();
+            found.extend(site.check().into_iter().map(|one| one.within(&place).within("site")));
         }
         found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
-        let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
-        if let Err((place, message)) = self.push.rules() {
-            wrong(&["push", "channel", &place.to_string(), "pattern"], message);
-        }
+        let mut pushes: Vec<_> = self.push.check().into_iter().map(|one| one.within("push")).collect();
+        let mut wrong = |path: &[&str], message: String| pushes.push(Contradiction::at(path, message));
         for (place, channel) in self.push.channel.iter().enumerate() {
             let mut wrong = |key: &str, message: &str| {
                 wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
             };
             let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
-            let local = channel.ack == push::Ack::Local;
-            if clustered && channel.ack == push::Ack::Memory {
+            let local = channel.ack == Ack::Local;
+            if clustered && channel.ack == Ack::Memory {
                 let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
                 wrong("ack", text);
             }
@@ -493,17 +381,8 @@ impl Document for Settings {
             if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
                 wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
             }
-            if !channel.durable && channel.ack == push::Ack::Memory {
-                wrong("ack", "ack is for durable channels: add durable = true, or leave it out");
-            }
         }
-        let prefix = &self.push.prefix;
-        if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
-            wrong(
-                &["push", "prefix"],
-                format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does"),
-            );
-        }
+        found.extend(pushes);
         found.extend(self.cluster.check().into_iter().map(|one| one.within("cluster")));
         found
     }
@@ -547,15 +426,6 @@ fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::
 fn backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     // listen(2) takes an int.
     quantity::within(deserializer, 1, i32::MAX as u32)
-}
-
-fn head_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ByteSize, D::Error> {
-    // Below 256 bytes no browser's request line and Host would fit.
-    quantity::within(deserializer, ByteSize::of(256), ByteSize::of(HEAD_BYTES_MAX.into()))
-}
-
-fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
-    quantity::within(deserializer, 1, FIELDS_MAX)
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use encke_wire::field::Known;
 use encke_wire::http1::Version;
 
 use super::resting::{Resting, Texts};
+use crate::log::LogFormat;
 use crate::request::Request;
-use crate::settings::LogFormat;
 
 /// A line that is not finished.
 pub(crate) struct Entry(State);

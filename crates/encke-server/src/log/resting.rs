@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::line::{COMBINED_GAPS, JSON_START};
-use crate::settings::LogFormat;
+use crate::log::LogFormat;
 
 /// An unfinished line with its texts shared.
 pub(super) struct Resting {

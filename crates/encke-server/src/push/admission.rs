@@ -80,7 +80,7 @@ pub(crate) enum Transport {
 }
 
 /// The queue's pace where there is no limit to admissions: that of the default.
-const QUEUE_RATE: NonZeroU32 = crate::settings::ADMISSION;
+const QUEUE_RATE: NonZeroU32 = crate::push::settings::ADMISSION;
 
 /// Places at most, as seconds of the rate: a crowd that has just come, is cut, and comes again at once is let in.
 const BURST_S: u64 = 2;

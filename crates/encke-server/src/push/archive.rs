@@ -14,8 +14,8 @@ use encke_io::files::{self, FileId};
 use encke_io::host;
 use encke_stats::{Counter, Family, Histogram};
 
-use crate::settings::Level;
 use encke_io::lock;
+use encke_settings::Level;
 use encke_settings::notice;
 
 /// Its name in the folder of state.

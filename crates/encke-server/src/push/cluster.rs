@@ -15,7 +15,9 @@ use encke_stats::Family;
 use serde_json::Value;
 
 use crate::resident::ResidentMailbox;
-use crate::settings::ClusterSettings;
+use settings::ClusterSettings;
+
+pub(crate) mod settings;
 
 #[cfg(feature = "nats")]
 pub(crate) use with::Cluster;
@@ -34,10 +36,11 @@ mod with {
     use encke_stats::Counter;
     use serde_json::json;
 
+    use super::settings::{StreamSettings, StreamStorage};
     use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
     use crate::push::room::Letter;
-    use crate::settings::{Level, Secret, StreamSettings, StreamStorage};
     use encke_settings::notice;
+    use encke_settings::{Level, Secret};
 
     /// A node's part in a cluster.
     pub(crate) struct Cluster {

@@ -41,6 +41,7 @@ mod resident;
 pub(crate) mod rights;
 pub(crate) mod room;
 mod sampling;
+pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod simulation;
 pub(crate) mod socket;

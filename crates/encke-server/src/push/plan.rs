@@ -10,7 +10,8 @@ use super::archive::{self, Archive};
 use super::cluster::Cluster;
 use super::pace::{AddressRates, Limit};
 use super::rights::{Act, Openness, Rights};
-use crate::settings::{AuthSettings, PushSettings};
+use crate::push::rights::settings::AuthSettings;
+use crate::push::settings::PushSettings;
 
 /// Settings of push, as workers use them.
 pub(crate) struct PushPlan {

@@ -38,6 +38,7 @@ mod grants;
 mod keys;
 mod open;
 mod origins;
+pub(crate) mod settings;
 mod share;
 mod signer;
 mod table;
@@ -50,11 +51,11 @@ pub(crate) use open::{Openness, Shut};
 pub(crate) use share::Share;
 pub use signer::{Pass, Signer};
 
-pub(crate) use crate::settings::auth::Act;
+pub(crate) use crate::push::rights::settings::Act;
 
 use crate::census::household;
+use crate::push::rights::settings::{AskUrl, AuthSettings, StaticToken};
 use crate::request::Request;
-use crate::settings::auth::{AskUrl, AuthSettings, StaticToken};
 use grants::{Acts, Grants};
 use keys::{KEYS_MAX, Key};
 use origins::{Origins, Page};

@@ -55,10 +55,12 @@ use crate::log::Access;
 use crate::metrics::Metrics;
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
-use crate::settings::push::Ack;
-use crate::settings::{AuthSettings, ChannelSettings, OrOff, Period, PushSettings};
+use crate::push::rights::settings::AuthSettings;
+use crate::push::settings::Ack;
+use crate::push::settings::{ChannelSettings, PushSettings};
 use crate::traces::Observed;
 use crate::worker::{Shared, Turn, Worker};
+use encke_settings::{OrOff, Period};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1_000;

@@ -48,10 +48,13 @@ mod watch;
 mod tests;
 
 use std::hash::{BuildHasher, Hasher};
+use std::iter;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_io::files::FileId;
+use encke_settings::{Contradiction, Section};
 
 use crate::handler::{Desk, Handler, Mount};
 use crate::resident::WorkerSetup;
@@ -128,9 +131,18 @@ impl Site {
     }
 }
 
-/// Whether a site's settings mean something; if not, the key and what to write instead.
-pub(crate) fn check(settings: &SiteSettings) -> Result<(), (&'static str, String)> {
-    Rules::of(settings).map(drop)
+impl Section for SiteSettings {
+    fn check(&self) -> Vec<Contradiction> {
+        let wrong = Rules::of(self).map(drop).err();
+        let wrong = wrong.map(|(key, message)| Contradiction::at(&[key], format!("site.{key}: {message}")));
+        wrong.into_iter().collect()
+    }
+
+    fn anchor(&mut self, folder: &Path) {
+        for path in iter::once(&mut self.root).chain(self.aliases.iter_mut().map(|alias| &mut alias.to)) {
+            *path = folder.join(&*path);
+        }
+    }
 }
 
 impl Shared {

@@ -26,7 +26,7 @@ use encke_wire::http1::{HeadLimits, Progress, ResponseHead};
 
 use super::Denial;
 use super::keys::Digest;
-use crate::settings::auth::{Act, AskUrl};
+use crate::push::rights::settings::{Act, AskUrl};
 
 /// An application on the same machine responds in milliseconds. A request in progress occupies one of the pool's
 /// threads for remote jobs.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::settings::auth::KeySettings;
+use crate::push::rights::settings::KeySettings;
 
 /// How a token is signed (RFC 7518 §3.1, RFC 8037 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

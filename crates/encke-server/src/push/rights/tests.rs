@@ -8,10 +8,10 @@ use encke_wire::http1::{Head, HeadLimits, Progress};
 use super::keys::tests::{SECRET, signings};
 use super::token::{Channels, Claims, NumericDate};
 use super::*;
+use crate::push::rights::settings::KeySettings;
 use crate::request::{Asker, Origin};
-use crate::settings::Secret;
-use crate::settings::auth::KeySettings;
 use crate::tls::{Certified, TlsKnown};
+use encke_settings::Secret;
 
 const NOW_S: u64 = 1_795_300_000;
 const LOCAL: &str = "127.0.0.1:50000";

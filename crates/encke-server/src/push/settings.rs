@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use encke_hub::{ChannelRules, Overrun, Pattern, Rules};
-use encke_settings::{ByteSize, OrAuto, OrOff, Period};
+use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,32 @@ impl Default for PushSettings {
             join_rate: rules.join_rate.map_or(OrOff::Off, OrOff::On),
             channel: Vec::new(),
         }
+    }
+}
+
+impl Section for PushSettings {
+    fn check(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        if let Err((place, message)) = self.rules() {
+            found.push(Contradiction::at(&["channel", &place.to_string(), "pattern"], message));
+        }
+        for (place, channel) in self.channel.iter().enumerate() {
+            if !channel.durable && channel.ack == Ack::Memory {
+                let message = "ack is for durable channels: add durable = true, or leave it out";
+                found.push(Contradiction::at(&["channel", &place.to_string(), "ack"], message));
+            }
+        }
+        let prefix = &self.prefix;
+        if !(prefix.len() > 2 && prefix.starts_with('/') && prefix.ends_with('/')) {
+            let message = format!("push.prefix {prefix:?} must begin and end with a slash, as /push/ does");
+            found.push(Contradiction::at(&["prefix"], message));
+        }
+        found
+    }
+
+    fn start_only(&self, new: &Self) -> Vec<&'static str> {
+        let keys = [("enabled", self.enabled != new.enabled), ("prefix", self.prefix != new.prefix)];
+        keys.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
     }
 }
 
