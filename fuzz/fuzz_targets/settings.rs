@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use encke_server::settings::{ByteSize, ListenAddress, Period, Rate, Settings};
+use encke_assembly::settings::{ByteSize, ListenAddress, Period, Rate, Settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

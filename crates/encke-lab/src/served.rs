@@ -15,9 +15,10 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use encke_assembly::Service;
+use encke_assembly::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, Period, Settings};
 use encke_io::{Address, host};
-use encke_server::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, Period, Settings};
-use encke_server::{Exchange, Outcome, Reply, Request, Service};
+use encke_server::{Exchange, Outcome, Reply, Request};
 
 /// A server that serves until it is dropped.
 pub(crate) struct Served {

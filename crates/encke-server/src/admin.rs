@@ -36,10 +36,10 @@ mod live;
 
 /// Who may ask, and of which server.
 #[derive(Clone)]
-pub(crate) struct Admin {
-    pub(crate) board: Arc<Board>,
-    pub(crate) token: Arc<str>,
-    pub(crate) metrics_open: bool,
+pub struct Admin {
+    pub board: Arc<Board>,
+    pub token: Arc<str>,
+    pub metrics_open: bool,
 }
 
 impl Mount for Admin {

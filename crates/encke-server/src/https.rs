@@ -13,10 +13,10 @@ use crate::reply::{Fields, Reply};
 use crate::request::Request;
 
 /// What `https://HOST/` means (RFC 9110 §4.2.2).
-pub(crate) const PORT: u16 = 443;
+pub const PORT: u16 = 443;
 
 /// What authorities for certificates ask for begins so (RFC 8555 §8.3).
-pub(crate) const CHALLENGES: &str = "/.well-known/acme-challenge/";
+pub const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// Whether a request should have come by `https`, and did not: neither to us nor to a proxy that is trusted.
 pub(crate) fn is_missing(request: &Request<'_>) -> bool {

@@ -11,7 +11,8 @@
 //! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
 //! **exchange** (one request, while it is open).
 
-mod admin;
+#[doc(hidden)]
+pub mod admin;
 mod buffers;
 mod census;
 mod close;
@@ -21,32 +22,43 @@ mod conn;
 mod conns;
 mod core;
 mod date;
-mod exchange;
+#[doc(hidden)]
+pub mod exchange;
 mod h2;
-mod handler;
+#[doc(hidden)]
+pub mod handler;
 mod http1;
-mod https;
-mod limits;
-mod link;
-mod log;
+#[doc(hidden)]
+pub mod https;
+#[doc(hidden)]
+pub mod limits;
+#[doc(hidden)]
+pub mod link;
+#[doc(hidden)]
+pub mod log;
 mod metrics;
 #[cfg(test)]
 mod parked;
 mod peer;
-mod plan;
-mod policy;
-mod push;
+#[doc(hidden)]
+pub mod plan;
+#[doc(hidden)]
+pub mod policy;
+#[doc(hidden)]
+pub mod push;
 mod record;
 mod reply;
-mod request;
+#[doc(hidden)]
+pub mod request;
 mod resident;
-mod server;
-mod service;
+#[doc(hidden)]
+pub mod server;
 pub mod settings;
 #[cfg(test)]
 mod simulation;
 pub mod site;
-mod tls;
+#[doc(hidden)]
+pub mod tls;
 #[cfg(test)]
 mod traces;
 mod transport;
@@ -67,7 +79,6 @@ pub use resident::{
     WorkerSetup, spread_retry_ms,
 };
 pub use server::{Door, Options, Running, Server};
-pub use service::Service;
 pub use tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,

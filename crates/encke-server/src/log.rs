@@ -47,7 +47,7 @@ const ENTRIES_KEPT: usize = 256;
 
 /// The access log of a process; a clone is the same log.
 #[derive(Clone)]
-pub(crate) struct AccessLog(Option<Arc<Control>>);
+pub struct AccessLog(Option<Arc<Control>>);
 
 struct Control {
     shared: Arc<Shared>,
@@ -86,7 +86,7 @@ enum Message {
 }
 
 /// Where a log goes next.
-pub(crate) struct Turn {
+pub struct Turn {
     target: LogTarget,
     format: LogFormat,
     /// `None` if the place stays the same, or is nowhere.
@@ -106,7 +106,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The file cannot be opened (the error names it), or the system has no room for another thread.
-    pub(crate) fn start(settings: &LogSettings) -> io::Result<Self> {
+    pub fn start(settings: &LogSettings) -> io::Result<Self> {
         let (queue, messages) = sync_channel(BATCHES_MAX);
         let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
         let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
@@ -136,7 +136,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// As [`AccessLog::start`]; the log then goes on as before.
-    pub(crate) fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
+    pub fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
         let mut turn = Turn { target: settings.access.clone(), format: settings.format, output: None };
         let Some(control) = &self.0 else { return Ok(turn) };
         let mut state = lock(&control.state);
@@ -154,7 +154,7 @@ impl AccessLog {
     }
 
     /// Goes on as prepared.
-    pub(crate) fn turn(&self, turn: Turn) {
+    pub fn turn(&self, turn: Turn) {
         let Some(control) = &self.0 else { return };
         let mode = match (&turn.target, turn.format) {
             (LogTarget::Off, _) => OFF,
@@ -172,7 +172,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// It cannot be opened (the error names it); the log then goes on in the old one.
-    pub(crate) fn reopen(&self) -> io::Result<()> {
+    pub fn reopen(&self) -> io::Result<()> {
         let Some(control) = &self.0 else { return Ok(()) };
         let state = lock(&control.state);
         if let LogTarget::File(path) = &state.target {
@@ -187,7 +187,7 @@ impl AccessLog {
     }
 
     /// Has everything written that was handed over, but waits no longer than a second for it.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         self.finish_within(END_PATIENCE);
     }
 
@@ -285,7 +285,7 @@ impl Access {
     }
 
     /// Finishes a line: its answer is out, or as much of it as will ever be.
-    pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
+    pub fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if open.batch.len() < BATCH_BYTES_MAX {
             entry.finish(sent_bytes, duration_ns, &mut open.batch);

@@ -6,17 +6,17 @@ use crate::handler::Mount;
 use crate::policy::Policy;
 
 /// Policy and handlers.
-pub(crate) struct Plan {
-    pub(crate) policy: Policy,
-    pub(crate) mounts: Vec<MountPoint>,
+pub struct Plan {
+    pub policy: Policy,
+    pub mounts: Vec<MountPoint>,
 }
 
 /// A handler's place.
 #[derive(Clone)]
-pub(crate) struct MountPoint {
+pub struct MountPoint {
     /// Paths that begin with it, as sent, are the handler's.
-    pub(crate) prefix: String,
-    pub(crate) mount: Arc<dyn Mount>,
+    pub prefix: String,
+    pub mount: Arc<dyn Mount>,
     /// It is reached through the admin listener only; the others are not.
-    pub(crate) admin: bool,
+    pub admin: bool,
 }

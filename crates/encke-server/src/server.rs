@@ -39,9 +39,10 @@ use crate::metrics::{self, Metrics, PushFigures};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::push::plan::PushPlan;
+use crate::push::rights::settings::AuthSettings;
 use crate::push::rights::{Openness, Shut};
+use crate::push::settings::PushSettings;
 use crate::push::{CLIENT_PATH, Push, client};
-use crate::settings::{AuthSettings, PushSettings};
 use crate::tls::{Acme, Identity, Watch};
 use crate::worker::{Shared, Worker};
 
@@ -142,7 +143,7 @@ struct Named {
 }
 
 /// What is known of a running server, for whoever asks: admin handlers, the program.
-pub(crate) struct Board {
+pub struct Board {
     pub(crate) metrics: Vec<Arc<Metrics>>,
     /// What push obeys, if it is on.
     push: Mutex<Option<Arc<PushPlan>>>,
@@ -245,27 +246,27 @@ impl Server {
 
     /// Has requests logged.
     #[must_use]
-    pub(crate) fn log(mut self, log: AccessLog) -> Self {
+    pub fn log(mut self, log: AccessLog) -> Self {
         self.log = log;
         self
     }
 
     /// Counts what becomes of orders of certificates.
     #[must_use]
-    pub(crate) fn acme(mut self, acme: Arc<Acme>) -> Self {
+    pub fn acme(mut self, acme: Arc<Acme>) -> Self {
         self.acme = acme;
         self
     }
 
     /// Binds an address for [`Server::admin`].
-    pub(crate) fn bind_admin(address: &Address, backlog: u32) -> io::Result<Listener> {
+    pub fn bind_admin(address: &Address, backlog: u32) -> io::Result<Listener> {
         let options = ListenOptions { backlog, shared: false, mode: None };
         Listener::bind(address, options).map_err(|error| named(&error, address))
     }
 
     /// Accepts admin connections on a listener, by the first worker.
     #[must_use]
-    pub(crate) fn admin(mut self, listener: Listener) -> Self {
+    pub fn admin(mut self, listener: Listener) -> Self {
         self.admin.push(listener);
         self
     }
@@ -289,7 +290,7 @@ impl Server {
     }
 
     /// Has channels, by a plan.
-    pub(crate) fn push_by(mut self, plan: PushPlan) -> Self {
+    pub fn push_by(mut self, plan: PushPlan) -> Self {
         let plan = Arc::new(plan);
         self.mounts.extend(push_mounts(&plan));
         self.push = Some(plan);
@@ -306,10 +307,7 @@ impl Server {
     }
 
     /// As [`Server::start`], with handlers that want to know of the server they are part of.
-    pub(crate) fn start_with(
-        self,
-        admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>,
-    ) -> io::Result<Running> {
+    pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
         let Self { options, doors, inherited, admin: admin_listeners, mut mounts, push, acme, log } = self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
@@ -451,7 +449,7 @@ impl Running {
     }
 
     /// What push obeys, if it is on.
-    pub(crate) fn push_plan(&self) -> Option<Arc<PushPlan>> {
+    pub fn push_plan(&self) -> Option<Arc<PushPlan>> {
         lock(&self.board.push).clone()
     }
 
@@ -495,7 +493,7 @@ impl Running {
     }
 
     /// As [`Running::reload`], with other rules for channels.
-    pub(crate) fn reload_with(
+    pub fn reload_with(
         &self,
         policy: Policy,
         mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
@@ -531,7 +529,7 @@ impl Running {
     ///
     /// # Errors
     /// One of them cannot be bound; then none is.
-    pub(crate) fn bind_new(&self, doors: &[Door]) -> io::Result<Vec<Vec<(Listener, DoorKind)>>> {
+    pub fn bind_new(&self, doors: &[Door]) -> io::Result<Bound> {
         let known = lock(&self.board.addresses).clone();
         let mut queues = Vec::new();
         queues.resize_with(self.links.len(), Vec::new);
@@ -547,12 +545,12 @@ impl Running {
             }
         }
         self.watch_certificates()?;
-        Ok(queues)
+        Ok(Bound(queues))
     }
 
     /// Those of `doors` that speak TLS already do so under the new names from now on. Returns the addresses at which TLS
     /// comes or goes, which takes a new listener.
-    pub(crate) fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
+    pub fn renew_identities(&self, doors: &[Door]) -> Vec<Address> {
         let identities = lock(&self.board.identities);
         let mut changed = Vec::new();
         for door in doors {
@@ -567,7 +565,7 @@ impl Running {
     }
 
     /// Accepts at `doors` only: at those just bound, and no longer at those that are not among them.
-    pub(crate) fn listen_only(&self, doors: &[Door], bound: Vec<Vec<(Listener, DoorKind)>>) {
+    pub fn listen_only(&self, doors: &[Door], bound: Bound) {
         let mut addresses = lock(&self.board.addresses);
         for address in addresses.extract_if(.., |known| !doors.iter().any(|door| door.address == *known)) {
             for link in &self.links {
@@ -575,7 +573,7 @@ impl Running {
             }
         }
         lock(&self.board.identities).retain(|named| doors.iter().any(|door| door.address == named.asked));
-        for (link, queue) in self.links.iter().zip(bound) {
+        for (link, queue) in self.links.iter().zip(bound.0) {
             for (listener, kind) in queue {
                 if !addresses.contains(listener.address()) {
                     addresses.push(listener.address().clone());
@@ -613,6 +611,10 @@ impl Running {
         self.join();
     }
 }
+
+/// Listeners that were bound for a reload: those of each worker.
+#[derive(Default)]
+pub struct Bound(Vec<Vec<(Listener, DoorKind)>>);
 
 /// What a worker's thread is given.
 struct Seat {

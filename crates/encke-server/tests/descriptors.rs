@@ -13,7 +13,7 @@ use encke_server::CloseReason;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use rig::handlers::{Echo, hello};
-use rig::{Client, Folder, Rig, Stand, site};
+use rig::{Client, Folder, Rig, Stand, files};
 
 /// Small, so that it is soon used up, and room for everything that the test itself holds.
 const LIMIT: u64 = 256;
@@ -34,8 +34,8 @@ fn a_server_without_descriptors_serves_on_and_recovers() {
 
 fn runs_out_and_recovers(stand: Stand) {
     let folder = Folder::new().with("file", "content");
-    let site = site(&folder);
-    let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo).mount("/file", site));
+    let files = files(&folder);
+    let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo).mount("/file", files));
     let mut inside: Vec<Client> = (0..4).map(|_| rig.client()).collect();
     // All of them are busy, so that none can be let go to make room.
     for client in &mut inside {

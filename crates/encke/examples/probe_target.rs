@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use encke_server::settings::{AuthSettings, PushSettings, TlsSettings};
+use encke_assembly::settings::{AuthSettings, PushSettings, TlsSettings};
 use encke_server::site::{Site, SiteSettings};
 use encke_server::{
     Answers, Body, Desk, Door, Exchange, ExchangeKey, Handler, Identity, Mount, Options, Outcome, Piece,

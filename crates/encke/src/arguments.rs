@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use encke_assembly::settings::{ListenAddress, OrAuto, OrOff, Period};
 use encke_io::Backend;
 use encke_lab::texts::Language;
 use encke_load::plan::WarmUp;
 use encke_load::{Rate, Slo, Sources};
-use encke_server::settings::{ListenAddress, OrAuto, OrOff, Period};
 
 use crate::load::{self, Foreign, Push, Watching, Weighted};
 use crate::publish::Pace;

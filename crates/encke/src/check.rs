@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use encke_server::settings::{OrOff, Settings};
+use encke_assembly::settings::{OrOff, Settings};
 use encke_server::site::Site;
 
 use crate::arguments::Check;

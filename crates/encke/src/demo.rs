@@ -6,9 +6,10 @@ use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use encke_assembly::Service;
+use encke_assembly::settings::{ChannelSettings, Listen, LogTarget, OrOff, Settings};
 use encke_io::host::Signals;
-use encke_server::settings::{ChannelSettings, Listen, LogTarget, OrOff, Settings};
-use encke_server::{Exchange, Fields, Outcome, Prepared, Reply, Request, Service};
+use encke_server::{Exchange, Fields, Outcome, Prepared, Reply, Request};
 use encke_wire::method::Method;
 
 use crate::arguments::Demo;

@@ -16,9 +16,10 @@
 use std::fs;
 use std::path::Path;
 
+use encke_assembly::Service;
+use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
 use encke_io::Address;
-use encke_server::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
-use encke_server::{LocalAuthority, Service};
+use encke_server::LocalAuthority;
 
 /// The greeting of a server that was made from settings.
 ///
@@ -171,7 +172,7 @@ fn bare_url(address: &Address, secure: bool, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_server::settings::AuthSettings;
+    use encke_assembly::settings::AuthSettings;
 
     fn at(text: &str) -> Address {
         Address::Inet(text.parse().expect("an address"))

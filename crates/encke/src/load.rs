@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use encke_assembly::settings::{OrAuto, Period};
 use encke_io::Backend;
 use encke_io::host::{self, Signal, Signals};
 use encke_io::lock;
@@ -44,7 +45,6 @@ use encke_load::{
     Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style,
     Target, Url, words,
 };
-use encke_server::settings::{OrAuto, Period};
 
 use crate::arguments::{Layout, Load, LoadCommand, Secrecy, Switch, Traffic};
 use crate::client::Belief;

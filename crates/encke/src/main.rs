@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use encke_assembly::settings::SettingsError;
 use encke_io::host;
-use encke_server::settings::SettingsError;
 
 mod arguments;
 mod check;

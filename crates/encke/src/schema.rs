@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use encke_server::settings;
+use encke_assembly::settings;
 
 use crate::arguments::Schema;
 use crate::{Done, print};

@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
+use encke_assembly::Service;
+use encke_assembly::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
 use encke_io::host::{self, Signal, Signals};
-use encke_server::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
+use encke_server::LocalAuthority;
 use encke_server::site::SiteSettings;
-use encke_server::{LocalAuthority, Service};
 use encke_settings::notice;
 
 use crate::arguments::Serve;
@@ -254,7 +255,7 @@ impl Drop for PidFile {
 mod tests {
     use super::*;
     use clap::Parser as _;
-    use encke_server::settings::OrAuto;
+    use encke_assembly::settings::OrAuto;
 
     fn serve(line: &str) -> Serve {
         let words = std::iter::once("encke serve").chain(line.split_whitespace());
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(server.backend, OrAuto::Set(encke_io::Backend::EpollLevel));
         let admin = server.admin.clone().on().expect("on");
         assert_eq!(admin.address().to_string(), "127.0.0.1:3");
-        assert_eq!(admin.metrics, encke_server::settings::Metrics::Open, "what no flag says stays");
+        assert_eq!(admin.metrics, encke_assembly::settings::Metrics::Open, "what no flag says stays");
         assert_eq!(flagged.site.len(), 2, "the folder is the site for all other hosts");
         assert_eq!((flagged.site[1].root.as_path(), flagged.site[1].list), (Path::new("/srv"), true));
         assert_eq!(with("--admin off").server.admin, OrOff::Off);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use encke_server::settings::{ADMIN_DEFAULT, ListenAddress, OrOff, Settings};
+use encke_assembly::settings::{ADMIN_DEFAULT, ListenAddress, OrOff, Settings};
 use encke_wire::method::Method;
 use serde_json::Value;
 

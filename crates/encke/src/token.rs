@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use encke_assembly::settings::{OrOff, Settings};
 use encke_io::clock::Clock;
-use encke_server::settings::{OrOff, Settings};
 use encke_server::{Pass, Signer};
 
 use crate::arguments::Token;

@@ -22,7 +22,7 @@ use encke_settings::notice;
 const FILE: &str = "push.redb";
 
 /// A store, and what was in it until the sequencer takes that up.
-pub(crate) struct Archive {
+pub struct Archive {
     /// The path of the file, if the store is in one, and the file that the path named at the start.
     file: Option<(PathBuf, Option<FileId>)>,
     store: Mutex<Store>,
@@ -72,7 +72,7 @@ impl Archive {
     ///
     /// # Errors
     /// See [`Store::open`].
-    pub(crate) fn open(state_dir: &Path) -> io::Result<Self> {
+    pub fn open(state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(FILE);
         let opened = Store::open(&file, files::allocate, new_epoch()?).map_err(io::Error::other)?;
         Ok(Self::of(Some(file), opened))

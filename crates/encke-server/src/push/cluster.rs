@@ -17,12 +17,12 @@ use serde_json::Value;
 use crate::resident::ResidentMailbox;
 use settings::ClusterSettings;
 
-pub(crate) mod settings;
+pub mod settings;
 
 #[cfg(feature = "nats")]
-pub(crate) use with::Cluster;
+pub use with::Cluster;
 #[cfg(not(feature = "nats"))]
-pub(crate) use without::Cluster;
+pub use without::Cluster;
 
 #[cfg(feature = "nats")]
 mod with {
@@ -43,7 +43,7 @@ mod with {
     use encke_settings::{Level, Secret};
 
     /// A node's part in a cluster.
-    pub(crate) struct Cluster {
+    pub struct Cluster {
         /// In the order of streams; the first one's nodes are those of the cluster.
         lanes: Vec<Lane>,
         /// How much may wait for each.
@@ -62,7 +62,7 @@ mod with {
         ///
         /// # Errors
         /// A secret cannot be read; or see [`nats::JoinError`].
-        pub(crate) fn join(settings: &ClusterSettings, rules: &Rules) -> io::Result<Self> {
+        pub fn join(settings: &ClusterSettings, rules: &Rules) -> io::Result<Self> {
             let reveal = |secret: &Secret| secret.reveal().map_err(io::Error::other);
             let login = match (&settings.credentials, &settings.token, &settings.user, &settings.password) {
                 (Some(file), ..) => Login::Credentials(file.clone()),
@@ -114,7 +114,7 @@ mod with {
         }
 
         /// The lives of its streams.
-        pub(crate) fn epochs(&self) -> Arc<[Epoch]> {
+        pub fn epochs(&self) -> Arc<[Epoch]> {
             self.lanes.iter().map(|lane| lane.engine.epoch).collect()
         }
 
@@ -329,18 +329,18 @@ mod without {
     use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
 
     /// A node's part in a cluster: there is none, in this build.
-    pub(crate) struct Cluster(Infallible);
+    pub struct Cluster(Infallible);
 
     impl Cluster {
         /// Says that this build knows no NATS.
         ///
         /// # Errors
         /// Always.
-        pub(crate) fn join(_: &ClusterSettings, _: &Rules) -> io::Result<Self> {
+        pub fn join(_: &ClusterSettings, _: &Rules) -> io::Result<Self> {
             Err(io::Error::other("cluster.nats is set, and this Encke was built without NATS"))
         }
 
-        pub(crate) fn epochs(&self) -> Arc<[Epoch]> {
+        pub fn epochs(&self) -> Arc<[Epoch]> {
             match self.0 {}
         }
 

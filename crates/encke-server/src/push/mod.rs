@@ -28,23 +28,23 @@ use crate::request::{Kept, Request};
 use crate::resident::{Takeover, WorkerSetup};
 use crate::websocket::accept_deflate;
 
-pub(crate) mod admission;
-pub(crate) mod archive;
-pub(crate) mod cluster;
-pub(crate) mod envelope;
-pub(crate) mod form;
+pub mod admission;
+pub mod archive;
+pub mod cluster;
+pub mod envelope;
+pub mod form;
 mod negotiate;
 mod pace;
 mod parked;
-pub(crate) mod plan;
+pub mod plan;
 mod resident;
-pub(crate) mod rights;
-pub(crate) mod room;
+pub mod rights;
+pub mod room;
 mod sampling;
-pub(crate) mod settings;
+pub mod settings;
 #[cfg(test)]
-pub(crate) mod simulation;
-pub(crate) mod socket;
+pub mod simulation;
+pub mod socket;
 mod subscriber;
 
 use envelope::Said;

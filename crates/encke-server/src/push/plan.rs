@@ -14,39 +14,39 @@ use crate::push::rights::settings::AuthSettings;
 use crate::push::settings::PushSettings;
 
 /// Settings of push, as workers use them.
-pub(crate) struct PushPlan {
+pub struct PushPlan {
     /// Where channels are, with a slash at both ends.
-    pub(crate) prefix: String,
-    pub(crate) rules: Arc<Rules>,
+    pub prefix: String,
+    pub rules: Arc<Rules>,
     /// Names of the classes of channels, by number.
-    pub(crate) classes: Vec<String>,
-    pub(crate) rights: Rights,
+    pub classes: Vec<String>,
+    pub rights: Rights,
     /// Which channel is of which stream; one has all of them but in a cluster that says otherwise.
-    pub(crate) streams: Arc<Streams>,
+    pub streams: Arc<Streams>,
     /// Name the lives of the streams, in their order; stay the same over reloads.
-    pub(crate) epochs: Arc<[Epoch]>,
+    pub epochs: Arc<[Epoch]>,
     /// Where messages are stored, if they are.
-    pub(crate) archive: Option<Arc<Archive>>,
+    pub archive: Option<Arc<Archive>>,
     /// The streams that this node shares with others, if it does.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<Arc<Cluster>>,
     /// What bodies of publishes that are not whole may take, a worker.
-    pub(crate) incoming_bytes: usize,
+    pub incoming_bytes: usize,
     /// Silence after which a stream says that it is alive.
-    pub(crate) heartbeat_ns: u64,
+    pub heartbeat_ns: u64,
     /// When a client that was sent away comes back: half of this more or less.
-    pub(crate) retry_ms: u64,
+    pub retry_ms: u64,
     /// Messages to WebSockets that offer it are compressed.
-    pub(crate) compress: bool,
+    pub compress: bool,
     /// What may lie in the kernel unsent of a subscriber's stream, in bytes (TCP_NOTSENT_LOWAT).
-    pub(crate) unsent_bytes: u32,
+    pub unsent_bytes: u32,
     /// After so long without an acknowledgement a subscriber is taken for dead (TCP_USER_TIMEOUT), in ms.
-    pub(crate) dead_after_ms: u32,
+    pub dead_after_ms: u32,
     /// How many may begin to listen.
-    pub(crate) admission: Arc<Admission>,
+    pub admission: Arc<Admission>,
     /// How fast strangers may publish, if they may at all and not as fast as they like.
-    pub(crate) anonymous_rates: Option<Arc<AddressRates>>,
+    pub anonymous_rates: Option<Arc<AddressRates>>,
     /// How fast each client address may open channels, if there is a limit.
-    pub(crate) channel_rates: Option<Arc<AddressRates>>,
+    pub channel_rates: Option<Arc<AddressRates>>,
 }
 
 impl PushPlan {
@@ -54,7 +54,7 @@ impl PushPlan {
     ///
     /// # Errors
     /// The settings contradict themselves, or the system gives no randomness.
-    pub(crate) fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> io::Result<Self> {
+    pub fn new(push: &PushSettings, auth: &AuthSettings, openness: Openness) -> io::Result<Self> {
         let rules = push.rules().map_err(|(_, message)| io::Error::other(message))?;
         let anonymous = auth.anonymous.contains(&Act::Publish);
         Ok(Self {
@@ -86,7 +86,7 @@ impl PushPlan {
     }
 
     /// The same streams under other settings. Where a rate stays, what is used up of it stays used up.
-    pub(crate) fn with_epoch_of(self, other: &Self) -> Self {
+    pub fn with_epoch_of(self, other: &Self) -> Self {
         let rates = |new: Option<Arc<AddressRates>>, old: &Option<Arc<AddressRates>>| match (new, old) {
             (Some(new), Some(old)) if new.rate() == old.rate() => Some(Arc::clone(old)),
             (new, _) => new,
@@ -114,13 +114,13 @@ impl PushPlan {
     }
 
     /// The stream that goes on in a store.
-    pub(crate) fn stored_in(self, archive: Archive) -> Self {
+    pub fn stored_in(self, archive: Archive) -> Self {
         let epochs = archive.epoch().map_or(self.epochs, |epoch| [epoch].into());
         Self { epochs, archive: Some(Arc::new(archive)), ..self }
     }
 
     /// The streams that others share.
-    pub(crate) fn shared_by(self, cluster: Cluster, streams: Streams) -> Self {
+    pub fn shared_by(self, cluster: Cluster, streams: Streams) -> Self {
         let (rules, streams) = (recalling(self.rules), Arc::new(streams));
         Self { streams, epochs: cluster.epochs(), cluster: Some(Arc::new(cluster)), rules, ..self }
     }

@@ -38,7 +38,7 @@ mod grants;
 mod keys;
 mod open;
 mod origins;
-pub(crate) mod settings;
+pub mod settings;
 mod share;
 mod signer;
 mod table;
@@ -47,11 +47,11 @@ mod token;
 pub(crate) use ask::{Question, Verdict};
 pub(crate) use grants::pattern;
 pub(crate) use keys::Digest;
-pub(crate) use open::{Openness, Shut};
+pub use open::{Openness, Shut};
 pub(crate) use share::Share;
 pub use signer::{Pass, Signer};
 
-pub(crate) use crate::push::rights::settings::Act;
+pub use settings::Act;
 
 use crate::census::household;
 use crate::push::rights::settings::{AskUrl, AuthSettings, StaticToken};

@@ -93,18 +93,18 @@ pub enum AcmeChallenge {
 
 impl AcmeSettings {
     /// Where the certificate and its key are kept, in one file.
-    pub(crate) fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         let name = self.domains.first().map_or("", String::as_str).to_ascii_lowercase();
         self.own_folder().join(name + ".pem")
     }
 
     /// Where it is remembered that orders for it failed.
-    pub(crate) fn failures(&self) -> PathBuf {
+    pub fn failures(&self) -> PathBuf {
         self.file().with_extension("failed")
     }
 
     /// Where the account is kept.
-    pub(crate) fn account(&self) -> PathBuf {
+    pub fn account(&self) -> PathBuf {
         self.own_folder().join("account.json")
     }
 
@@ -141,7 +141,7 @@ impl AcmeSettings {
 }
 
 /// Whether a certificate can be for that name: labels of letters, digits and hyphens.
-pub(crate) fn is_dns_name(name: &str) -> bool {
+pub fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -178,7 +178,7 @@ pub enum ClientCert {
 
 impl TlsSettings {
     /// What is missing or means nothing.
-    pub(super) fn contradiction(&self) -> Option<String> {
+    pub fn contradiction(&self) -> Option<String> {
         match (&self.cert, &self.key, &self.acme) {
             (Some(_), Some(_), _) | (None, None, Some(_)) => {}
             (Some(_), None, _) => {
@@ -195,7 +195,7 @@ impl TlsSettings {
     }
 
     /// The pairs that somebody else keeps, the default one first.
-    pub(crate) fn pairs(&self) -> Vec<CertSettings> {
+    pub fn pairs(&self) -> Vec<CertSettings> {
         let first = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
                 Some(CertSettings { cert: cert.clone(), key: key.clone(), ocsp: self.ocsp.clone() })
@@ -206,14 +206,14 @@ impl TlsSettings {
     }
 
     /// Every file that handshakes depend on.
-    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         let pairs = self.pairs().into_iter().flat_map(|pair| [Some(pair.cert), Some(pair.key), pair.ocsp]);
         let others = [self.client_ca.clone(), self.acme.as_ref().map(AcmeSettings::file)];
         pairs.chain(others).flatten()
     }
 
     /// Every file that it names.
-    pub(super) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+    pub fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Self { cert, key, ocsp, more, client_ca, acme, .. } = self;
         let ca = acme.as_mut().and_then(|acme| acme.ca.as_mut());
         let others = more.iter_mut().flat_map(|pair| {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{ByteSize, Period};
+use encke_settings::{ByteSize, Period};
 
 /// A site: a folder of files, for some host names or for all.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

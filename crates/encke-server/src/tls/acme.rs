@@ -34,8 +34,9 @@ use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::https;
 use crate::reply::Reply;
-use crate::settings::{AcmeChallenge, AcmeSettings, Level};
+use crate::settings::tls::{AcmeChallenge, AcmeSettings};
 use encke_io::lock;
+use encke_settings::Level;
 use encke_settings::notice;
 use encke_settings::state;
 
@@ -51,7 +52,7 @@ const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
 
 /// What those who fetch certificates share with those who show proofs.
 #[derive(Debug, Default)]
-pub(crate) struct Acme {
+pub struct Acme {
     proofs: Mutex<Proofs>,
     orders: Mutex<Orders>,
     /// Rings when there is something new in `orders`.
@@ -88,7 +89,7 @@ impl Acme {
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
+    pub fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
         let mut orders = lock(&self.orders);
         if wanted.is_empty() && !orders.running {
             return Ok(());
@@ -112,7 +113,7 @@ impl Acme {
     }
 
     /// Orders nothing more. An order under way is not waited for.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         lock(&self.orders).over = true;
         self.bell.notify_one();
     }
@@ -123,7 +124,7 @@ impl Acme {
     }
 
     /// Answers a request for a page below [`https::CHALLENGES`].
-    pub(crate) fn answer(&self, request: &crate::Request<'_>, _: Exchange) -> Outcome {
+    pub fn answer(&self, request: &crate::Request<'_>, _: Exchange) -> Outcome {
         let token = request.path().strip_prefix(https::CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
         let page = token.and_then(|token| lock(&self.proofs).pages.get(token.as_ref()).cloned());
         Outcome::Now(page.map_or_else(|| Reply::error(404), |page| Reply::text(200, page)))

@@ -23,7 +23,7 @@ use rcgen::{
 };
 
 use super::identity::{Life, named};
-use crate::settings::{CertSettings, is_dns_name};
+use crate::settings::tls::{CertSettings, is_dns_name};
 use encke_settings::state;
 
 /// Ten years: who has told three browsers and a telephone to trust it does not want to do so often.

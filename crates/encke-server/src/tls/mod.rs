@@ -43,14 +43,16 @@ pub use known::{Certified, TlsKnown};
 pub use without::{ClientSession, Identity, LocalAuthority, Trust};
 
 #[cfg(feature = "tls")]
-pub(crate) use acme::Acme;
+pub use acme::Acme;
 #[cfg(feature = "tls")]
 pub(crate) use engine::{Scratch, Tls};
 pub(crate) use handshakes::Handshakes;
 #[cfg(feature = "tls")]
 pub(crate) use watch::Watch;
 #[cfg(not(feature = "tls"))]
-pub(crate) use without::{Acme, Scratch, Tls, Watch};
+pub use without::Acme;
+#[cfg(not(feature = "tls"))]
+pub(crate) use without::{Scratch, Tls, Watch};
 
 /// What came of bytes that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

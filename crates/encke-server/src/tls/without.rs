@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::settings::{AcmeSettings, CertSettings, TlsSettings};
+use crate::settings::tls::{AcmeSettings, CertSettings, TlsSettings};
 
 /// Who a listener says it is: nobody, in this build.
 pub struct Identity(Infallible);
@@ -28,11 +28,7 @@ impl Identity {
         Err(missing())
     }
 
-    pub(crate) fn proved_by(
-        settings: &TlsSettings,
-        _: &Arc<Acme>,
-        notes: &mut Vec<String>,
-    ) -> io::Result<Self> {
+    pub fn proved_by(settings: &TlsSettings, _: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Self> {
         Self::read(settings, notes)
     }
 
@@ -84,16 +80,16 @@ impl LocalAuthority {
 
 /// What would fetch certificates.
 #[derive(Debug, Default)]
-pub(crate) struct Acme;
+pub struct Acme;
 
 impl Acme {
-    pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
+    pub fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
         Ok(())
     }
 
-    pub(crate) fn end(&self) {}
+    pub fn end(&self) {}
 
-    pub(crate) fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
+    pub fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
         Outcome::Now(Reply::error(404))
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use encke_server::{Outcome, Request};
 
 use crate::rig::handlers::{Pattern, hello, pattern, streamed};
-use crate::rig::{Client, Folder, Stand, site};
+use crate::rig::{Client, Folder, Stand, files};
 
 on_every_back_end! {
     no_answer_waits_for_an_acknowledgement,
@@ -24,9 +24,9 @@ fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
     let sixteen = pattern(16 * 1024);
     let folder =
         Folder::new().with("small", "13 bytes here").with("sixteen", sixteen).with("large", pattern(300_000));
-    let site = site(&folder);
+    let files = files(&folder);
     let rig = stand.serve(|server| {
-        server.mount("/", site).mount("/hello", hello).mount("/stream", |_: &Request<'_>, _| {
+        server.mount("/", files).mount("/hello", hello).mount("/stream", |_: &Request<'_>, _| {
             Outcome::Now(streamed(Pattern { bytes: pattern(20_000), pulled: Arc::default() }))
         })
     });

@@ -7,11 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use encke_io::Address;
-use encke_server::settings::Settings;
-use encke_server::{CloseReason, Reply, Service};
+use encke_server::{CloseReason, Reply};
 
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
-use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, site, wait_for};
+use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, files, wait_for};
 
 on_every_stand! {
     requests_under_way_are_answered_and_say_that_they_are_the_last,
@@ -21,7 +20,6 @@ on_every_stand! {
     a_stream_under_way_finishes,
     whoever_comes_after_is_refused,
     what_is_not_done_in_time_is_closed,
-    readiness_ends_before_the_service_does,
 }
 
 on_every_back_end! {
@@ -92,7 +90,7 @@ fn idle_connections_are_closed_in_order(stand: Stand) {
 fn a_download_under_way_finishes_and_its_connection_ends(stand: Stand) {
     const LEN: usize = 16 << 20;
     let folder = Folder::new().with("large", vec![b'x'; LEN]);
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_files(&folder);
     let mut client = rig.narrow_client();
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().status, 200);
@@ -172,32 +170,6 @@ fn what_is_not_done_in_time_is_closed(stand: Stand) {
     ends_soon(rig);
 }
 
-fn readiness_ends_before_the_service_does(stand: Stand) {
-    let folder = Folder::new().with("file", "content");
-    let service = Service::start(&settings(stand, &folder, "drain_delay = \"1m\"\n")).expect("free ports");
-    let (site, admin) = (service.addresses()[0].clone(), service.admin_addresses()[0].clone());
-    let status = |path: &str| Client::connect(&admin).get(path).status;
-    assert_eq!((status("/readyz"), status("/healthz")), (200, 200));
-    service.drain();
-    wait_for(|| status("/readyz") == 503, "it is no longer ready", String::new);
-    // But it serves, as long as the delay lasts: whoever has not looked yet is not let down.
-    assert_eq!(status("/healthz"), 200);
-    let answer = Client::connect(&site).get("/file");
-    assert!(answer.text() == "content" && !answer.closes(), "{answer:?}");
-}
-
-/// Settings of a service for a folder.
-fn settings(stand: Stand, folder: &Folder, server: &str) -> Settings {
-    let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = {{ address = \"127.0.0.1:0\", token = \"t\" }}\n\
-         workers = {}\nbackend = \"{}\"\n{server}\n[log]\naccess = \"off\"\n[[site]]\nroot = \"{}\"\n",
-        stand.workers,
-        stand.backend,
-        folder.path().display(),
-    );
-    Settings::parse("case", &text).unwrap_or_else(|problems| panic!("{problems}"))
-}
-
 /// What a client under load met.
 #[derive(Default)]
 struct Tally {
@@ -209,8 +181,8 @@ fn nobody_under_load_is_reset_at_the_end(stand: Stand) {
     let folder = Folder::new().with("file", vec![b'x'; 20_000]);
     for round in 0..20 {
         let stand = Stand { workers: if round % 2 == 0 { 1 } else { 4 }, ..stand };
-        let site = site(&folder);
-        let rig = stand.serve(|server| server.mount("/", site).mount("/hello", hello));
+        let files = files(&folder);
+        let rig = stand.serve(|server| server.mount("/", files).mount("/hello", hello));
         let address = rig.address().clone();
         let tally = Arc::new(Tally::default());
         let clients: Vec<_> = (0..6)

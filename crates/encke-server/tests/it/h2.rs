@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use encke_server::settings::{AuthSettings, PushSettings};
 use encke_server::{Body, CloseReason, Fields, Pulled, Reply};
 
+use crate::rig::h2::*;
 use crate::rig::handlers::{self, Echo, Held, Valve, hello};
 use crate::rig::{Client, Cut, End, Folder, Rig, Stand, ms};
 
@@ -17,8 +17,6 @@ on_every_back_end! {
     a_body_is_read_as_fast_as_its_handler_reads,
     a_file_of_many_windows_arrives_whole,
     a_file_that_is_not_in_memory_arrives_whole,
-    a_subscriber_that_resets_its_stream_is_gone,
-    what_a_subscriber_has_not_taken_is_told,
     resets_without_end_are_ended,
     frames_without_a_purpose_are_ended,
     data_without_content_is_ended,
@@ -31,11 +29,9 @@ on_every_back_end! {
     a_client_that_takes_nothing_is_closed,
     a_closed_window_has_no_file_read,
     clients_that_read_nothing_leave_memory_for_others,
-    the_response_to_a_poll_is_charged_until_it_is_sent,
     clients_that_hold_streams_leave_some_for_others,
     an_idle_connection_is_told_goodbye,
     a_drain_lets_open_streams_end,
-    a_client_that_goes_takes_its_streams_along,
 }
 
 on_two_stands! {
@@ -56,8 +52,6 @@ on_two_stands! {
     a_stream_of_unknown_length_ends_with_its_stream,
     a_stream_that_fails_is_reset,
     a_request_too_large_is_refused_and_the_others_go_on,
-    subscribers_share_a_connection,
-    a_websocket_is_a_stream,
     a_head_that_is_larger_than_it_looks_is_refused,
     windows_of_a_kilobyte_are_no_flood,
 }
@@ -385,7 +379,7 @@ fn a_file_that_is_not_in_memory_arrives_whole(stand: Stand) {
     let file = std::fs::File::open(folder.path().join("big.bin")).expect("it was written");
     file.sync_all().expect("a disk that works");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_files(&folder);
     let mut client = H2::connect(&rig);
     assert!(client.get("/big.bin") == OK.with(content), "another content");
 }
@@ -393,7 +387,7 @@ fn a_file_that_is_not_in_memory_arrives_whole(stand: Stand) {
 fn a_file_of_many_windows_arrives_whole(stand: Stand) {
     let content = handlers::pattern(1_000_003);
     let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_files(&folder);
     let mut client = H2::connect(&rig);
     client
         .send(&[request(1, GET, "/big.bin", END_STREAM), request(3, GET, "/small.txt", END_STREAM)].concat());
@@ -443,73 +437,6 @@ fn a_request_too_large_is_refused_and_the_others_go_on(stand: Stand) {
     client.send(&request(3, POST, "/", 0));
     client.send(&frame(DATA, END_STREAM, 3, &[7; 100]));
     assert_eq!(client.answer(3), OK.with(&[7; 100]));
-}
-
-fn subscribers_share_a_connection(stand: Stand) {
-    let rig = channels(stand);
-    let mut client = H2::connect(&rig);
-    for (id, query) in [(1, "sse"), (3, "ndjson"), (5, "poll"), (7, "json")] {
-        client.send(&request(id, GET, &format!("/push/news?as={query}"), END_STREAM));
-    }
-    rig.wait(|| rig.count("encke_push_subscribers") == 4, "four subscribers");
-    let said = "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
-    assert_eq!(rig.client().ask(said).status, 201);
-    assert!(client.body_with(1, b"data: hello\n\n"), "an event");
-    assert!(client.body_with(3, b"\"data\":\"hello\""), "a line");
-    assert_eq!(client.answer(5), OK.with(b"hello"));
-    assert!(client.body_with(7, b"\"data\":\"hello\""), "a batch");
-    assert_eq!(rig.client().ask(said).status, 201);
-    client.got(1).body.clear();
-    assert!(client.body_with(1, b"data: hello\n\n"), "the next event");
-}
-
-fn a_subscriber_that_resets_its_stream_is_gone(stand: Stand) {
-    let rig = channels(stand);
-    let mut client = H2::connect(&rig);
-    client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
-    assert!(client.body_with(1, b"retry:"), "the stream has begun");
-    client.send(&frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()));
-    rig.wait(|| rig.count("encke_push_subscribers") == 0, "no subscriber");
-    assert_eq!(rig.count_of("encke_h2_resets_total", "peer"), 1);
-    client.ping();
-}
-
-fn what_a_subscriber_has_not_taken_is_told(stand: Stand) {
-    let rig = channels(stand);
-    let mut client = H2::connect(&rig);
-    // The beginning of the stream finds no window.
-    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
-    client.send(&request(1, GET, "/push/news?as=sse", END_STREAM));
-    let mut other = rig.client();
-    let told = || {
-        // Once a second some are looked at, when there is something to do.
-        other.get("/");
-        rig.count_of("encke_push_unsent_bytes", "most") > 0
-    };
-    rig.wait(told, "bytes that are not sent");
-}
-
-fn a_websocket_is_a_stream(stand: Stand) {
-    use encke_wire::websocket::{Opcode, put_masked};
-    let rig = channels(stand);
-    let mut client = H2::connect(&rig);
-    let mut block = vec![0x02, 7];
-    block.extend_from_slice(b"CONNECT");
-    block.push(0x86);
-    put_literal(&mut block, b":protocol", b"websocket");
-    block.extend_from_slice(&target("/push/news?as=ws"));
-    put_literal(&mut block, b"sec-websocket-version", b"13");
-    client.send(&frame(HEADERS, END_HEADERS, 1, &block));
-    rig.wait(|| rig.count("encke_push_subscribers") == 1, "a subscriber");
-    let mut message = Vec::new();
-    put_masked(&mut message, Opcode::Text, b"from within", [1, 2, 3, 4]);
-    client.send(&frame(DATA, 0, 1, &message));
-    assert!(client.body_with(1, b"from within"), "what was published comes back as a message");
-    assert_eq!(client.got(1).status, Some(OK_STATUS));
-    let mut close = Vec::new();
-    put_masked(&mut close, Opcode::Close, &1000_u16.to_be_bytes(), [0; 4]);
-    client.send(&frame(DATA, 0, 1, &close));
-    assert!(client.answer(1).body.ends_with(&[0x88, 2, 3, 0xe8]), "a Close with the same code");
 }
 
 fn resets_without_end_are_ended(stand: Stand) {
@@ -670,8 +597,8 @@ fn a_window_that_stays_shut_costs_its_stream(stand: Stand) {
 
 fn a_client_that_takes_nothing_is_closed(stand: Stand) {
     let folder = Folder::new().with("big.bin", handlers::pattern(8 << 20));
-    let site = crate::rig::site(&folder);
-    let rig = stand.serve_by(|policy| policy.rate_window_ns = ms(200), |server| server.mount("/", site));
+    let files = crate::rig::files(&folder);
+    let rig = stand.serve_by(|policy| policy.rate_window_ns = ms(200), |server| server.mount("/", files));
     let mut client = rig.narrow_client();
     let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
@@ -683,7 +610,7 @@ fn a_client_that_takes_nothing_is_closed(stand: Stand) {
 fn windows_of_a_kilobyte_are_no_flood(stand: Stand) {
     let content = handlers::pattern(1_000_000);
     let folder = Folder::new().with("big.bin", content);
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_files(&folder);
     let mut client = H2::speak(rig.client());
     client.send(&[PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 2, 0])].concat());
     assert!(client.get("/big.bin") == OK.with(content), "another content");
@@ -691,7 +618,7 @@ fn windows_of_a_kilobyte_are_no_flood(stand: Stand) {
 
 fn a_closed_window_has_no_file_read(stand: Stand) {
     let folder = Folder::new().with("big.bin", handlers::pattern(1 << 20));
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_files(&folder);
     let mut client = H2::connect(&rig);
     client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     for number in 0..100 {
@@ -713,8 +640,8 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
     const UNSENT_BYTES: usize = 4 << 20;
     let content = handlers::pattern(8 << 20);
     let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
-    let site = crate::rig::site(&folder);
-    let rig = stand.serve_by(|policy| policy.unsent_bytes = UNSENT_BYTES, |server| server.mount("/", site));
+    let files = crate::rig::files(&folder);
+    let rig = stand.serve_by(|policy| policy.unsent_bytes = UNSENT_BYTES, |server| server.mount("/", files));
     let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
     let requests = (0..32).flat_map(|number| request(2 * number + 1, GET, "/big.bin", END_STREAM));
@@ -735,18 +662,6 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
     // A connection may exceed its share by one frame, whose size is known only once it is written.
     let held = rig.count("encke_h2_unsent_bytes");
     assert!(held <= UNSENT_BYTES as u64 + 40 * FRAME_BYTES as u64, "{held} bytes are held");
-}
-
-fn the_response_to_a_poll_is_charged_until_it_is_sent(stand: Stand) {
-    let rig = channels(stand);
-    assert_eq!(super::push::publish(&rig, "news", &"x".repeat(100_000)).status, 201);
-    let mut client = H2::connect(&rig);
-    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
-    client.send(&request(1, GET, "/push/news?since=all", END_STREAM));
-    rig.wait(|| rig.count("encke_h2_unsent_bytes") >= 50_000, "a response that is not sent");
-    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]));
-    assert_eq!(client.answer(1).body.len(), 100_000);
-    rig.wait(|| rig.count("encke_h2_unsent_bytes") == 0, "nothing left to send");
 }
 
 fn clients_that_hold_streams_leave_some_for_others(stand: Stand) {
@@ -808,19 +723,6 @@ fn a_drain_lets_open_streams_end(stand: Stand) {
     rig.wait(|| rig.connections() == 0, "its end");
 }
 
-fn a_client_that_goes_takes_its_streams_along(stand: Stand) {
-    let rig = channels(stand);
-    let mut client = H2::connect(&rig);
-    for id in [1, 3, 5] {
-        client.send(&request(id, GET, "/push/news?as=sse", END_STREAM));
-    }
-    rig.wait(|| rig.count("encke_push_subscribers") == 3, "three subscribers");
-    drop(client);
-    rig.wait(|| rig.count("encke_push_subscribers") == 0, "no subscriber");
-    rig.wait(|| rig.connections() == 0, "no connection");
-    assert_eq!(rig.count("encke_h2_streams"), 0);
-}
-
 /// A client sends the same frame on and on: it is ended for that, and another one is served.
 fn flood(stand: Stand, first: &[u8], frame: &[u8]) {
     let rig = stand.serve(|server| server.mount("/", Valve::default()));
@@ -838,251 +740,3 @@ fn flood(stand: Stand, first: &[u8], frame: &[u8]) {
     rig.wait_for_closes(CloseReason::Flood, 1);
     good.ping();
 }
-
-fn channels(stand: Stand) -> Rig {
-    stand.serve(|server| {
-        server.push(&PushSettings::default(), &AuthSettings::default()).expect("settings that hold")
-    })
-}
-
-/// What has come on a stream.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Got {
-    /// The first byte of its field block: for the usual statuses a number of the static table (RFC 7541, appendix A).
-    status: Option<u8>,
-    /// The statuses of interim answers.
-    interim: Vec<u16>,
-    body: Vec<u8>,
-    /// The field block behind the body.
-    trailers: Vec<u8>,
-    ended: bool,
-    reset: Option<u32>,
-    /// By how much the server has opened the stream's window.
-    window: u64,
-}
-
-impl Got {
-    fn with(&self, body: &[u8]) -> Self {
-        Self { body: body.to_vec(), ..self.clone() }
-    }
-}
-
-const OK_STATUS: u8 = 0x88;
-const OK: Got = Got {
-    status: Some(OK_STATUS),
-    interim: Vec::new(),
-    body: Vec::new(),
-    trailers: Vec::new(),
-    ended: true,
-    reset: None,
-    window: 0,
-};
-
-/// The status of an interim answer: those that come up here are none of the static table, so they come as text.
-fn interim(block: &[u8]) -> Option<u16> {
-    match block {
-        [0x48, 0x82, 0x08, 0x01, ..] => Some(100),
-        [0x48, 0x82, 0x08, 0x19, ..] => Some(103),
-        _ => None,
-    }
-}
-
-/// A client of frames.
-struct H2 {
-    client: Client,
-    got: BTreeMap<u32, Got>,
-    goaway: Option<u32>,
-    /// The server has asked whether it is there.
-    pinged: bool,
-}
-
-impl H2 {
-    fn connect(rig: &Rig) -> Self {
-        let mut client = rig.client();
-        client.send(begin());
-        Self::speak(client)
-    }
-
-    /// A client that has said nothing yet.
-    fn speak(client: Client) -> Self {
-        Self { client, got: BTreeMap::new(), goaway: None, pinged: false }
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.client.send(bytes);
-    }
-
-    /// A GET on the first stream.
-    fn get(&mut self, path: &str) -> Got {
-        self.send(&request(1, GET, path, END_STREAM));
-        self.answer(1)
-    }
-
-    fn got(&mut self, stream: u32) -> &mut Got {
-        self.got.entry(stream).or_default()
-    }
-
-    /// Reads until a stream has ended.
-    fn answer(&mut self, stream: u32) -> Got {
-        while !self.got(stream).ended && self.got(stream).reset.is_none() {
-            self.read_one();
-        }
-        let got = self.got(stream).clone();
-        Got { window: 0, ..got }
-    }
-
-    /// Reads until something has come on a stream; false if the stream has ended without.
-    fn body_with(&mut self, stream: u32, text: &[u8]) -> bool {
-        loop {
-            let got = self.got(stream);
-            if got.body.windows(text.len()).any(|part| part == text) {
-                return true;
-            }
-            if got.ended || got.reset.is_some() {
-                return false;
-            }
-            self.read_one();
-        }
-    }
-
-    /// Sends a body as fast as windows allow, until the server wants no more of it. 64 KiB less one go at first, of a
-    /// stream and of all.
-    fn send_body(&mut self, stream: u32, body: &[u8]) {
-        let mut sent = 0;
-        while self.got(stream).reset.is_none() {
-            let stream_room = 65_535 + self.got(stream).window - sent as u64;
-            let all_room = 65_535 + self.got(0).window - sent as u64;
-            let room = stream_room.min(all_room).min(FRAME_BYTES as u64) as usize;
-            let piece = &body[sent..body.len().min(sent + room)];
-            if piece.is_empty() {
-                self.read_one();
-                continue;
-            }
-            sent += piece.len();
-            let last = sent == body.len();
-            self.send(&frame(DATA, if last { END_STREAM } else { 0 }, stream, piece));
-            if last {
-                return;
-            }
-        }
-    }
-
-    /// Sends a PING and waits for its answer: everything before it was looked at.
-    fn ping(&mut self) {
-        self.send(&frame(PING, 0, 0, b"are you?"));
-        while self.read_one() != (PING, ACK) {}
-    }
-
-    fn until_goaway(&mut self) -> u32 {
-        while self.goaway.is_none() {
-            self.read_one();
-        }
-        self.goaway.expect("waited for")
-    }
-
-    /// Reads a frame, and opens windows for what it brought. Returns its type and flags.
-    fn read_one(&mut self) -> (u8, u8) {
-        let header = self.client.read_exact(9);
-        let len = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
-        let (kind, flags) = (header[3], header[4]);
-        let stream = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-        let payload = self.client.read_exact(len);
-        let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four bytes"));
-        let got = self.got.entry(stream).or_default();
-        match kind {
-            HEADERS => {
-                match interim(&payload) {
-                    Some(status) => got.interim.push(status),
-                    None if got.status.is_some() => got.trailers = payload,
-                    None => got.status = payload.first().copied(),
-                }
-                got.ended |= flags & END_STREAM != 0;
-            }
-            DATA => {
-                got.body.extend_from_slice(&payload);
-                got.ended |= flags & END_STREAM != 0;
-                if len > 0 {
-                    let more = (len as u32).to_be_bytes();
-                    let ended = got.ended;
-                    let mut updates = frame(WINDOW_UPDATE, 0, 0, &more);
-                    if !ended {
-                        updates.extend(frame(WINDOW_UPDATE, 0, stream, &more));
-                    }
-                    self.send(&updates);
-                }
-            }
-            RST_STREAM => got.reset = Some(code(0)),
-            WINDOW_UPDATE => got.window += u64::from(code(0)),
-            GOAWAY => self.goaway = Some(code(4)),
-            SETTINGS if flags & ACK == 0 => self.send(&frame(SETTINGS, ACK, 0, &[])),
-            PING if flags & ACK == 0 => {
-                self.pinged = true;
-                self.send(&frame(PING, ACK, 0, &payload));
-            }
-            _ => {}
-        }
-        (kind, flags)
-    }
-}
-
-fn begin() -> Vec<u8> {
-    [PREFACE.to_vec(), frame(SETTINGS, 0, 0, &[])].concat()
-}
-
-/// A request's HEADERS. The fields are literals that no table remembers (RFC 7541 §6.2.2).
-fn request(stream: u32, method: &[u8], path: &str, flags: u8) -> Vec<u8> {
-    let block = [method, &[0x86], &target(path)].concat();
-    frame(HEADERS, END_HEADERS | flags, stream, &block)
-}
-
-/// `:path` and `:authority`.
-fn target(path: &str) -> Vec<u8> {
-    let mut block = vec![0x04, path.len() as u8];
-    block.extend_from_slice(path.as_bytes());
-    block.extend_from_slice(b"\x01\x09localhost");
-    block
-}
-
-fn put_literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    block.push(0);
-    for text in [name, value] {
-        block.push(text.len() as u8);
-        block.extend_from_slice(text);
-    }
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
-}
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_BYTES: usize = 16_384;
-/// Of the static table, and a literal with the name of entry 2.
-const GET: &[u8] = &[0x82];
-const POST: &[u8] = &[0x83];
-const HEAD: &[u8] = b"\x02\x04HEAD";
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
-const PADDED: u8 = 8;
-
-const NO_ERROR: u32 = 0;
-const PROTOCOL_ERROR: u32 = 1;
-const INTERNAL_ERROR: u32 = 2;
-const STREAM_CLOSED: u32 = 5;
-const REFUSED_STREAM: u32 = 7;
-const CANCEL: u32 = 8;
-const ENHANCE_YOUR_CALM: u32 = 11;

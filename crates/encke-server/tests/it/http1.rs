@@ -3,7 +3,7 @@
 use encke_server::{CloseReason, Exchange, Outcome, Reply, Request};
 
 use crate::rig::handlers::{Echo, Held, hello, mirror};
-use crate::rig::{End, Folder, Rig, Stand, site};
+use crate::rig::{End, Folder, Rig, Stand, files};
 
 on_every_stand! {
     a_connection_serves_one_request_after_the_other,
@@ -20,9 +20,7 @@ on_two_stands! {
     http_1_0_ends_after_each_answer_unless_asked_to_stay,
     tokens_of_connection_are_found_wherever_they_stand,
     what_follows_the_last_request_is_not_answered,
-    head_is_answered_like_get_without_the_content,
     options_of_the_server_itself_names_the_methods,
-    a_method_that_a_file_does_not_have_is_405_with_those_it_has,
     methods_that_nobody_has_are_501,
     a_trace_is_not_answered_with_what_was_sent,
     an_absolute_target_names_the_host,
@@ -131,23 +129,6 @@ fn what_follows_the_last_request_is_not_answered(stand: Stand) {
     assert_eq!(rig.count_of("encke_http_requests_total", "2xx"), 2);
 }
 
-fn head_is_answered_like_get_without_the_content(stand: Stand) {
-    let folder = Folder::new().with("index.html", "<p>hello").with("large", vec![b'x'; 100_000]);
-    let rig = stand.serve_folder(&folder);
-    let mut client = rig.client();
-    for path in ["/", "/large", "/absent"] {
-        let get = client.get(path);
-        client.send(format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        let head = client.answer_to_head();
-        assert_eq!(head.status, get.status, "{path}");
-        for (name, value) in get.fields.iter().filter(|(name, _)| name != "Date") {
-            assert_eq!(head.field(name), Some(value.as_str()), "{path}");
-        }
-    }
-    // Nothing of a content has stayed on the line.
-    assert_eq!(client.get("/").text(), "<p>hello");
-}
-
 fn options_of_the_server_itself_names_the_methods(stand: Stand) {
     let rig = serve_hello(stand);
     let mut client = rig.client();
@@ -156,18 +137,6 @@ fn options_of_the_server_itself_names_the_methods(stand: Stand) {
     let allow = answer.field("Allow").expect("what it can do");
     assert!(allow.contains("GET") && allow.contains("HEAD") && allow.contains("OPTIONS"), "{allow}");
     assert_eq!(client.get("/").status, 200);
-}
-
-fn a_method_that_a_file_does_not_have_is_405_with_those_it_has(stand: Stand) {
-    let folder = Folder::new().with("file", "content");
-    let rig = stand.serve_folder(&folder);
-    let mut client = rig.client();
-    for method in ["PUT", "POST", "DELETE", "PATCH"] {
-        let answer = client.ask(format!("{method} /file HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        assert_eq!(answer.status, 405, "{method}");
-        let allow = answer.field("Allow").expect("a 405 says what is allowed");
-        assert!(allow.contains("GET") && allow.contains("HEAD") && !allow.contains(method), "{allow}");
-    }
 }
 
 fn methods_that_nobody_has_are_501(stand: Stand) {
@@ -270,8 +239,8 @@ fn requests_that_are_too_large_are_refused_by_their_size(stand: Stand) {
 
 fn a_refusal_behind_a_good_request_leaves_its_answer_whole(stand: Stand) {
     let folder = Folder::new().with("large", vec![b'x'; 1_000_000]);
-    let site = site(&folder);
-    let rig = stand.serve(|server| server.mount("/", site));
+    let files = files(&folder);
+    let rig = stand.serve(|server| server.mount("/", files));
     let mut client = rig.narrow_client();
     client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n");
     assert_eq!(client.answer().body.len(), 1_000_000);
@@ -291,8 +260,8 @@ fn an_expectation_that_nobody_knows_is_417(stand: Stand) {
 
 fn a_client_that_ends_its_side_is_still_answered(stand: Stand) {
     let folder = Folder::new().with("large", vec![b'x'; 300_000]);
-    let site = site(&folder);
-    let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo).mount("/large", site));
+    let files = files(&folder);
+    let rig = stand.serve(|server| server.mount("/", hello).mount("/echo", Echo).mount("/large", files));
     for (request, body) in [
         (GET.to_owned(), b"Hello\n".to_vec()),
         ("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody".into(), b"body".to_vec()),
@@ -309,8 +278,8 @@ fn a_client_that_ends_its_side_is_still_answered(stand: Stand) {
 
 fn a_client_that_ends_its_side_behind_a_pipeline_gets_every_answer(stand: Stand) {
     let folder = Folder::new().with("large", vec![b'x'; 100_000]);
-    let site = site(&folder);
-    let rig = stand.serve(|server| server.mount("/", hello).mount("/large", site));
+    let files = files(&folder);
+    let rig = stand.serve(|server| server.mount("/", hello).mount("/large", files));
     // Much more than goes out in one send, to a client that has room for little: the end comes while answers
     // still wait.
     let mut client = rig.narrow_client();

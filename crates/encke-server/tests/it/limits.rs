@@ -9,7 +9,7 @@ use encke_server::{CloseReason, Policy, Reply};
 
 use crate::rig::client::Answer;
 use crate::rig::handlers::{Echo, Feed, Held, Step, Valve, hello};
-use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, ms, site};
+use crate::rig::{Client, End, Folder, PATIENCE, Rig, Stand, files, ms};
 
 on_every_stand! {
     silent_clients_are_ended,
@@ -44,7 +44,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// Hello, an echo and a large file, with short times.
 fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig {
-    let site = site(folder);
+    let files = files(folder);
     let limit = |policy: &mut Policy| {
         policy.head_time_ns = ms(300);
         policy.linger_time_ns = ms(100);
@@ -53,7 +53,7 @@ fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig 
         policy.write_rate = 10_000;
         limit(policy);
     };
-    stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", site))
+    stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", files))
 }
 
 fn large() -> Folder {

@@ -9,11 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use encke_io::Address;
-use encke_server::settings::{
-    AcmeSettings, AuthSettings, CertSettings, CertificateRights, ClientCert, PushSettings, Settings,
-    TlsSettings, TlsVersion,
-};
-use encke_server::{CloseReason, Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server, Service};
+use encke_server::settings::tls::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
+use encke_server::{CloseReason, Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server};
 use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;
@@ -23,7 +20,8 @@ use rustls::{
 };
 
 use crate::rig::handlers;
-use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, ms, site};
+use crate::rig::tls::*;
+use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, files, ms};
 
 on_every_stand! {
     a_request_may_be_cut_anywhere_within_its_records,
@@ -47,8 +45,6 @@ on_two_stands! {
     what_is_no_handshake_is_closed_with_an_alert,
     plain_http_is_told_to_use_tls,
     a_proxy_header_comes_before_the_handshake,
-    a_subscriber_gets_what_is_published,
-    who_asks_together_with_the_end_of_the_handshake_gets_what_is_published,
     each_name_gets_its_certificate,
     a_session_is_resumed_on_any_worker,
     a_renewed_certificate_is_shown_to_new_connections_and_old_ones_go_on,
@@ -56,152 +52,6 @@ on_two_stands! {
     clients_show_certificates_where_they_must,
     renegotiation_is_refused,
     without_a_certificate_handshakes_are_refused,
-    a_certificate_is_a_user_also_when_its_session_is_resumed,
-}
-
-/// An authority of a case's own, and what it signs.
-struct Authority {
-    folder: Folder,
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "an authority of this test");
-        let key = KeyPair::generate().expect("randomness");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let folder = Folder::new();
-        folder.write("authority.pem", issuer.pem().as_bytes());
-        Self { folder, issuer }
-    }
-
-    /// Signs a certificate for names; its files.
-    fn sign(&self, file: &str, names: &[&str]) -> CertSettings {
-        self.sign_by(file, names, |_| {})
-    }
-
-    fn sign_by(
-        &self,
-        file: &str,
-        names: &[&str],
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> CertSettings {
-        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        change(&mut params);
-        let key = KeyPair::generate().expect("randomness");
-        let signed = params.signed_by(&key, &self.issuer).expect("a certificate");
-        self.folder.write(&format!("{file}.pem"), signed.pem().as_bytes());
-        self.folder.write(&format!("{file}.key"), key.serialize_pem().as_bytes());
-        CertSettings {
-            cert: self.path(&format!("{file}.pem")),
-            key: self.path(&format!("{file}.key")),
-            ocsp: None,
-        }
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
-    }
-
-    /// How a client of this authority speaks.
-    fn client(&self, versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientConfig {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(versions)
-            .expect("versions that are there")
-            .with_root_certificates(self.roots());
-        builder.with_no_client_auth()
-    }
-
-    fn roots(&self) -> RootCertStore {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.issuer.der().clone()).expect("an authority");
-        roots
-    }
-}
-
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
-
-const BOTH: [&rustls::SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
-
-fn settings(first: CertSettings) -> TlsSettings {
-    TlsSettings { cert: Some(first.cert), key: Some(first.key), ..TlsSettings::default() }
-}
-
-fn identity(settings: &TlsSettings) -> Arc<Identity> {
-    Arc::new(Identity::read(settings, &mut Vec::new()).expect("it holds"))
-}
-
-/// A server with TLS for `localhost`.
-fn serve(
-    stand: Stand,
-    authority: &Authority,
-    limit: impl FnOnce(&mut Policy),
-    assemble: impl FnOnce(Server) -> Server,
-) -> Rig {
-    let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
-    serve_as(stand, identity, limit, assemble)
-}
-
-fn serve_as(
-    stand: Stand,
-    identity: Arc<Identity>,
-    limit: impl FnOnce(&mut Policy),
-    assemble: impl FnOnce(Server) -> Server,
-) -> Rig {
-    let door = Door { tls: Some(identity), ..Door::from(any_port()) };
-    let server = Server::new(stand.options(|policy| {
-        policy.handshake_time_ns = ms(60_000);
-        limit(policy);
-    }));
-    Rig::of(assemble(server.door(door)).start().expect("a free port"))
-}
-
-fn connect(rig: &Rig) -> TcpStream {
-    let Address::Inet(address) = rig.address() else { panic!("it listens on TCP") };
-    let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-    stream
-}
-
-type Stream = StreamOwned<ClientConnection, TcpStream>;
-
-fn shake(rig: &Rig, config: &Arc<ClientConfig>, name: &str) -> Stream {
-    let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let session = ClientConnection::new(Arc::clone(config), name).expect("a session");
-    StreamOwned::new(session, connect(rig))
-}
-
-/// Asks, and reads one answer with a length: head and content.
-fn ask(stream: &mut Stream, request: &str) -> (String, Vec<u8>) {
-    stream.write_all(request.as_bytes()).expect("sent");
-    answer(stream)
-}
-
-fn answer(stream: &mut Stream) -> (String, Vec<u8>) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        assert_eq!(stream.read(&mut byte).expect("an answer"), 1, "it ended in the head");
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).expect("text");
-    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-    let mut content = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
-    stream.read_exact(&mut content).expect("all of it");
-    (head, content)
-}
-
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
-}
-
-fn bytes(count: usize) -> Vec<u8> {
-    (0..count).map(|place| (place * 31 % 251) as u8).collect()
 }
 
 fn answers_are_the_same_as_in_the_clear(stand: Stand) {
@@ -212,7 +62,7 @@ fn answers_are_the_same_as_in_the_clear(stand: Stand) {
     for size in [16_383, 16_384, 16_385, 65_536, 200_000, 2_397_701] {
         folder.write(&format!("{size}.bin"), bytes(size));
     }
-    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", files(&folder)));
     for version in BOTH {
         let config = Arc::new(authority.client(&[version]));
         let mut stream = shake(&rig, &config, "localhost");
@@ -242,7 +92,7 @@ fn a_request_may_be_cut_anywhere_within_its_records(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("a.txt", b"here");
-    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", files(&folder)));
     let config = Arc::new(authority.client(&BOTH));
     let mut stream = shake(&rig, &config, "localhost");
     ask(&mut stream, &get("/a.txt"));
@@ -272,7 +122,7 @@ fn a_handshake_may_be_cut_anywhere(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("a.txt", b"here");
-    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", files(&folder)));
     for version in BOTH {
         let config = Arc::new(authority.client(&[version]));
         let mut stream = shake(&rig, &config, "localhost");
@@ -354,7 +204,7 @@ fn a_thousand_stopped_handshakes_block_no_client(stand: Stand) {
         policy.handshakes = 1;
         policy.connections = 2 * STOPPED;
     };
-    let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, limit, |server| server.mount("/", files(&folder)));
     let said = client_hello(&authority);
     let stopped: Vec<TcpStream> = (0..STOPPED)
         .map(|_| {
@@ -407,7 +257,7 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
         policy.body_rate = 10_000;
         policy.write_rate = 10_000;
     };
-    let large = site(&folder);
+    let large = files(&folder);
     let rig = serve(stand, &authority, limit, |server| {
         server.mount("/", handlers::hello).mount("/echo", handlers::Echo).mount("/large", large)
     });
@@ -635,87 +485,11 @@ fn a_client_hello_beyond_its_limit_is_rejected(stand: Stand) {
     assert_eq!(rig.count_of("encke_tls_handshake_failures_total", "protocol"), 1);
 }
 
-fn a_subscriber_gets_what_is_published(stand: Stand) {
-    let authority = Authority::new();
-    let everybody = AuthSettings {
-        anonymous: vec![encke_server::settings::Act::Publish, encke_server::settings::Act::Subscribe],
-        ..AuthSettings::default()
-    };
-    let push =
-        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
-    let rig = serve(stand, &authority, |_| {}, push);
-    let config = Arc::new(authority.client(&BOTH));
-    let mut reader = shake(&rig, &config, "localhost");
-    let request = "GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
-    reader.write_all(request.as_bytes()).expect("sent");
-    let mut seen = String::new();
-    let mut until = |reader: &mut Stream, what: &str| {
-        while !seen.contains(what) {
-            let mut piece = [0; 4096];
-            let read = reader.read(&mut piece).expect("more");
-            assert!(read > 0, "it ended: {seen}");
-            seen.push_str(&String::from_utf8_lossy(&piece[..read]));
-        }
-    };
-    until(&mut reader, "id: ");
-    let mut writer = shake(&rig, &config, "localhost");
-    for number in 0..20 {
-        let said = format!("message {number} {}", "x".repeat(number * 1_000));
-        let request = format!(
-            "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{said}",
-            said.len()
-        );
-        let (head, _) = ask(&mut writer, &request);
-        assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
-        until(&mut reader, &format!("data: {said}\n"));
-    }
-}
-
-fn who_asks_together_with_the_end_of_the_handshake_gets_what_is_published(stand: Stand) {
-    let authority = Authority::new();
-    let everybody = AuthSettings {
-        anonymous: vec![encke_server::settings::Act::Publish, encke_server::settings::Act::Subscribe],
-        ..AuthSettings::default()
-    };
-    let push =
-        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
-    let rig = serve(stand, &authority, |_| {}, push);
-    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    let envelopes = format!("{upgrade}Sec-WebSocket-Protocol: encke.v1\r\n");
-    for version in BOTH {
-        let config = Arc::new(authority.client(&[version]));
-        for fields in ["Accept: text/event-stream\r\n", upgrade, &envelopes] {
-            let name = ServerName::try_from("localhost").expect("a name");
-            let mut session = ClientConnection::new(Arc::clone(&config), name).expect("a session");
-            // It waits in the session for the handshake's end, and leaves with it.
-            let request = format!("GET /push/news HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
-            session.writer().write_all(request.as_bytes()).expect("there is room");
-            let mut reader = StreamOwned::new(session, connect(&rig));
-            let mut seen = String::new();
-            let mut until = |what: &str| {
-                while !seen.contains(what) {
-                    let mut piece = [0; 4096];
-                    let read = reader.read(&mut piece).expect("more");
-                    assert!(read > 0, "{fields}: it ended: {seen}");
-                    seen.push_str(&String::from_utf8_lossy(&piece[..read]));
-                }
-            };
-            until("\r\n\r\n");
-            let mut writer = shake(&rig, &config, "localhost");
-            let said = "POST /push/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
-            let (head, _) = ask(&mut writer, said);
-            assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
-            until("hello");
-        }
-    }
-}
-
 fn an_answer_that_is_the_last_one_ends_with_a_farewell(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("a.bin", bytes(300_000));
-    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, |_| {}, |server| server.mount("/", files(&folder)));
     for version in BOTH {
         let config = Arc::new(authority.client(&[version]));
         let mut stream = shake(&rig, &config, "localhost");
@@ -731,7 +505,7 @@ fn a_client_that_stops_reading_is_ended(stand: Stand) {
     let folder = Folder::new();
     folder.write("large.bin", bytes(8_000_000));
     let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200);
-    let rig = serve(stand, &authority, limit, |server| server.mount("/", site(&folder)));
+    let rig = serve(stand, &authority, limit, |server| server.mount("/", files(&folder)));
     let config = Arc::new(authority.client(&BOTH));
     let mut stream = shake(&rig, &config, "localhost");
     stream.write_all(get("/large.bin").as_bytes()).expect("sent");
@@ -961,69 +735,6 @@ fn without_a_certificate_handshakes_are_refused(stand: Stand) {
     assert_eq!(rig.count("encke_http_requests_total"), 2);
 }
 
-fn a_certificate_is_a_user_also_when_its_session_is_resumed(stand: Stand) {
-    let authority = Authority::new();
-    let shown = authority.sign_by("client", &[], |params| {
-        params.distinguished_name.push(rcgen::DnType::CommonName, "ann");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    });
-    let mut settings = settings(authority.sign("localhost", &["localhost"]));
-    settings.client_ca = Some(authority.path("authority.pem"));
-    settings.client = ClientCert::Optional;
-    let rights = CertificateRights {
-        subject: "ann".into(),
-        publish: vec!["news".into()],
-        subscribe: Vec::new(),
-        presence: Vec::new(),
-        manage: Vec::new(),
-    };
-    let auth = AuthSettings { certificates: vec![rights], ..AuthSettings::default() };
-    let rig = serve_as(
-        stand,
-        identity(&settings),
-        |_| {},
-        |server| {
-            let server = server.push(&PushSettings::default(), &auth).expect("settings that hold");
-            server.mount("/known", known)
-        },
-    );
-    // By a loopback name this machine may do everything without a certificate.
-    let publish = "POST /push/news HTTP/1.1\r\nHost: example.org\r\nContent-Length: 2\r\n\r\nhi";
-    for version in BOTH {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[version])
-            .expect("a version")
-            .with_root_certificates(authority.roots());
-        let chain = vec![CertificateDer::from_pem_file(&shown.cert).expect("a certificate")];
-        let key = PrivateKeyDer::from_pem_file(&shown.key).expect("a key");
-        let config = Arc::new(builder.with_client_auth_cert(chain, key).expect("a pair"));
-        for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
-            let mut stream = shake(&rig, &config, "localhost");
-            let (_, told) = ask(&mut stream, &get("/known"));
-            let told = String::from_utf8(told).expect("text");
-            let number = if version.version == ProtocolVersion::TLSv1_3 { "1.3" } else { "1.2" };
-            assert!(told.starts_with(number) && told.ends_with(" localhost ann"), "{told}");
-            assert_eq!(stream.conn.handshake_kind(), Some(kind));
-            let (head, _) = ask(&mut stream, publish);
-            assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
-            let elsewhere = publish.replace("news", "other");
-            assert!(ask(&mut stream, &elsewhere).0.starts_with("HTTP/1.1 403 "));
-        }
-        let mut stranger = shake(&rig, &Arc::new(authority.client(&[version])), "localhost");
-        assert!(ask(&mut stranger, publish).0.starts_with("HTTP/1.1 401 "));
-        let (_, told) = ask(&mut stranger, &get("/known"));
-        assert!(told.ends_with(b" localhost -"), "{}", String::from_utf8_lossy(&told));
-    }
-}
-
-/// Says what TLS knows.
-fn known(request: &Request<'_>, _: Exchange) -> Outcome {
-    let Some(known) = request.tls() else { return Outcome::Now(Reply::text(200, "nothing")) };
-    let client = known.client.as_ref().map_or("-", |client| &client.name);
-    let name = known.server_name.as_deref().unwrap_or("-");
-    Outcome::Now(Reply::text(200, format!("{} {} {name} {client}", known.version, known.cipher)))
-}
-
 #[test]
 fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
     let authority = Authority::new();
@@ -1069,52 +780,4 @@ fn what_is_wrong_with_a_pair_is_told_with_its_file_and_the_remedy() {
     let mut new = shake(&rig, &Arc::new(authority.client(&BOTH)), "localhost");
     ask(&mut new, &get("/"));
     assert_eq!(new.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-}
-
-#[test]
-fn a_reload_reads_certificates_again_and_refuses_what_does_not_hold() {
-    let authority = Authority::new();
-    let first = authority.sign("first", &["localhost"]);
-    let second = authority.sign("second", &["localhost"]);
-    authority.folder.write("index.html", b"hello");
-    let text = format!(
-        "[server]\nadmin = \"off\"\nlisten = [{{ address = \"127.0.0.1:0\", tls = {{ cert = {:?}, key = {:?} }} }}]\n\
-         [[site]]\nroot = {:?}\n",
-        first.cert,
-        first.key,
-        authority.folder.path()
-    );
-    let settings = Settings::parse("test.toml", &text).expect("settings that hold");
-    let mut service = Service::start(&settings).expect("it starts");
-    let address = service.addresses().remove(0);
-    assert!(service.is_secure(&address));
-    let config = || Arc::new(authority.client(&BOTH));
-    let connect = || {
-        let Address::Inet(address) = &address else { panic!("it listens on TCP") };
-        let stream = TcpStream::connect(address).expect("it listens");
-        let name = ServerName::try_from("localhost").expect("a name");
-        StreamOwned::new(ClientConnection::new(config(), name).expect("a session"), stream)
-    };
-    let shown = |stream: &Stream| stream.conn.peer_certificates().expect("one")[0].clone();
-    let mut old = connect();
-    assert_eq!(ask(&mut old, &get("/")).1, b"hello");
-    // A private key is no page, wherever it lies.
-    assert!(ask(&mut old, &get("/first.key")).0.starts_with("HTTP/1.1 404 "));
-
-    std::fs::copy(&second.cert, &first.cert).expect("written");
-    let error = service.reload(&settings).expect_err("half a pair").to_string();
-    assert!(error.contains("first.key"), "{error}");
-    let mut same = connect();
-    ask(&mut same, &get("/"));
-    assert_eq!(shown(&same), shown(&old));
-
-    std::fs::copy(&second.key, &first.key).expect("written");
-    assert_eq!(service.reload(&settings).expect("a pair"), Vec::<String>::new());
-    let mut new = connect();
-    ask(&mut new, &get("/"));
-    assert_ne!(shown(&new), shown(&old));
-    assert_eq!(ask(&mut old, &get("/")).1, b"hello", "who is there stays");
-    drop((old, same, new));
-    service.drain();
-    service.join();
 }

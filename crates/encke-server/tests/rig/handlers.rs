@@ -1,14 +1,16 @@
 //! Handlers for cases: what they do when they are called, and how a case steers them from outside.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use encke_io::files::{Links, Patience, Root};
 use encke_server::{
     Body, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Pull, Pulled, Reply, Request,
     WakeStream, WorkerSetup,
 };
 
-use super::{Rig, wait_for};
+use super::{Folder, Rig, wait_for};
 
 /// Says hello.
 pub fn hello(_: &Request<'_>, _: Exchange) -> Outcome {
@@ -33,6 +35,38 @@ pub fn mirror(request: &Request<'_>, _: Exchange) -> Outcome {
 /// A reply whose content is pulled from `pull`.
 pub fn streamed(pull: impl Pull + 'static) -> Reply {
     Reply::new(200).body(Body::Stream(Box::new(pull)))
+}
+
+/// The files of a folder, each by its name, and whole.
+#[derive(Clone)]
+pub struct Files(PathBuf);
+
+impl Files {
+    /// The files of `folder`.
+    pub fn of(folder: &Folder) -> Self {
+        Self(folder.path().to_owned())
+    }
+}
+
+impl Mount for Files {
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(OpenFolder(Root::new(&self.0).expect("a folder that can be read")))
+    }
+}
+
+struct OpenFolder(Root);
+
+impl Handler for OpenFolder {
+    fn call(&mut self, request: &Request<'_>, _: Exchange) -> Outcome {
+        let name = request.path().strip_prefix(b"/").unwrap_or_default();
+        Outcome::Now(match self.0.open(name, Links::Follow, Patience::Patient) {
+            Ok(file) => {
+                let range = 0..file.metadata.len;
+                Reply::new(200).body(Body::File(Arc::new(file), range))
+            }
+            Err(_absent) => Reply::text(404, "absent\n"),
+        })
+    }
 }
 
 /// Answers with the request's body.

@@ -12,18 +12,21 @@
 
 pub mod client;
 pub mod folder;
+pub mod h2;
 pub mod handlers;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use encke_io::{Address, Backend};
-use encke_server::site::{Site, SiteSettings};
 use encke_server::{CloseReason, Options, Policy, Running, Server};
 use encke_stats::Value;
 
 pub use client::{Answer, Client, Cut, End};
 pub use folder::Folder;
+use handlers::Files;
 
 /// How long a case waits for what must come. Only a failing case ever waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -56,10 +59,10 @@ impl Stand {
         Rig::of(assemble(server).start().expect("a free port, and the back end is there"))
     }
 
-    /// A server of nothing but a folder.
-    pub fn serve_folder(self, folder: &Folder) -> Rig {
-        let site = site(folder);
-        self.serve(|server| server.mount("/", site))
+    /// A server of nothing but the files of a folder.
+    pub fn serve_files(self, folder: &Folder) -> Rig {
+        let files = files(folder);
+        self.serve(|server| server.mount("/", files))
     }
 
     /// How such a server runs: with so much time that a client here meets a limit only where its case sets one,
@@ -86,10 +89,9 @@ pub fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// A site of a folder.
-pub fn site(folder: &Folder) -> Site {
-    let settings = SiteSettings { root: folder.path().to_owned(), ..SiteSettings::default() };
-    Site::new(&[settings], Vec::new()).expect("a folder that can be read")
+/// The files of a folder, by a handler of the tests.
+pub fn files(folder: &Folder) -> Files {
+    Files::of(folder)
 }
 
 /// Milliseconds in the unit of a [`Policy`].

@@ -16,10 +16,10 @@ use clap::{Args, ValueEnum};
 use encke_io::host::{self, Signals};
 use encke_io::{Address, Backend};
 
+use encke_assembly::settings::{OrAuto, Period};
 use encke_load::compare::{Block, orders};
 use encke_load::push::{self, Dialect, PAYLOAD_BYTES_MIN, Plan, Report, Run};
 use encke_load::{Arrivals, Comparison, Pace, Protocol, Rate, Slo, Sources, Stop, Url, words};
-use encke_server::settings::{OrAuto, Period};
 
 use super::onlooker::Wish;
 #[cfg(feature = "screen")]

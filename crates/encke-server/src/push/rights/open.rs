@@ -23,7 +23,7 @@ use crate::request::Request;
 
 /// To whom the server is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Openness {
+pub enum Openness {
     /// To nobody: a token, or what `anonymous` names.
     Shut(Shut),
     /// To programs and pages of this machine.
@@ -34,7 +34,7 @@ pub(crate) enum Openness {
 
 /// Why somebody is not let in without a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shut {
+pub enum Shut {
     /// There is a settings file, which says who may.
     Settings,
     /// The server can be reached from elsewhere.
@@ -77,7 +77,7 @@ impl Shut {
 
 impl Openness {
     /// To whom a server is open that was started with these addresses.
-    pub(crate) fn of<'a>(
+    pub fn of<'a>(
         open_flag: bool,
         has_settings_file: bool,
         listeners: impl IntoIterator<Item = &'a Address>,

@@ -11,7 +11,7 @@ use super::*;
 use crate::push::rights::settings::KeySettings;
 use crate::request::{Asker, Origin};
 use crate::tls::{Certified, TlsKnown};
-use encke_settings::Secret;
+use encke_settings::{Secret, Section as _};
 
 const NOW_S: u64 = 1_795_300_000;
 const LOCAL: &str = "127.0.0.1:50000";
@@ -720,8 +720,8 @@ fn certificates_are_named_once_and_their_patterns_are_looked_at() {
         ("[[certificates]]\nsubject = \"a\"\n[[certificates]]\nsubject = \"a\"", "twice"),
         ("[[certificates]]\nsubject = \"a\"\npublish = [\"a b\"]", "no pattern of channels"),
     ] {
-        let settings = crate::settings::Settings::parse("t", &text.replace("[[", "[[auth."));
-        let problems = settings.expect_err(text).to_string();
-        assert!(problems.contains(said), "{text}: {problems}");
+        let settings: AuthSettings = toml::from_str(text).expect("its shape holds");
+        let problems = settings.check();
+        assert!(problems.len() == 1 && problems[0].message.contains(said), "{text}: {problems:?}");
     }
 }

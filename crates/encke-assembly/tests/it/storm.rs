@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use encke_server::settings::{
+use encke_assembly::settings::{
     Act, AuthSettings, ChannelSettings, OrOff, OverrunPolicy, PushSettings, Secret, StaticToken,
 };
 use encke_server::{CloseReason, Network};

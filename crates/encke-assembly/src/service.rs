@@ -13,21 +13,21 @@ use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
 use encke_settings::{Section as _, state};
 
-use crate::admin::Admin;
-use crate::exchange::Exchange;
-use crate::handler::Mount;
-use crate::https;
-use crate::log::AccessLog;
-use crate::plan::MountPoint;
-use crate::push::archive::Archive;
-use crate::push::cluster::Cluster;
-use crate::push::plan::PushPlan;
-use crate::push::rights::Openness;
-use crate::request::Request;
-use crate::server::{Door, Options, Running, Server};
 use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
-use crate::site::{Site, SiteSettings};
-use crate::tls::{Acme, Identity};
+use encke_server::admin::Admin;
+use encke_server::exchange::Exchange;
+use encke_server::handler::Mount;
+use encke_server::https;
+use encke_server::log::AccessLog;
+use encke_server::plan::MountPoint;
+use encke_server::push::archive::Archive;
+use encke_server::push::cluster::Cluster;
+use encke_server::push::plan::PushPlan;
+use encke_server::push::rights::Openness;
+use encke_server::request::Request;
+use encke_server::server::{Bound, Door, Options, Running, Server};
+use encke_server::site::{Site, SiteSettings};
+use encke_server::tls::{Acme, Identity};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -249,7 +249,7 @@ impl Service {
         // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
         // the service manager gave.
         let moved = settings.server.listen != self.settings.server.listen;
-        let bound = if moved { self.running.bind_new(&doors)? } else { Vec::new() };
+        let bound = if moved { self.running.bind_new(&doors)? } else { Bound::default() };
         self.acme.care(fetched(settings))?;
         // All that could fail has succeeded.
         self.log.turn(log);

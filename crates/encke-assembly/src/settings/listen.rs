@@ -13,8 +13,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-use super::tls::TlsSettings;
-use crate::https;
+use encke_server::https;
+use encke_server::settings::tls::TlsSettings;
 
 /// One listener, or the pair for both families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]

@@ -1,8 +1,9 @@
 //! From `http` to `https`: listeners that send requests on, and sites that want to be asked by TLS alone.
 
-use encke_server::settings::Settings;
+use encke_assembly::Service;
+use encke_assembly::settings::Settings;
 use encke_server::site::{Site, SiteSettings};
-use encke_server::{Door, Network, Server, Service};
+use encke_server::{Door, Network, Server};
 
 use crate::rig::{Client, Folder, Rig, Stand, any_port, site};
 

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use encke_server::settings::{AuthSettings, ChannelSettings, PushSettings};
+use encke_assembly::settings::{AuthSettings, ChannelSettings, PushSettings};
 use encke_stats::Value;
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse;
@@ -881,7 +881,7 @@ fn subscribers_are_sent_away_at_a_drain(on: Stand) {
 fn an_old_client_gets_a_stream_that_ends_with_the_connection(on: Stand) {
     let push = PushSettings { origins: Vec::new(), ..PushSettings::default() };
     let auth =
-        AuthSettings { anonymous: encke_server::settings::Act::ALL.to_vec(), ..AuthSettings::default() };
+        AuthSettings { anonymous: encke_assembly::settings::Act::ALL.to_vec(), ..AuthSettings::default() };
     let rig = on.serve(|server| server.push(&push, &auth).expect("settings that hold"));
     let mut client = rig.client();
     client.send("GET /push/a HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n");
@@ -899,10 +899,10 @@ fn an_old_client_gets_a_stream_that_ends_with_the_connection(on: Stand) {
 
 fn who_is_there_is_told(on: Stand) {
     let mut push = PushSettings::default();
-    let rules = encke_server::settings::ChannelSettings {
+    let rules = encke_assembly::settings::ChannelSettings {
         pattern: "room/*".into(),
         presence: true,
-        ..encke_server::settings::ChannelSettings::default()
+        ..encke_assembly::settings::ChannelSettings::default()
     };
     push.channel.push(rules);
     let rig = with(on, push);
@@ -938,10 +938,10 @@ fn a_socket_that_is_written_to_without_a_pause_is_answered_to_the_end(on: Stand)
 /// A WebSocket of payloads cannot say that messages are missing, but by its end.
 fn a_socket_of_payloads_that_missed_something_is_closed(on: Stand) {
     let mut push = PushSettings::default();
-    push.channel.push(encke_server::settings::ChannelSettings {
+    push.channel.push(encke_assembly::settings::ChannelSettings {
         messages: 4,
-        policy: encke_server::settings::OverrunPolicy::Skip,
-        ..encke_server::settings::ChannelSettings::default()
+        policy: encke_assembly::settings::OverrunPolicy::Skip,
+        ..encke_assembly::settings::ChannelSettings::default()
     });
     let rig = with(on, push);
     let mut client = rig.narrow_client();
@@ -1011,7 +1011,7 @@ fn the_client_library_is_served_and_kept(on: Stand) {
 /// Rights that end: by a reload, for who has a token as for who has none. (The end of a token's time is a case of the
 /// rights themselves, and its check is the heartbeat's.)
 fn a_right_that_is_taken_away_ends_the_stream(on: Stand) {
-    use encke_server::settings::{Act, Secret, StaticToken};
+    use encke_assembly::settings::{Act, Secret, StaticToken};
     let token = StaticToken {
         token: Secret::Text("0123456789abcdef0123".into()),
         name: None,

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use encke_assembly::Service;
+use encke_assembly::settings::{ChannelSettings, Settings};
 use encke_io::Address;
-use encke_server::Service;
-use encke_server::settings::{ChannelSettings, Settings};
 
 use crate::rig::{Client, Folder, Stand, any_port, wait_for};
 
@@ -131,7 +131,7 @@ fn a_reload_names_this_server_where_its_own_listener_is_in_the_way(stand: Stand)
     let everywhere = settings(stand, &[port], &folder, "");
     let text = format!(":{port}").parse().expect("an address");
     let mut everywhere = everywhere;
-    everywhere.server.listen = vec![encke_server::settings::Listen::at(text)];
+    everywhere.server.listen = vec![encke_assembly::settings::Listen::at(text)];
     let error = service.reload(&everywhere).expect_err("the port is taken").to_string();
     assert!(error.contains(&format!("this server itself listens on 127.0.0.1:{port}")), "{error}");
     assert_eq!(Client::connect(&at(port)).get("/file").text(), "content");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use encke_server::settings::{AuthSettings, ChannelSettings, KeySettings, PushSettings, Secret};
+use encke_assembly::settings::{AuthSettings, ChannelSettings, KeySettings, PushSettings, Secret};
 use encke_server::{CloseReason, Pass, Signer};
 use encke_wire::websocket::Opcode;
 

@@ -7,7 +7,7 @@ use encke_server::CloseReason;
 use encke_server::site::{Site, SiteSettings};
 
 use crate::rig::handlers::{Echo, hello, pattern};
-use crate::rig::{Client, Cut, End, Folder, Stand, ms};
+use crate::rig::{Client, Cut, End, Folder, Sites, Stand, ms};
 
 on_every_stand! {
     a_request_may_be_split_within_its_fields,
@@ -74,7 +74,7 @@ fn dots_do_not_lead_out_of_the_folder(stand: Stand) {
 /// 2: a target of more than 256 bytes was answered with what the client before had asked for.
 fn a_long_target_is_not_answered_with_somebody_elses_file(stand: Stand) {
     let folder = Folder::new().with("private", "for another");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     for (len, status) in
         [(255, 404), (256, 404), (257, 404), (300, 404), (4_000, 404), (15_000, 404), (17_000, 414)]
     {
@@ -98,7 +98,7 @@ fn a_request_may_be_split_within_its_fields(stand: Stand) {
 /// 4: of three requests in one write only one was answered.
 fn pipelined_requests_are_all_answered_in_order(stand: Stand) {
     let folder = Folder::new().with("a", "first").with("b", "second").with("c", vec![b'c'; 100_000]);
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     let get = |name: &str| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.send(["a", "c", "b"].map(get).concat());
@@ -118,7 +118,7 @@ fn a_request_may_have_no_fields(stand: Stand) {
 /// 6: HEAD sent the body.
 fn head_has_no_body(stand: Stand) {
     let folder = Folder::new().with("file", "0123456789");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     client.send("HEAD /file HTTP/1.1\r\nHost: a\r\n\r\nHEAD /file HTTP/1.0\r\n\r\n");
     for _ in 0..2 {
@@ -131,7 +131,7 @@ fn head_has_no_body(stand: Stand) {
 /// 7: POST, PUT and ABC got the file.
 fn methods_that_mean_something_else_do_not_get_the_file(stand: Stand) {
     let folder = Folder::new().with("file", "0123456789");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     for (method, status) in [("POST", 405), ("PUT", 405), ("DELETE", 405), ("ABC", 501)] {
         let answer = client.ask(format!("{method} /file HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -193,7 +193,7 @@ fn host_is_asked_for(stand: Stand) {
 fn a_slow_reader_gets_everything(stand: Stand) {
     const LEN: usize = 60_000_000;
     let folder = Folder::new().with("large", pattern(LEN));
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.narrow_client();
     let answer = client.get("/large");
     assert!(answer.body == pattern(LEN));
@@ -229,7 +229,7 @@ fn a_connection_has_no_last_request(stand: Stand) {
 /// 16: `%20` and `%2e` were not decoded.
 fn escapes_are_decoded(stand: Stand) {
     let folder = Folder::new().with("a file.txt", "spaced").with("übung", "two bytes");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     for (path, said) in [
         ("/a%20file.txt", "spaced"),
@@ -247,7 +247,7 @@ fn escapes_are_decoded(stand: Stand) {
 /// 17: `/a.b` was taken for a file because of its dot, and was a 403.
 fn a_folder_with_a_dot_in_its_name_is_a_folder(stand: Stand) {
     let folder = Folder::new().with("a.b/index.html", "<p>inside");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     let answer = client.get("/a.b");
     assert_eq!((answer.status, answer.field("Location")), (301, Some("/a.b/")));
@@ -257,7 +257,7 @@ fn a_folder_with_a_dot_in_its_name_is_a_folder(stand: Stand) {
 /// 18: the body of a POST stayed in the buffer and was taken for the next request.
 fn the_body_of_a_request_is_not_the_next_request(stand: Stand) {
     let folder = Folder::new().with("file", "content").with("smuggled", "!");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     let inner = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     for _ in 0..3 {
@@ -274,7 +274,7 @@ fn files_have_dates_tags_ranges_and_codings(stand: Stand) {
     let text = "0123456789\n".repeat(1_000);
     let folder =
         Folder::new().with("file.txt", &text).with("ready.txt", &text).with("ready.txt.gz", "packed");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     // The kernel has just noted the last change of the file: its tag becomes strong when the file has settled.
     let mut is_strong = || client.get("/file.txt").field("ETag").is_some_and(|tag| tag.starts_with('"'));
@@ -303,7 +303,7 @@ fn files_have_dates_tags_ranges_and_codings(stand: Stand) {
 /// 20: If-Modified-Since was compared for equality, and dates were local time called GMT.
 fn a_file_is_unmodified_since_any_later_date(stand: Stand) {
     let folder = Folder::new().with("file", "content");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     let modified = client.get("/file").field("Last-Modified").expect("a date").to_owned();
     // `with` has set the file back by 1,000 seconds: the date must say so, in GMT.
@@ -328,7 +328,7 @@ fn httpdate_of(text: &str) -> SystemTime {
 /// 21: an error said `Connection: close` and stayed open until its timer.
 fn an_error_keeps_what_it_says_of_the_connection(stand: Stand) {
     let folder = Folder::new().with("file", "content");
-    let rig = stand.serve_folder(&folder);
+    let rig = stand.serve_site(&folder);
     let mut client = rig.client();
     for _ in 0..100 {
         assert!(!client.get("/absent").closes());
@@ -343,7 +343,7 @@ fn an_error_keeps_what_it_says_of_the_connection(stand: Stand) {
 fn the_folder_that_is_named_is_served(stand: Stand) {
     for content in ["one", "other"] {
         let folder = Folder::new().with("file", content);
-        assert_eq!(stand.serve_folder(&folder).client().get("/file").text(), content);
+        assert_eq!(stand.serve_site(&folder).client().get("/file").text(), content);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Compressed WebSockets from outside (RFC 7692): what is agreed, what travels, what is refused. What travels is read and
 //! written here by flate2 alone.
 
-use encke_server::settings::PushSettings;
+use encke_assembly::settings::PushSettings;
 use encke_server::{Answers, Outcome, Request, Socket as Speaks, SocketMessage, Upgrade};
 use encke_wire::websocket::{self, Opcode};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};

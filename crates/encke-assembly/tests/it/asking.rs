@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 
+use encke_assembly::settings::{AuthSettings, PushSettings};
 use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
-use encke_server::settings::{AuthSettings, PushSettings};
 use encke_server::site::{Site, SiteSettings};
 
 use super::push::handshake;

@@ -1,0 +1,431 @@
+//! The settings file: its shape, its defaults, and the checks that make a [`Settings`] one that can be obeyed.
+//!
+//! It is no policy of a running worker ([`encke_server::policy::Policy`] is made from it), and it binds, opens and
+//! resolves nothing. Each key's comment here is its reference: the schema, the reference page and the hints in
+//! errors are made from these structs.
+//!
+//! ```text
+//! encke.toml ─► document ─► Settings ◄─ flags ─► Server::prepare
+//!                  └─► Problems: line, column, caret, the word that was meant
+//! ```
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::path::{Path, PathBuf};
+
+use encke_io::Backend;
+use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
+use encke_wire::forwarded::Dialect;
+use encke_wire::limits::{HEAD_BYTES_MAX, HeadLimits};
+use schemars::JsonSchema;
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize};
+
+mod listen;
+
+pub use encke_server::limits::LimitSettings;
+pub use encke_server::log::{LogFormat, LogSettings};
+pub use encke_server::push::cluster::settings::{ClusterSettings, StreamSettings, StreamStorage};
+pub use encke_server::push::rights::settings::{
+    Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
+};
+pub use encke_server::push::settings::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
+pub use encke_server::settings::tls::{
+    AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion,
+};
+pub use encke_settings::{
+    ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
+};
+pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
+
+use encke_server::https;
+use encke_server::policy::Policy;
+use encke_server::push::settings::Ack;
+
+/// Everything that a settings file may say. The default is what a server without a file obeys.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The process: where it listens, on how many cores, how it stops.
+    pub server: ServerSettings,
+    /// What clients may cost. Each limit ends a connection, or refuses a request, with its own counted reason.
+    pub limits: LimitSettings,
+    /// The access log, and what is told on standard error.
+    pub log: LogSettings,
+    /// What is served, by host name. Without any, the folder of the command line, or the present one.
+    pub site: Vec<encke_server::site::SiteSettings>,
+    /// Channels: what is published to them reaches everybody who listens.
+    pub push: PushSettings,
+    /// Who may publish and subscribe. A token is sent as `Authorization: Bearer …`, as `?access_token=…` or in a
+    /// cookie. It is one of `tokens`, or a JWT that one of `keys` has signed, as `encke token` makes them:
+    /// `{"sub": "ann", "exp": 1795300000, "encke": {"subscribe": ["news/*"]}}`, with patterns of channels for
+    /// `publish`, `subscribe`, `presence` and `manage`: `*` is one segment, `**` the rest.
+    pub auth: AuthSettings,
+    /// Several servers that share their channels, by a stream of NATS JetStream: what is published to one of them reaches
+    /// whoever listens to any, and an id of one means the same to all.
+    pub cluster: ClusterSettings,
+    /// Everybody who reaches the server may publish and subscribe: a flag for demonstrations, no key of the file.
+    #[serde(skip)]
+    pub open: bool,
+    /// The file that was read: it is never served.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+    /// A folder of keys that no key of the file names: it is never served either.
+    #[serde(skip)]
+    pub keys: Option<PathBuf>,
+    /// The line of each value in the file.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub source: SourceMap,
+}
+
+/// `[server]`
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// Where to listen: one address or a list, each as text or as a table with more to say. `8080` is both
+    /// loopback addresses, `:8080` all addresses of this machine.
+    #[serde(deserialize_with = "listen::listens", serialize_with = "listen::serialize_listens")]
+    #[schemars(schema_with = "listen::listens_schema")]
+    pub listen: Vec<Listen>,
+    /// Threads that serve, one to a core; `auto` is as many as this process may use, by its affinity and by the
+    /// CPU quota of its cgroup. *start*
+    pub workers: OrAuto<NonZeroU16>,
+    /// How events come from the kernel: `uring`, `epoll-edge`, `epoll-level` or `poll`. One that the system lacks
+    /// is an error. *start*
+    pub backend: OrAuto<Backend>,
+    /// Connections that the kernel may complete before they are accepted (listen(2)). The kernel caps it at
+    /// net.core.somaxconn; Encke says so at start. 4096 survives a burst of as many clients in the
+    /// millisecond that a busy worker needs to come round. *start*
+    #[serde(deserialize_with = "backlog")]
+    pub backlog: u32,
+    /// The listener for people who run the server: metrics, status, health. An address, a table, or `off`.
+    #[serde(deserialize_with = "admin")]
+    #[schemars(with = "OrOff<listen::TextOrTable<Admin>>")]
+    pub admin: OrOff<Admin>,
+    /// Folder for what outlives the process. Never served, wherever it lies. *start*
+    pub state_dir: Option<PathBuf>,
+    /// Proxies that are believed when they say who the client is: addresses and ranges. Nobody else is.
+    pub trusted_proxies: Vec<Network>,
+    /// In which field those proxies say it. The other one is not looked at, since a client could have sent it.
+    pub forwarded_field: ForwardedField,
+    /// At SIGTERM, how long to go on as before while `/readyz` already answers 503: time for a load balancer to
+    /// look.
+    pub drain_delay: Period,
+    /// At SIGTERM, how long requests under way may take to finish; then the rest is closed.
+    pub drain_time: Period,
+    /// A file that holds the process's number while it runs. *start*
+    pub pid_file: Option<PathBuf>,
+    /// Threads for what may wait for a disk or takes long: opening files that are not in the kernel's cache,
+    /// listing folders, compressing. *start*
+    pub offload_threads: NonZeroU16,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listen: vec![Listen::at(ListenAddress::Loopback(8080))],
+            workers: OrAuto::Auto,
+            backend: OrAuto::Auto,
+            backlog: 4096,
+            admin: OrOff::On(Admin::new()),
+            state_dir: None,
+            trusted_proxies: Vec::new(),
+            forwarded_field: ForwardedField::XForwardedFor,
+            drain_delay: Period::seconds(0),
+            drain_time: Period::seconds(8),
+            pid_file: None,
+            // Two: one long compression then never keeps a cold file waiting.
+            offload_threads: NonZeroU16::new(2).expect("2 is not 0"),
+        }
+    }
+}
+
+/// The field in which proxies name the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ForwardedField {
+    /// What nearly every proxy writes.
+    #[default]
+    #[serde(rename = "X-Forwarded-For")]
+    XForwardedFor,
+    /// The standard one (RFC 7239).
+    Forwarded,
+}
+
+/// The JSON Schema of a settings file.
+pub fn schema() -> serde_json::Value {
+    reference::schema::<Settings>()
+}
+
+/// The reference of all settings as Markdown.
+pub fn markdown() -> String {
+    reference::markdown::<Settings>()
+}
+
+/// A settings file of more than this is some other file.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+impl Settings {
+    /// Reads a settings file. Relative paths in it start at its folder.
+    ///
+    /// # Errors
+    /// It cannot be read, or something in it is wrong.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let unreadable = |error| SettingsError::Unreadable { path: path.to_owned(), error };
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(unreadable)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(unreadable(io::Error::other("it is larger than 1 MiB: no settings file")));
+        }
+        let absolute = std::path::absolute(path).map_err(unreadable)?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let parsed = document::parse(&path.display().to_string(), &text, folder);
+        let (settings, source) = parsed.map_err(SettingsError::Wrong)?;
+        Ok(Self { file: Some(absolute), source, ..settings })
+    }
+
+    /// Reads settings from text; `file` is its name in problems. Relative paths stay as they are.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        let (settings, source) = document::parse(file, text, Path::new(""))?;
+        Ok(Self { source, ..settings })
+    }
+
+    /// The keys whose values differ in `whole`, but which a running server cannot change.
+    pub fn waiting_for_start(&self, whole: &Self) -> Vec<String> {
+        let within = |section: &'static str, keys: Vec<&'static str>| {
+            keys.into_iter().map(move |key| format!("{section}.{key}"))
+        };
+        let (old, new) = (&self.server, &whole.server);
+        [
+            ("server.workers", old.workers != new.workers),
+            ("server.backend", old.backend != new.backend),
+            ("server.backlog", old.backlog != new.backlog),
+            ("server.state_dir", old.state_dir != new.state_dir),
+            ("server.pid_file", old.pid_file != new.pid_file),
+            ("server.offload_threads", old.offload_threads != new.offload_threads),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then(|| key.to_owned()))
+        .chain(within("push", self.push.start_only(&whole.push)))
+        .chain((self.cluster != whole.cluster).then(|| "cluster".to_owned()))
+        .collect()
+    }
+
+    /// Of listeners that stay: what differs in `whole`, but which a running server cannot change.
+    pub(crate) fn listeners_waiting_for_start(&self, whole: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        for new in &whole.server.listen {
+            let Some(old) = self.server.listen.iter().find(|old| old.address == new.address) else {
+                continue;
+            };
+            if old.redirect.is_some() != new.redirect.is_some() {
+                found.push(format!("redirect at {}", new.address));
+            }
+        }
+        found
+    }
+
+    /// What workers obey, once it is known how many connections the process may have.
+    pub fn policy(&self, connections: usize) -> Policy {
+        let limits = &self.limits;
+        Policy {
+            head: HeadLimits {
+                head_bytes: u32::try_from(limits.head_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
+                uri_bytes: u32::try_from(limits.uri_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
+                fields: limits.fields,
+            },
+            head_time_ns: limits.head_time.nanoseconds(),
+            handshake_time_ns: limits.handshake_time.nanoseconds(),
+            handshakes: limits.handshakes.get() as usize,
+            idle_time_ns: limits.idle_time.nanoseconds(),
+            body_bytes: limits.body_bytes.on().map(ByteSize::bytes),
+            body_rate: limits.body_rate.bytes_per_second(),
+            write_rate: limits.write_rate.bytes_per_second(),
+            rate_window_ns: Policy::default().rate_window_ns,
+            linger_time_ns: limits.linger_time.nanoseconds(),
+            streams: limits.streams.get(),
+            open_streams: limits.open_streams.get(),
+            unsent_bytes: usize::try_from(limits.unsent.bytes()).unwrap_or(usize::MAX),
+            requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
+            connections,
+            connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),
+            https_port: self
+                .server
+                .listen
+                .iter()
+                .find_map(|listen| listen.redirect)
+                .map_or(https::PORT, |port| port.0),
+            trusted_proxies: self.server.trusted_proxies.clone(),
+            dialect: match self.server.forwarded_field {
+                ForwardedField::XForwardedFor => Dialect::XForwardedFor,
+                ForwardedField::Forwarded => Dialect::Forwarded,
+            },
+        }
+    }
+}
+
+impl Document for Settings {
+    const TITLE: &'static str = "Settings of Encke";
+
+    fn anchor(&mut self, folder: &Path) {
+        let server = &mut self.server;
+        let admin = match &mut server.admin {
+            OrOff::On(admin) => Some(admin),
+            OrOff::Off => None,
+        };
+        let (admin_address, admin_token) =
+            admin.map_or((None, None), |admin| (admin.address.as_mut(), admin.token.as_mut()));
+        for tls in server.listen.iter_mut().filter_map(|listen| listen.tls.as_mut()) {
+            tls.files_mut().for_each(|path| *path = folder.join(&*path));
+        }
+        let sockets = server.listen.iter_mut().map(|listen| &mut listen.address).chain(admin_address);
+        let sockets = sockets.filter_map(|address| match address {
+            ListenAddress::Unix(path) => Some(path),
+            _ => None,
+        });
+        let secret = match admin_token {
+            Some(Secret::File(path)) => Some(path),
+            _ => None,
+        };
+        let files = secret.into_iter().chain(&mut server.state_dir).chain(&mut server.pid_file);
+        for path in sockets.chain(files) {
+            // An absolute path stays what it is when joined.
+            *path = folder.join(&*path);
+        }
+        self.site.iter_mut().for_each(|site| site.anchor(folder));
+        self.log.anchor(folder);
+        self.auth.anchor(folder);
+        self.cluster.anchor(folder);
+        let state_dir = self.server.state_dir.clone().unwrap_or_default();
+        let listeners = self.server.listen.iter_mut();
+        for acme in listeners.filter_map(|listen| listen.tls.as_mut()?.acme.as_mut()) {
+            acme.folder = state_dir.join("acme");
+        }
+    }
+
+    fn check(&self) -> Vec<Contradiction> {
+        let mut found: Vec<_> = self.limits.check().into_iter().map(|one| one.within("limits")).collect();
+        let mut wrong = |path: &[&str], message: String| found.push(Contradiction::at(path, message));
+        let listen = &self.server.listen;
+        if listen.is_empty() {
+            wrong(&["server", "listen"], "server.listen is empty: there would be no way in".into());
+        }
+        for (place, one) in listen.iter().enumerate() {
+            let (path, address) = (["server", "listen", &place.to_string()], &one.address);
+            if listen[..place].iter().any(|earlier| earlier.address == *address) {
+                wrong(&path, format!("server.listen names {address} twice"));
+            }
+            if let Some(error) = one.tls.as_ref().and_then(TlsSettings::contradiction) {
+                wrong(&path, error);
+            }
+            let acme = |listen: &Listen| listen.tls.as_ref().and_then(|tls| tls.acme.clone());
+            if let Some(acme_here) = acme(one) {
+                if self.server.state_dir.is_none() {
+                    let text = "tls.acme keeps its account and certificates in server.state_dir: name a folder there";
+                    wrong(&path, text.into());
+                }
+                // They would take each other's file.
+                let same = |other: &AcmeSettings| other.file() == acme_here.file() && *other != acme_here;
+                if listen[..place].iter().filter_map(acme).any(|other| same(&other)) {
+                    let text = "two listeners have an acme whose first domain is the same: let the rest be the same, too";
+                    wrong(&path, text.into());
+                }
+            }
+            if one.redirect.is_some() && one.tls.is_some() {
+                wrong(&path, format!("{address} speaks https: there is nothing to redirect"));
+            }
+            let other = |earlier: &&Listen| earlier.redirect.is_some() && earlier.redirect != one.redirect;
+            if one.redirect.is_some() && listen[..place].iter().any(|earlier| other(&earlier)) {
+                wrong(&path, "all listeners that redirect do so to one port".into());
+            }
+            if one.mode.is_some() && !matches!(address, ListenAddress::Unix(_)) {
+                wrong(&path, format!("mode is for Unix sockets, and {address} is none"));
+            }
+        }
+        for (place, site) in self.site.iter().enumerate() {
+            let place = place.to_string();
+            found.extend(site.check().into_iter().map(|one| one.within(&place).within("site")));
+        }
+        found.extend(self.auth.check().into_iter().map(|one| one.within("auth")));
+        let mut pushes: Vec<_> = self.push.check().into_iter().map(|one| one.within("push")).collect();
+        let mut wrong = |path: &[&str], message: String| pushes.push(Contradiction::at(path, message));
+        for (place, channel) in self.push.channel.iter().enumerate() {
+            let mut wrong = |key: &str, message: &str| {
+                wrong(&["push", "channel", &place.to_string(), key], message.to_owned());
+            };
+            let (clustered, alone) = (self.cluster.is_on(), !self.cluster.is_on());
+            let local = channel.ack == Ack::Local;
+            if clustered && channel.ack == Ack::Memory {
+                let text = "in a cluster a message has no id before the stream has it: leave it out, or take ack = \"local\"";
+                wrong("ack", text);
+            }
+            if local && !clustered {
+                wrong(
+                    "ack",
+                    "only nodes of a cluster have ack = \"local\": take \"memory\", or leave it out",
+                );
+            } else if local && self.cluster.queue.on().is_none() {
+                wrong(
+                    "ack",
+                    "ack = \"local\" lets messages wait for the cluster: set cluster.queue = \"16MiB\"",
+                );
+            }
+            if alone && channel.durable && self.push.enabled && self.server.state_dir.is_none() {
+                wrong("durable", "durable channels are stored in server.state_dir: name a folder there");
+            }
+        }
+        found.extend(pushes);
+        found.extend(self.cluster.check().into_iter().map(|one| one.within("cluster")));
+        found
+    }
+}
+
+/// Why a settings file was refused.
+#[derive(Debug)]
+pub enum SettingsError {
+    /// It cannot be read.
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Something in it is wrong.
+    Wrong(Problems),
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => {
+                writeln!(f, "error: settings file {} cannot be read: {error}", path.display())
+            }
+            Self::Wrong(problems) => problems.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// `admin`: an address, a table, or `off`.
+fn admin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OrOff<Admin>, D::Error> {
+    Ok(match OrOff::<listen::TextOrTable<Admin>>::deserialize(deserializer)? {
+        OrOff::On(listen::TextOrTable(admin)) => OrOff::On(admin),
+        OrOff::Off => OrOff::Off,
+    })
+}
+
+fn backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    // listen(2) takes an int.
+    quantity::within(deserializer, 1, i32::MAX as u32)
+}
+
+#[cfg(test)]
+mod tests;

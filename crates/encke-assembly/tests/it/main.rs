@@ -1,0 +1,28 @@
+//! Tests of complete servers from outside, over real sockets, on stands: sites, channels, rights, services.
+//!
+//! Stands and tables are those of the engine's tests (`encke-server/tests/it/main.rs`).
+
+#![cfg(unix)]
+
+#[path = "../../../encke-server/tests/it/matrix.rs"]
+mod matrix;
+#[path = "../rig/mod.rs"]
+mod rig;
+#[macro_use]
+#[path = "../../../encke-server/tests/rig/stands.rs"]
+mod stands;
+
+mod asking;
+mod cuts;
+mod defects;
+mod deflate;
+mod expiry;
+mod files;
+mod h2;
+mod https;
+mod push;
+mod reload;
+mod service;
+mod storm;
+#[cfg(feature = "tls")]
+mod tls;
