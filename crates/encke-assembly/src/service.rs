@@ -26,8 +26,8 @@ use encke_server::push::plan::PushPlan;
 use encke_server::push::rights::Openness;
 use encke_server::request::Request;
 use encke_server::server::{Bound, Door, Options, Running, Server};
-use encke_server::site::{Site, SiteSettings};
 use encke_server::tls::{Acme, Identity};
+use encke_site::{Site, SiteSettings};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
 const DESCRIPTORS_RESERVED: u64 = 64;

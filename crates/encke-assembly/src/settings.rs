@@ -55,7 +55,7 @@ pub struct Settings {
     /// The access log, and what is told on standard error.
     pub log: LogSettings,
     /// What is served, by host name. Without any, the folder of the command line, or the present one.
-    pub site: Vec<encke_server::site::SiteSettings>,
+    pub site: Vec<encke_site::SiteSettings>,
     /// Channels: what is published to them reaches everybody who listens.
     pub push: PushSettings,
     /// Who may publish and subscribe. A token is sent as `Authorization: Bearer …`, as `?access_token=…` or in a

@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use encke_io::changes::Changes;
 use encke_io::socket::Watched;
 use encke_io::{Done, Job, JobLane, Now};
 
@@ -82,8 +81,6 @@ pub(crate) struct Tray {
     next_job: Cell<u64>,
     jobs: RefCell<Vec<Job>>,
     watches: RefCell<Vec<(u16, Watched)>>,
-    /// Given back by handlers of earlier plans, and cleared.
-    changes: RefCell<Vec<Changes>>,
     /// There may be jobs or watches.
     has_work: Cell<bool>,
     metrics: Arc<Metrics>,
@@ -123,19 +120,6 @@ impl Desk {
     pub fn watch(&self, watched: Watched) {
         self.tray.has_work.set(true);
         self.tray.watches.borrow_mut().push((self.handler, watched));
-    }
-
-    /// Notices of changed files, to be given back when the handler ends; `None` if the system has no more.
-    pub(crate) fn changes(&self) -> Option<Changes> {
-        let kept = self.tray.changes.borrow_mut().pop();
-        kept.or_else(|| Changes::new().ok())
-    }
-
-    /// Gives back what [`Desk::changes`] gave: another handler of this worker will want it, and to close it
-    /// would hold the worker up.
-    pub(crate) fn give_back(&self, mut changes: Changes) {
-        changes.clear();
-        self.tray.changes.borrow_mut().push(changes);
     }
 
     /// The moment at which the worker's present turn began.

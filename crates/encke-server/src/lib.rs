@@ -56,7 +56,8 @@ pub mod server;
 pub mod settings;
 #[cfg(test)]
 mod simulation;
-pub mod site;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[doc(hidden)]
 pub mod tls;
 #[cfg(test)]
@@ -72,7 +73,7 @@ pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 pub use policy::Policy;
 pub use push::rights::{Pass, Signer};
 pub use record::Asked;
-pub use reply::{BLOCK_CONTENT_MAX, Body, Fields, Prepared, Pull, Pulled, Reply};
+pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use resident::{
     CONNECTION_BYTES, Engine, Farewells, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover,

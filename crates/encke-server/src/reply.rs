@@ -184,6 +184,11 @@ impl Fields {
         self.lines.extend_from_slice(&other.lines);
     }
 
+    /// Bytes of all fields, as HTTP/1 sends them.
+    pub fn len_bytes(&self) -> usize {
+        self.lines.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -221,6 +226,15 @@ pub struct Prepared {
     pub(crate) fields_end: usize,
     pub(crate) content_at: usize,
     pub(crate) content: PreparedContent,
+}
+
+/// The content of a [`Prepared`] answer.
+#[derive(Clone, Debug)]
+pub enum ContentView<'a> {
+    /// In memory.
+    Memory(&'a [u8]),
+    /// A range of a file.
+    File(&'a Arc<OpenFile>, Range<u64>),
 }
 
 /// Where the content of a [`Prepared`] answer lies.
@@ -303,6 +317,15 @@ impl Prepared {
     /// Whether the content is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The content, where it lies.
+    pub fn content(&self) -> ContentView<'_> {
+        match &self.content {
+            PreparedContent::Block => ContentView::Memory(&self.block[self.content_at..]),
+            PreparedContent::Shared(bytes) => ContentView::Memory(bytes),
+            PreparedContent::File(file, range) => ContentView::File(file, range.clone()),
+        }
     }
 
     /// Bytes of memory it holds, for the caches' accounts.

@@ -276,7 +276,7 @@ pub struct WorkerSetup<'a> {
     pub(crate) seat: Option<u8>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl WorkerSetup<'_> {
     /// Calls `open` as a worker of its own would.
     pub(crate) fn alone<T>(now: Now, open: impl FnOnce(&mut WorkerSetup<'_>) -> T) -> T {

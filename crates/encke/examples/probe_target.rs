@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use encke_assembly::settings::{AuthSettings, PushSettings, TlsSettings};
-use encke_server::site::{Site, SiteSettings};
 use encke_server::{
     Answers, Body, Desk, Door, Exchange, ExchangeKey, Handler, Identity, Mount, Options, Outcome, Piece,
     Reply, Request, Server, Socket, SocketMessage, Upgrade, WorkerSetup,
 };
+use encke_site::{Site, SiteSettings};
 
 /// A body that is echoed must fit in memory, because a broken one is answered with 400 and not with its echo.
 const ECHO_BYTES_MAX: usize = 4 * 1024 * 1024;

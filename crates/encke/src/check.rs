@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
-use encke_server::site::Site;
+use encke_site::Site;
 
 use crate::arguments::Check;
 use crate::{Done, Failure, print};

@@ -19,8 +19,8 @@ use encke_assembly::Service;
 use encke_assembly::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
 use encke_io::host::{self, Signal, Signals};
 use encke_server::LocalAuthority;
-use encke_server::site::SiteSettings;
 use encke_settings::notice;
+use encke_site::SiteSettings;
 
 use crate::arguments::Serve;
 use crate::notify::{Manager, State};

@@ -22,6 +22,9 @@ const ROOMS: &[Room] = &[
             "encke-lab",
             "encke-load",
             "encke-assembly",
+            "encke-push",
+            "encke-rights",
+            "encke-site",
             "encke-server",
             "encke-session",
             "encke-settings",
@@ -136,12 +139,10 @@ const ROOMS: &[Room] = &[
 
 /// Crates of the table that do not exist yet. Their dependencies are checked once they exist.
 const PLANNED: &[&str] = &[
-    "encke-assembly",
     "encke-console",
     "encke-gateway",
     "encke-live",
     "encke-push",
-    "encke-site",
     "encke-rights",
     "encke-session",
 ];

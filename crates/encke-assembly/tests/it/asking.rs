@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use encke_assembly::settings::{AuthSettings, PushSettings};
 use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
-use encke_server::site::{Site, SiteSettings};
+use encke_site::{Site, SiteSettings};
 
 use super::push::handshake;
 use crate::rig::{Folder, Rig, Stand};

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use encke_server::CloseReason;
-use encke_server::site::{Site, SiteSettings};
+use encke_site::{Site, SiteSettings};
 
 use crate::rig::handlers::{Echo, hello, pattern};
 use crate::rig::{Client, Cut, End, Folder, Sites, Stand, ms};

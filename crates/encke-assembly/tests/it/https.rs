@@ -2,8 +2,8 @@
 
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
-use encke_server::site::{Site, SiteSettings};
 use encke_server::{Door, Network, Server};
+use encke_site::{Site, SiteSettings};
 
 use crate::rig::{Client, Folder, Rig, Stand, any_port, site};
 

@@ -6,7 +6,7 @@
 #[path = "../../../encke-server/tests/rig/mod.rs"]
 mod engine;
 
-use encke_server::site::{Site, SiteSettings};
+use encke_site::{Site, SiteSettings};
 
 pub use engine::*;
 

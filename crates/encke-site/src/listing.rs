@@ -23,7 +23,7 @@ use encke_wire::target::{decode_path, encode_path, query_pairs};
 
 use super::find::Ground;
 use super::pattern::PATH_BYTES_MAX;
-use crate::request::Request;
+use encke_server::Request;
 
 /// What a folder holds.
 pub(super) struct Listing {

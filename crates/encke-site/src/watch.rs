@@ -12,6 +12,7 @@
 //!
 //! A folder is watched as long as something depends on it.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -329,4 +330,19 @@ mod tests {
         assert_eq!(watch.by_path.len(), 0, "nor are those above it watched");
         let _gone = std::fs::remove_dir_all(&top);
     }
+}
+thread_local! {
+    /// Notices of changed files that handlers of earlier settings have given back. To close one would hold the worker up.
+    static SPARE_CHANGES: RefCell<Vec<Changes>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notices of changed files for a handler of this worker; `None` if the system has no more.
+pub(super) fn spare_changes() -> Option<Changes> {
+    SPARE_CHANGES.with_borrow_mut(Vec::pop).or_else(|| Changes::new().ok())
+}
+
+/// Keeps what a handler no longer needs for the next one of this worker.
+pub(super) fn give_back(mut changes: Changes) {
+    changes.clear();
+    SPARE_CHANGES.with_borrow_mut(|spare| spare.push(changes));
 }

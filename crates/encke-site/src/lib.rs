@@ -56,8 +56,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_io::files::FileId;
 use encke_settings::{Contradiction, Section};
 
-use crate::handler::{Desk, Handler, Mount};
-use crate::resident::WorkerSetup;
+use encke_server::WorkerSetup;
+use encke_server::{Desk, Handler, Mount};
 
 pub use rules::SiteError;
 pub use settings::SiteSettings;
@@ -154,7 +154,7 @@ impl Shared {
 
 impl Mount for Site {
     fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        let changes = desk.changes();
+        let changes = watch::spare_changes();
         Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, changes))
     }
 }

@@ -9,25 +9,18 @@ mod conditions;
 mod names;
 mod pages;
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use encke_io::files::FileId;
-use encke_io::offload::Pool;
-use encke_io::{Now, Peer, PollReactor, Reactor, Segment};
-use encke_wire::http1::{Head, Progress};
-use encke_wire::limits::HeadLimits;
+use encke_io::{Now, Segment};
+use encke_server::testing;
+use encke_server::{Body, ContentView, Mount as _, Prepared, Reply};
 
 use super::clerk::Clerk;
 use super::{Site, SiteSettings};
-use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Tray};
-use crate::link::{Link, Message};
-use crate::reply::{Body, Prepared, PreparedContent, Reply};
-use crate::request::{Asker, Origin, Request};
-use crate::resident::WorkerSetup;
 
 /// A folder with a site in it and a place for secrets beside it; removed at the end.
 struct Scene(PathBuf);
@@ -72,15 +65,21 @@ fn set_age(path: &Path, age: Duration) {
     file.set_modified(SystemTime::now() + AHEAD - age).expect("the time is set");
 }
 
-/// A worker's place for one handler.
-struct Stage {
-    handler: Box<dyn Handler>,
-    tray: Rc<Tray>,
-    link: Arc<Link>,
-    now: Now,
-    /// Jobs that the pool has done.
-    jobs: usize,
-    _reactor: PollReactor,
+/// A worker's place for a site.
+struct Stage(testing::Stage);
+
+impl Deref for Stage {
+    type Target = testing::Stage;
+
+    fn deref(&self) -> &testing::Stage {
+        &self.0
+    }
+}
+
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut testing::Stage {
+        &mut self.0
+    }
 }
 
 /// An answer, as the client sees it.
@@ -114,33 +113,17 @@ impl Stage {
     }
 
     fn of(site: &Site) -> Self {
-        let stage = Self::with(|desk| WorkerSetup::alone(Now::default(), |worker| site.open(desk, worker)));
-        assert_eq!(stage.tray.take_watches().len(), 1, "it wants to hear of changes");
+        let mut stage = Self(testing::Stage::open(start(), |desk, worker| site.open(desk, worker)));
+        assert_eq!(stage.take_watches(), 1, "it wants to hear of changes");
         stage
     }
 
     /// A worker that nobody tells of changes.
     fn deaf(scene: &Scene, settings: &str) -> Self {
         let site = site(scene, settings);
-        Self::with(|desk| Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), desk, None)))
-    }
-
-    fn with(open: impl FnOnce(Desk) -> Box<dyn Handler>) -> Self {
-        let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
-        let now = SystemTime::now() + AHEAD;
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-        let now = Now { mono_ns: 1_000_000_000, unix_ns: now.as_nanos() as u64 };
-        let tray = Rc::new(Tray::default());
-        tray.set_now(now);
-        let handler = open(Desk::new(0, Rc::clone(&tray)));
-        Self { handler, tray, link: Link::new(reactor.waker()), now, jobs: 0, _reactor: reactor }
-    }
-
-    /// Lets time pass.
-    fn pass(&mut self, time: Duration) {
-        self.now.mono_ns += time.as_nanos() as u64;
-        self.now.unix_ns += time.as_nanos() as u64;
-        self.tray.set_now(self.now);
+        Self(testing::Stage::open(start(), |desk, _| {
+            Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), desk, None))
+        }))
     }
 
     fn get(&mut self, path: &str) -> Answer {
@@ -152,7 +135,7 @@ impl Stage {
     fn ready(&mut self, path: &str) -> Arc<Prepared> {
         assert_eq!(self.get(path).status, 200);
         let reply = self.call(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n"), 0).expect("answered now");
-        reply.prepared.expect("ready-made")
+        Arc::clone(testing::prepared(&reply).expect("ready-made"))
     }
 
     /// GET with more field lines, each ended by CRLF.
@@ -162,7 +145,7 @@ impl Stage {
 
     /// A request, without the empty line at its end.
     fn ask(&mut self, request: &str) -> Answer {
-        self.handler.watched();
+        self.handler().watched();
         match self.call(request, 0) {
             Some(reply) => {
                 self.run_jobs();
@@ -179,51 +162,15 @@ impl Stage {
 
     /// Calls the handler; `None` if it answers later.
     fn call(&mut self, request: &str, slot: u32) -> Option<Reply> {
-        let bytes = format!("{request}\r\n").into_bytes();
-        let mut head = Head::new();
-        let progress = head.feed(&bytes, &HeadLimits::default());
-        assert_eq!(progress, Progress::Done { head_bytes: bytes.len() }, "{request}");
-        let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
-        let request = Request { head: &head, bytes: &bytes, asker: Asker::Known(&origin), now: self.now };
-        let key = ExchangeKey { slot, generation: 0, stream: 0 };
-        self.link.enter_call(key);
-        let outcome = self.handler.call(&request, Exchange::new(Arc::clone(&self.link), key));
-        let dropped = self.link.leave_call();
-        match outcome {
-            Outcome::Now(reply) => Some(reply),
-            Outcome::Later => {
-                assert!(!dropped, "an exchange that was kept was dropped");
-                None
-            }
-            Outcome::Takeover(_) => panic!("files are no WebSockets"),
-        }
+        self.0.call(format!("{request}\r\n").as_bytes(), slot)
     }
+}
 
-    /// Does what lies on the desk, and what comes of that.
-    fn run_jobs(&mut self) {
-        loop {
-            let jobs = self.tray.take_jobs();
-            if jobs.is_empty() {
-                return;
-            }
-            for job in jobs {
-                self.jobs += 1;
-                let done = (job.run)();
-                self.handler.offloaded(JobId(job.key), Some(done));
-            }
-        }
-    }
-
-    /// Answers that were given later, by the slot of their exchange.
-    fn answers(&mut self) -> Vec<(u32, Reply)> {
-        let mut messages = Vec::new();
-        self.link.take(usize::MAX, &mut messages);
-        let answers = messages.into_iter().map(|message| match message {
-            Message::Answer(key, reply) => (key.slot, *reply),
-            _ => panic!("nothing but answers"),
-        });
-        answers.collect()
-    }
+/// When a stage begins.
+fn start() -> Now {
+    let now = SystemTime::now() + AHEAD;
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    Now { mono_ns: 1_000_000_000, unix_ns: now.as_nanos() as u64 }
 }
 
 impl Answer {
@@ -245,7 +192,7 @@ impl Answer {
 
 fn answer(reply: Reply) -> Answer {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
-    let pairs = |fields: &crate::reply::Fields| {
+    let pairs = |fields: &encke_server::Fields| {
         fields.iter().map(|(name, value)| (text(name), text(value))).collect::<Vec<_>>()
     };
     let read = |file: &encke_io::files::OpenFile, offset: u64, len: u64| {
@@ -254,13 +201,12 @@ fn answer(reply: Reply) -> Answer {
         bytes.truncate(read);
         bytes
     };
-    if let Some(prepared) = reply.prepared {
-        let body = match &prepared.content {
-            PreparedContent::Block => prepared.block[prepared.content_at..].to_vec(),
-            PreparedContent::Shared(bytes) => bytes.to_vec(),
-            PreparedContent::File(file, range) => read(file, range.start, range.end - range.start),
+    if let Some(prepared) = testing::prepared(&reply) {
+        let body = match prepared.content() {
+            ContentView::Memory(bytes) => bytes.to_vec(),
+            ContentView::File(file, range) => read(file, range.start, range.end - range.start),
         };
-        return Answer { status: prepared.status, fields: pairs(&prepared.fields), body, prepared: true };
+        return Answer { status: prepared.status(), fields: pairs(prepared.fields()), body, prepared: true };
     }
     let body = match reply.body {
         Body::Empty => Vec::new(),
@@ -274,7 +220,7 @@ fn answer(reply: Reply) -> Answer {
                 other => other.memory().expect("bytes").to_vec(),
             })
             .collect(),
-        Body::Stream(_) => panic!("files are not streamed"),
+        _ => panic!("files are not streamed"),
     };
     Answer { status: reply.status, fields: pairs(&reply.fields), body, prepared: false }
 }

@@ -3,8 +3,8 @@
 use encke_wire::field::{self, Known};
 use encke_wire::{accept, status};
 
-use crate::reply::{Body, Fields, Reply};
-use crate::request::Request;
+use encke_server::Request;
+use encke_server::{Body, Fields, Reply};
 
 /// An error: its status, and the fields that belong to it (`Allow`, `Content-Range`).
 #[derive(Clone, Debug)]

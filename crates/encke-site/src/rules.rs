@@ -12,7 +12,7 @@ use encke_wire::target::encode_path;
 
 use super::pattern::{Pattern, PatternError, STARS_MAX};
 use super::settings::{Alias, HeaderRule, Redirect, SiteSettings, Symlinks};
-use crate::reply::Fields;
+use encke_server::Fields;
 
 /// A site's rules.
 #[derive(Debug)]

@@ -25,8 +25,7 @@ fn what_told_one_site_of_changes_tells_the_next_of_its_own() {
     for text in ["two", "three", "four"] {
         assert_eq!(stage.get("/a.txt").status, 200);
         // The next opens before the one before it ends, as in a reload.
-        let desk = Desk::new(0, Rc::clone(&stage.tray));
-        stage.handler = WorkerSetup::alone(stage.now, |worker| site.open(desk, worker));
+        stage.reopen(|desk, worker| site.open(desk, worker));
         assert_eq!(stage.get("/a.txt").status, 200);
         scene.write("a.txt", text);
         assert_eq!(stage.get("/a.txt").text(), text);
@@ -173,7 +172,7 @@ fn changes_elsewhere_take_nothing_off_the_shelf() {
     scene.write("a/other.txt", "x");
     scene.write("b/x.txt", "x");
     std::fs::remove_file(scene.path("a/other.txt")).expect("removed");
-    stage.handler.watched();
+    stage.handler().watched();
     assert!(Arc::ptr_eq(&before, &stage.ready("/a/x.txt")));
 }
 
@@ -214,13 +213,13 @@ fn a_file_system_that_tells_of_nothing_is_looked_at_by_the_pool_alone() {
     let scene = Scene::new("far");
     let mut stage = Stage::new(&scene, "root = \"/proc/sys/kernel\"");
     assert_eq!(stage.get("/ostype").status, 200);
-    assert_eq!(stage.jobs, 1);
+    assert_eq!(stage.jobs(), 1);
     assert_eq!(stage.get("/ostype").status, 200);
-    assert_eq!(stage.jobs, 1, "it is kept for a second");
+    assert_eq!(stage.jobs(), 1, "it is kept for a second");
     stage.pass(Duration::from_secs(1));
     assert_eq!(stage.get("/ostype").status, 200);
     // One more look at the file, and one at the root.
-    assert_eq!(stage.jobs, 3);
+    assert_eq!(stage.jobs(), 3);
 }
 
 #[test]
@@ -288,12 +287,12 @@ fn warm_requests_need_the_pool_for_nothing() {
     scene.write("a.txt", "one");
     let mut stage = Stage::new(&scene, "");
     stage.get("/a.txt");
-    let jobs = stage.jobs;
+    let jobs = stage.jobs();
     for _ in 0..59 {
         stage.pass(Duration::from_secs(1));
         stage.get("/a.txt");
     }
-    assert_eq!(stage.jobs, jobs);
+    assert_eq!(stage.jobs(), jobs);
 }
 
 #[test]
@@ -315,7 +314,7 @@ fn descriptors_are_given_back_when_they_are_short() {
     let mut stage = Stage::new(&scene, "");
     let prepared = stage.ready("/a.bin");
     assert!(Arc::strong_count(&prepared) >= 2, "the shelf has it, too");
-    stage.handler.shrink();
+    stage.handler().shrink();
     assert_eq!(Arc::strong_count(&prepared), 1, "the shelf has let go of it");
     assert_eq!(stage.get("/a.bin").status, 200);
 }

@@ -18,9 +18,9 @@ fn a_small_file_is_answered_ready_made_from_memory() {
     assert_eq!(stage.get("/hello.txt"), first);
     assert_eq!(stage.get("/hello.txt?whatever"), first, "a query changes nothing about a file");
     assert_eq!(stage.get("/%68ello.txt"), first, "another spelling");
-    let jobs = stage.jobs;
+    let jobs = stage.jobs();
     stage.get("/hello.txt");
-    assert_eq!(stage.jobs, jobs, "the pool is not needed for what is known");
+    assert_eq!(stage.jobs(), jobs, "the pool is not needed for what is known");
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_large_file_is_sent_from_its_descriptor() {
     let content: Vec<u8> = (0..100_000u32).map(|number| (number % 251) as u8).collect();
     scene.write("large.bin", &content);
     let mut stage = Stage::new(&scene, "");
-    assert!(matches!(stage.ready("/large.bin").content, PreparedContent::File(..)));
+    assert!(matches!(stage.ready("/large.bin").content(), ContentView::File(..)));
     assert_eq!(stage.get("/large.bin").body, content);
 }
 
@@ -272,12 +272,12 @@ fn those_who_list_the_same_folder_share_one_job() {
     scene.write("a", "a");
     let mut stage = Stage::new(&scene, "list = true");
     stage.get("/");
-    let jobs = stage.jobs;
+    let jobs = stage.jobs();
     for slot in 0..5 {
         assert!(stage.call("GET / HTTP/1.1\r\nHost: a\r\n", slot).is_none());
     }
     stage.run_jobs();
-    assert_eq!((stage.jobs - jobs, stage.answers().len()), (1, 5));
+    assert_eq!((stage.jobs() - jobs, stage.answers().len()), (1, 5));
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn those_who_want_the_same_cold_file_share_one_job() {
     scene.write("a.txt", "aaaa");
     let mut stage = Stage::new(&scene, "");
     stage.get("/b.txt");
-    let jobs = stage.jobs;
+    let jobs = stage.jobs();
     for slot in 0..5 {
         assert!(
             stage.call("GET /a.txt HTTP/1.1\r\nHost: a\r\n", slot).is_none(),
@@ -295,7 +295,7 @@ fn those_who_want_the_same_cold_file_share_one_job() {
     }
     stage.run_jobs();
     let answers = stage.answers();
-    assert_eq!((stage.jobs - jobs, answers.len()), (1, 5));
+    assert_eq!((stage.jobs() - jobs, answers.len()), (1, 5));
     assert!(answers.into_iter().all(|(_, reply)| answer(reply).text() == "aaaa"));
 }
 
@@ -316,8 +316,7 @@ fn a_busy_pool_is_said_to_be_busy() {
     scene.write("a", "a");
     let mut stage = Stage::new(&scene, "list = true");
     assert!(stage.call("GET / HTTP/1.1\r\nHost: a\r\n", 0).is_none());
-    let job = stage.tray.take_jobs().remove(0);
-    stage.handler.offloaded(JobId(job.key), None);
+    stage.refuse_jobs();
     let (_, reply) = stage.answers().remove(0);
     assert_eq!((reply.status, reply.fields.value("Retry-After")), (503, Some(&b"1"[..])));
 }

@@ -20,7 +20,7 @@ use encke_wire::coding::Coding;
 use super::media::MediaType;
 use super::pattern::PATH_BYTES_MAX;
 use super::rules::{Place, Policy, Rules};
-use crate::reply::BLOCK_CONTENT_MAX;
+use encke_server::BLOCK_CONTENT_MAX;
 
 /// Where the files of a site are, as far as one look-up needs to know.
 #[derive(Clone)]

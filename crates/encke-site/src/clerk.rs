@@ -37,11 +37,11 @@ use super::listing::{Listing, View};
 use super::page::{Page, SETTLED_AFTER_NS, Taste};
 use super::press::Source;
 use super::shelf::{self, Load, Shelf, SlotKey};
-use super::watch::{Watch, Watched};
-use crate::exchange::Exchange;
-use crate::handler::{Desk, Handler, JobId, Outcome};
-use crate::reply::{Body, Fields, PreparedContent, Reply};
-use crate::request::{Kept, Request};
+use super::watch::{Watch, Watched, give_back};
+use encke_server::Exchange;
+use encke_server::{Body, ContentView, Fields, Reply};
+use encke_server::{Desk, Handler, JobId, Outcome};
+use encke_server::{Kept, Request};
 
 /// A worker's handler of files.
 pub(super) struct Clerk {
@@ -166,7 +166,7 @@ impl Drop for Clerk {
     fn drop(&mut self) {
         self.shared.clerks.fetch_sub(1, Ordering::Relaxed);
         if let Some(changes) = self.watch.end() {
-            self.desk.give_back(changes);
+            give_back(changes);
         }
     }
 }
@@ -547,12 +547,10 @@ impl Clerk {
             return;
         }
         let plain = page.plain();
-        let (content, len) = match &plain.content {
-            PreparedContent::File(file, range) => (Content::File(Arc::clone(file)), range.end - range.start),
-            PreparedContent::Shared(bytes) => (Content::Memory(bytes.to_vec()), plain.len()),
-            PreparedContent::Block => {
-                (Content::Memory(plain.block[plain.content_at..].to_vec()), plain.len())
-            }
+        let len = plain.len();
+        let content = match plain.content() {
+            ContentView::File(file, _) => Content::File(Arc::clone(file)),
+            ContentView::Memory(bytes) => Content::Memory(bytes.to_vec()),
         };
         let source = Source { site, opaque: page.opaque().to_vec(), coding };
         let shared = Arc::clone(&self.shared);
@@ -621,7 +619,7 @@ impl shelf::Thing for Resource {
                 made: page.made_bytes(),
             },
             Self::Else(_, fields) => {
-                Load { names: 1, memory: size_of::<Self>() + fields.lines().len(), ..Load::default() }
+                Load { names: 1, memory: size_of::<Self>() + fields.len_bytes(), ..Load::default() }
             }
         }
     }

@@ -29,8 +29,8 @@ use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 use super::fault::Fault;
 use super::find::{Content, Leaf, Part, SIBLINGS};
 use super::rules::{Policy, Rules};
-use crate::reply::{Body, Fields, Prepared, PreparedContent, Reply};
-use crate::request::Request;
+use encke_server::Request;
+use encke_server::{Body, ContentView, Fields, Prepared, Reply};
 
 /// A file in each of its codings.
 #[derive(Clone)]
@@ -281,7 +281,7 @@ impl Page {
 
     /// Descriptors it keeps open.
     pub(super) fn descriptors(&self) -> usize {
-        let of = |one: &&Rc<Representation>| matches!(one.whole.content, PreparedContent::File(..));
+        let of = |one: &&Rc<Representation>| matches!(one.whole.content(), ContentView::File(..));
         self.representations().filter(of).count()
     }
 
@@ -487,32 +487,25 @@ fn is_fresh(metadata: &Metadata, now_unix_ns: u64) -> bool {
     metadata.modified_ns.max(metadata.changed_ns).saturating_add(SETTLED_AFTER_NS) > now_unix_ns
 }
 
-/// A range of a ready-made answer's content.
+/// A range of a ready-made answer's content. Ranges were cut to the length of this content.
 fn body_of(prepared: &Prepared, range: ByteRange) -> Body {
-    match &prepared.content {
-        PreparedContent::File(file, whole) => {
+    match prepared.content() {
+        ContentView::File(file, whole) => {
             Body::File(Arc::clone(file), whole.start + range.start..whole.start + range.end)
         }
-        _ => Body::Bytes(memory_of(prepared, range).to_vec()),
+        ContentView::Memory(bytes) => Body::Bytes(bytes[range.start as usize..range.end as usize].to_vec()),
     }
 }
 
 fn segment_of(prepared: &Prepared, range: ByteRange) -> Segment {
-    match &prepared.content {
-        PreparedContent::File(file, whole) => {
+    match prepared.content() {
+        ContentView::File(file, whole) => {
             Segment::File { file: Arc::clone(file), offset: whole.start + range.start, len: range.bytes() }
         }
-        _ => Segment::Bytes(memory_of(prepared, range).to_vec()),
+        ContentView::Memory(bytes) => {
+            Segment::Bytes(bytes[range.start as usize..range.end as usize].to_vec())
+        }
     }
-}
-
-fn memory_of(prepared: &Prepared, range: ByteRange) -> &[u8] {
-    let bytes = match &prepared.content {
-        PreparedContent::Shared(bytes) => bytes,
-        _ => &prepared.block[prepared.content_at..],
-    };
-    // Ranges were cut to the length of this content.
-    &bytes[range.start as usize..range.end as usize]
 }
 
 const NS: u64 = 1_000_000_000;
