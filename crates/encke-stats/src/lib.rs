@@ -15,6 +15,7 @@
 //! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and
 //! store: no locked instruction, no cache line that travels between cores on every request. Other threads may
 //! read at any time; they see each cell's value of a moment ago, and no two cells as of the same moment.
+//! [`LastSecond`] is the exception: threads may share it.
 
 mod cell;
 mod family;
@@ -23,7 +24,9 @@ pub mod json;
 pub mod page;
 pub mod plot;
 pub mod prometheus;
+mod second;
 
 pub use cell::{Counter, Gauge};
 pub use family::{Family, Kind, Sample, Value};
 pub use histogram::{Distribution, Histogram};
+pub use second::LastSecond;

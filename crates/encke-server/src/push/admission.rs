@@ -25,7 +25,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_hub::{Form, Name, Pace, SubscriberId};
-use encke_stats::Family;
+use encke_stats::{Family, LastSecond};
 use encke_wire::websocket;
 
 use super::form::{self, Kind};
@@ -36,7 +36,6 @@ use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::NONE;
-use crate::metrics::LastSecond;
 use crate::record::Asked;
 use crate::reply::{Body, Reply};
 use crate::resident::Slot;
