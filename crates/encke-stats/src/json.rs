@@ -4,6 +4,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use crate::family::{Family, Sample, Value};
 use crate::histogram::Distribution;
+use crate::source::{Cell, Row};
 
 /// Writes a snapshot as `{"schema": 1, "families": [{"name", "help", "kind", "samples": [{"labels", "value"}]}]}`.
 /// The value of a histogram is `{"count", "sum_ns", "max_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"}`, its
@@ -53,6 +54,22 @@ impl Serialize for Value {
     }
 }
 
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, cell)| (name, cell)))
+    }
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Count(count) => serializer.serialize_u64(*count),
+            Self::Number(number) => serializer.serialize_f64(*number),
+            Self::Text(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
 impl Serialize for Distribution {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(7))?;
@@ -96,5 +113,12 @@ mod tests {
                    "p50_ns": 50, "p90_ns": 60, "p99_ns": 60, "p999_ns": 60})
         );
         assert_eq!(read["families"][3]["samples"][0]["value"]["p50_ns"], json!(null));
+    }
+
+    #[test]
+    fn a_row_is_an_object_with_its_columns_as_keys() {
+        let row = Row(vec![("channel", "news".into()), ("subscribers", 3_u64.into()), ("rate", 0.5.into())]);
+        let text = serde_json::to_string(&[row]).expect("every key is a string");
+        assert_eq!(text, r#"[{"channel":"news","subscribers":3,"rate":0.5}]"#);
     }
 }

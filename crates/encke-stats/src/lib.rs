@@ -9,7 +9,9 @@
 //! [`page`] and [`plot`] show numbers to people: a page of HTML with plots within, for whichever crate has something to
 //! show. They stand here because all of those stand on this crate, and need nothing of a system.
 //!
-//! In scope: the cells, their sums, the two texts, the page. Out of scope: which metrics exist (the crate that counts
+//! A feature offers its figures as a [`Source`]; whatever shows them knows no feature.
+//!
+//! In scope: the cells, their sums, sources, the two texts, the page. Out of scope: which metrics exist (the crate that counts
 //! says so), time (a duration comes in as nanoseconds), and anything that an operating system would know.
 //!
 //! **One writer.** Each cell belongs to the one thread that writes it, so an addition is a plain load, add and
@@ -25,8 +27,10 @@ pub mod page;
 pub mod plot;
 pub mod prometheus;
 mod second;
+mod source;
 
 pub use cell::{Counter, Gauge};
 pub use family::{Family, Kind, Sample, Value};
 pub use histogram::{Distribution, Histogram};
 pub use second::LastSecond;
+pub use source::{Cell, Query, Row, Rows, Sort, Source, Ticket};

@@ -1,0 +1,332 @@
+//! Sources: what one feature counts and lists.
+//!
+//! ```text
+//!  Source ─ families ──► /metrics
+//!         ─ status ────► /api/v1/status, under the source's name
+//!         ─ list ──┬─► worker 0 ── Ticket::add ─┐
+//!                  └─► worker n ── Ticket::add ─┴─► filtered, sorted, limited ─► Rows
+//! ```
+//! The feature owns its figures: cells that its workers write, and a source that adds them up when they are read. Whatever
+//! shows figures knows sources, and no feature.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::family::Family;
+
+/// The figures of a feature. A name of a family, or of a source, belongs to one source alone.
+pub trait Source: Send + Sync {
+    /// The name of its part of the status and of its list.
+    fn name(&self) -> &'static str;
+
+    /// Its metrics, summed over all workers.
+    fn families(&self) -> Vec<Family> {
+        Vec::new()
+    }
+
+    /// Its part of `/api/v1/status`, if it has one. Keys are only ever added.
+    fn status(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Its rows: connections, channels. It must not wait for them: a ticket may be copied and sent to workers, which answer
+    /// later. The source may leave out rows that the query does not ask for; the ticket drops them in any case.
+    fn list(&self, _query: &Query, _ticket: Ticket) {}
+}
+
+/// The rows that are asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Query {
+    /// Text that at least one cell of a row contains.
+    pub filter: Option<String>,
+    /// The order of rows; without it, and where it leaves two rows equal, they are in the order of their cells.
+    pub sort: Option<Sort>,
+    /// Number of rows at most. A list needs memory for twice as many.
+    pub limit: usize,
+}
+
+/// An order of rows. Rows without the column are the last ones.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sort {
+    /// The column that is compared.
+    pub column: String,
+    /// Whether the highest cells come first.
+    pub descending: bool,
+}
+
+/// A row of a list: cells by the names of their columns, in the order in which they are shown.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row(pub Vec<(&'static str, Cell)>);
+
+/// A cell of a row.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cell {
+    /// A whole number.
+    Count(u64),
+    /// Any number, in base units.
+    Number(f64),
+    /// Text.
+    Text(Cow<'static, str>),
+}
+
+/// The rows of a list.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
+pub struct Rows {
+    /// Number of rows that the filter admits, beyond the limit as well.
+    pub total: usize,
+    /// The first of them.
+    pub rows: Vec<Row>,
+}
+
+/// Collects the rows of a list from any number of threads. The list is complete when the last copy of its ticket is dropped:
+/// a worker that cannot answer, or ends, holds up nothing.
+#[derive(Clone)]
+pub struct Ticket(Arc<Pending>);
+
+struct Pending {
+    query: Query,
+    merge: Mutex<Merge>,
+}
+
+struct Merge {
+    rows: Rows,
+    /// `None` once it was called.
+    respond: Option<Box<dyn FnOnce(Rows) + Send>>,
+}
+
+impl Query {
+    /// Whether the filter admits a row.
+    pub fn admits(&self, row: &Row) -> bool {
+        let contains = |filter: &String| row.0.iter().any(|(_, cell)| cell.contains(filter));
+        self.filter.as_ref().is_none_or(contains)
+    }
+
+    fn compare(&self, one: &Row, other: &Row) -> Ordering {
+        let by_column = self.sort.as_ref().map_or(Ordering::Equal, |Sort { column, descending }| {
+            match (one.cell(column), other.cell(column)) {
+                (Some(one), Some(other)) if *descending => other.compare(one),
+                (Some(one), Some(other)) => one.compare(other),
+                (one, other) => other.is_some().cmp(&one.is_some()),
+            }
+        });
+        by_column.then_with(|| {
+            let cells = one.0.iter().zip(&other.0).map(|((_, one), (_, other))| one.compare(other));
+            cells.fold(Ordering::Equal, Ordering::then).then(one.0.len().cmp(&other.0.len()))
+        })
+    }
+
+    /// Sorts rows and drops those beyond the limit.
+    fn cut(&self, rows: &mut Vec<Row>) {
+        rows.sort_by(|one, other| self.compare(one, other));
+        rows.truncate(self.limit);
+    }
+}
+
+impl Row {
+    fn cell(&self, column: &str) -> Option<&Cell> {
+        self.0.iter().find(|(name, _)| *name == column).map(|(_, cell)| cell)
+    }
+}
+
+impl Cell {
+    /// Numbers come before text.
+    fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Count(one), Self::Count(other)) => one.cmp(other),
+            (Self::Text(one), Self::Text(other)) => one.cmp(other),
+            (Self::Text(_), _) => Ordering::Greater,
+            (_, Self::Text(_)) => Ordering::Less,
+            (one, other) => one.number().total_cmp(&other.number()),
+        }
+    }
+
+    fn number(&self) -> f64 {
+        match self {
+            Self::Count(count) => *count as f64,
+            Self::Number(number) => *number,
+            Self::Text(_) => f64::NAN,
+        }
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        match self {
+            Self::Count(count) => count.to_string().contains(text),
+            Self::Number(number) => number.to_string().contains(text),
+            Self::Text(cell) => cell.contains(text),
+        }
+    }
+}
+
+impl Ticket {
+    /// A ticket for a list. `respond` is called once, by the thread that drops the ticket's last copy.
+    pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
+        let merge = Merge { rows: Rows::default(), respond: Some(Box::new(respond)) };
+        Self(Arc::new(Pending { query: query.clone(), merge: Mutex::new(merge) }))
+    }
+
+    /// Adds rows.
+    pub fn add(&self, rows: impl IntoIterator<Item = Row>) {
+        let Pending { query, merge } = &*self.0;
+        let admitted: Vec<Row> = rows.into_iter().filter(|row| query.admits(row)).collect();
+        let mut merge = merge.lock().unwrap_or_else(PoisonError::into_inner);
+        let Rows { total, rows } = &mut merge.rows;
+        *total += admitted.len();
+        for row in admitted {
+            if rows.len() >= query.limit.saturating_mul(2).max(1) {
+                query.cut(rows);
+            }
+            rows.push(row);
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let merge = self.merge.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = std::mem::take(&mut merge.rows);
+        self.query.cut(&mut rows.rows);
+        if let Some(respond) = merge.respond.take() {
+            respond(rows);
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("query", &self.0.query).finish_non_exhaustive()
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&'static str> for Cell {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// A source whose rows are on two workers.
+    struct Channels {
+        workers: [Sender<Ticket>; 2],
+    }
+
+    impl Source for Channels {
+        fn name(&self) -> &'static str {
+            "channels"
+        }
+
+        fn list(&self, _: &Query, ticket: Ticket) {
+            for worker in &self.workers {
+                worker.send(ticket.clone()).expect("the worker lives");
+            }
+        }
+    }
+
+    fn row(channel: &str, subscribers: u64) -> Row {
+        Row(vec![("channel", channel.to_owned().into()), ("subscribers", subscribers.into())])
+    }
+
+    fn by(column: &str, descending: bool) -> Option<Sort> {
+        Some(Sort { column: column.into(), descending })
+    }
+
+    /// The list of a query, if its rows are added in this order.
+    fn listed(query: &Query, rows: Vec<Row>) -> Rows {
+        let (send, receive) = channel();
+        Ticket::new(query, move |rows| send.send(rows).expect("somebody waits")).add(rows);
+        receive.try_recv().expect("the only copy of the ticket is dropped")
+    }
+
+    #[test]
+    fn rows_of_two_threads_are_merged_sorted_and_limited() {
+        let (one, first) = channel();
+        let (other, second) = channel();
+        let source: Arc<dyn Source> = Arc::new(Channels { workers: [one, other] });
+        let query = Query { filter: Some("news".into()), sort: by("subscribers", true), limit: 2 };
+        let (send, listing) = channel();
+        source.list(&query, Ticket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
+        let answer = |tickets: &Receiver<Ticket>, rows: Vec<Row>| {
+            let ticket = tickets.recv().expect("the source has sent it");
+            std::thread::scope(|scope| {
+                scope.spawn(move || ticket.add(rows));
+            });
+        };
+        answer(&second, vec![row("news", 7), row("chat", 100), row("news/a", 3)]);
+        assert!(listing.try_recv().is_err(), "a worker has not answered");
+        answer(&first, vec![row("news/b", 9), row("news/c", 1)]);
+        let Rows { total, rows } = listing.try_recv().expect("both have answered");
+        assert_eq!((total, rows), (4, vec![row("news/b", 9), row("news", 7)]));
+    }
+
+    #[test]
+    fn a_worker_that_ends_without_an_answer_holds_up_no_list() {
+        let query = Query { limit: 10, ..Query::default() };
+        let (send, listing) = channel();
+        let ticket = Ticket::new(&query, move |rows| send.send(rows).expect("somebody waits"));
+        ticket.clone().add([row("a", 1)]);
+        assert!(listing.try_recv().is_err());
+        drop(ticket);
+        assert_eq!(listing.try_recv().expect("nothing is missing").rows, [row("a", 1)]);
+    }
+
+    #[test]
+    fn the_order_of_rows_does_not_depend_on_who_answers_first() {
+        let rows = vec![row("c", 5), row("a", 5), row("b", 10), row("d", 9)];
+        for sort in [None, by("subscribers", false), by("subscribers", true), by("channel", true)] {
+            for limit in 0..=5 {
+                let query = Query { filter: None, sort: sort.clone(), limit };
+                let listing = listed(&query, rows.clone());
+                assert_eq!((listing.total, listing.rows.len()), (4, limit.min(4)));
+                let reversed = rows.iter().rev().cloned().collect();
+                assert_eq!(listing, listed(&query, reversed), "{query:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_sorted_by_value_and_rows_without_the_column_come_last() {
+        let query = |descending| Query { filter: None, sort: by("rate", descending), limit: 9 };
+        let cell = |cell: Cell| Row(vec![("rate", cell)]);
+        let rows = [cell(10_u64.into()), cell(9.5.into()), cell("off".into()), row("none", 1)];
+        let [ten, less, off, none] = rows.clone();
+        assert_eq!(
+            listed(&query(false), rows.to_vec()).rows,
+            [less.clone(), ten.clone(), off.clone(), none.clone()]
+        );
+        assert_eq!(listed(&query(true), rows.to_vec()).rows, [off, ten, less, none]);
+    }
+
+    #[test]
+    fn a_list_keeps_at_most_twice_its_limit() {
+        let query = Query { limit: 3, ..Query::default() };
+        let ticket = Ticket::new(&query, |_| {});
+        ticket.add((0..1_000).map(|number| row("channel", number)));
+        let merge = ticket.0.merge.lock().expect("no thread has panicked");
+        assert!(merge.rows.rows.len() <= 2 * query.limit, "{}", merge.rows.rows.len());
+        assert_eq!(merge.rows.total, 1_000);
+    }
+}
