@@ -18,7 +18,7 @@ use encke_io::{Backend, host};
 use encke_server::{Exchange, Outcome, Reply, Request};
 
 use rig::handlers::{Echo, Held, PATTERN_BYTES_MAX, Pattern, hello, pattern, streamed};
-use rig::{Client, Folder, Rig, Stand, files, ms, wait_for};
+use rig::{Client, Folder, Rig, Stand, ms, site, wait_for};
 
 const CONNECTIONS: usize = 1_000;
 /// Clients at a time.
@@ -38,7 +38,7 @@ fn nothing_is_left_of_clients_that_misbehave() {
 
 fn leaves_nothing(stand: Stand) {
     let folder = Folder::new().with("large", pattern(4 << 20));
-    let files = files(&folder);
+    let site = site(&folder);
     let held = Held::default();
     let rig = stand.serve_by(
         |policy| {
@@ -51,7 +51,7 @@ fn leaves_nothing(stand: Stand) {
         |server| {
             server
                 .mount("/", hello)
-                .mount("/large", files)
+                .mount("/large", site)
                 .mount("/echo", Echo)
                 .mount("/held", held.clone())
                 .mount("/stream", |_: &Request<'_>, _: Exchange| {
