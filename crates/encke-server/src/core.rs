@@ -578,19 +578,3 @@ fn begins_with(path: &[u8], prefix: &[u8]) -> bool {
         None => true,
     }
 }
-
-#[cfg(test)]
-impl Core {
-    /// Nothing is left of any connection: for the end of a simulated run.
-    pub(crate) fn assert_empty(&self, seed: u64) {
-        assert_eq!(self.open, 0, "seed {seed}: connections");
-        let mut places = self.conns.places();
-        assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
-        assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
-        assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
-        assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");
-        assert!(self.residents.is_settled(), "seed {seed}: closed connections that no resident knows of");
-        assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
-        assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
-    }
-}

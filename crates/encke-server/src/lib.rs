@@ -37,7 +37,7 @@ pub mod link;
 #[doc(hidden)]
 pub mod log;
 mod metrics;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 mod parked;
 mod peer;
 #[doc(hidden)]
@@ -60,8 +60,6 @@ mod simulation;
 pub mod testing;
 #[doc(hidden)]
 pub mod tls;
-#[cfg(test)]
-mod traces;
 mod transport;
 mod websocket;
 mod worker;

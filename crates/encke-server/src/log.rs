@@ -285,7 +285,7 @@ impl Access {
     }
 
     /// Finishes a line: its answer is out, or as much of it as will ever be.
-    pub fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
+    pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
         if open.batch.len() < BATCH_BYTES_MAX {
             entry.finish(sent_bytes, duration_ns, &mut open.batch);

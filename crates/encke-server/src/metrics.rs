@@ -106,7 +106,7 @@ impl Metrics {
     }
 
     /// How many connections ended, by the name of the reason.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn close_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CloseReason::ALL.iter().map(|reason| (reason.name(), self.closes[*reason as usize].value()))
     }

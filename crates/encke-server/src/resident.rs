@@ -259,7 +259,7 @@ impl Residents {
     }
 
     /// Whether every resident knows what has closed.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn is_settled(&self) -> bool {
         self.gone.is_empty()
     }

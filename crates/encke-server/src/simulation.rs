@@ -27,7 +27,7 @@ use crate::policy::Policy;
 use crate::reply::{Body, Fields, Prepared, Pull, Pulled, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
-use crate::traces::Observed;
+use crate::testing::traces::{Observed, Suite};
 use crate::worker::{Shared, Turn, Worker};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=200;
@@ -491,5 +491,22 @@ fn a_drain_without_connections_takes_no_time() {
         link.send(Message::Command(Command::Drain { delay, time }));
         let took = run_out(&world, worker);
         assert!((delay..=delay + WAKE).contains(&took), "{delay:?} became {took:?}");
+    }
+}
+
+const TRACES: Suite = Suite { name: "http", seeds: 1..=100, group: 25, run: observe };
+
+mod traces {
+    use super::TRACES;
+    use std::path::Path;
+
+    #[test]
+    fn simulated_clients_observe_what_is_recorded() {
+        TRACES.compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guards/golden/traces"));
+    }
+
+    #[test]
+    fn a_seed_always_gives_the_same_digest() {
+        TRACES.repeat();
     }
 }

@@ -39,7 +39,6 @@ use encke_broker::sim::Disk;
 use encke_broker::{Contents, End as Ending, Store};
 use encke_hub::{Epoch, Position};
 use encke_io::sim::{Client, Conditions, End, World};
-use encke_io::{Reactor as _, SimReactor, Token};
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse::{Event, Parser};
 
@@ -47,19 +46,13 @@ use super::Push;
 use super::archive::Archive;
 use super::plan::PushPlan;
 use super::rights::{Act, Openness, Shut};
-use crate::census::Census;
-use crate::command::{Command, DoorKind};
-use crate::core::Core;
-use crate::link::{Link, Message};
-use crate::log::Access;
-use crate::metrics::Metrics;
-use crate::plan::{MountPoint, Plan};
+use crate::handler::Mount;
 use crate::policy::Policy;
 use crate::push::rights::settings::AuthSettings;
 use crate::push::settings::Ack;
 use crate::push::settings::{ChannelSettings, PushSettings};
-use crate::traces::Observed;
-use crate::worker::{Shared, Turn, Worker};
+use crate::testing::traces::{Observed, Suite};
+use crate::testing::{Counts, Fleet, Stepped};
 use encke_settings::{OrOff, Period};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.
@@ -756,16 +749,6 @@ struct Sum {
     observed: Observed,
 }
 
-/// Subscribers at rest become records and come back: nothing of them may lie anywhere else. Returns how many.
-fn park(core: &mut Core, world: &World) -> u64 {
-    let mut parked = 0;
-    for index in core.conns.places() {
-        let token = Token { index, generation: core.conns[index as usize].generation };
-        parked += u64::from(world.chance(2) == 0 && core.park_and_unpark(token));
-    }
-    parked
-}
-
 /// A server and what it stands on.
 struct House {
     seed: u64,
@@ -777,12 +760,10 @@ struct House {
     epoch: Option<Epoch>,
     lives: u64,
     push: Option<Arc<PushPlan>>,
-    links: Vec<Arc<Link>>,
-    /// By number; the world knows the first of them by `first`.
-    workers: Vec<Option<Worker<SimReactor>>>,
-    /// Of the workers of all lives.
-    metrics: Vec<Arc<Metrics>>,
-    first: usize,
+    /// What runs now; after its end it no longer takes commands.
+    fleet: Option<Fleet>,
+    /// Of all lives.
+    counts: Vec<Counts>,
     reactors: usize,
     stopping: bool,
 }
@@ -797,10 +778,8 @@ impl House {
             epoch: None,
             lives: 0,
             push: None,
-            links: Vec::new(),
-            workers: Vec::new(),
-            metrics: Vec::new(),
-            first: 0,
+            fleet: None,
+            counts: Vec::new(),
             reactors: 0,
             stopping: false,
         }
@@ -818,32 +797,12 @@ impl House {
         self.epoch = self.disk.as_ref().map(|_| push.epochs[0]);
         self.lives += 1;
         let push = Arc::new(push);
-        let plan = plan(&push);
+        let fleet = Fleet::start(&self.world, self.reactors, self.count, address(), policy(), mounts(&push));
         self.push = Some(push);
-        (self.links, self.workers, self.first) = (Vec::new(), Vec::new(), self.reactors);
+        self.reactors += self.count;
+        self.counts.push(fleet.counts());
+        self.fleet = Some(fleet);
         self.stopping = false;
-        let census = Arc::new(Census::default());
-        for number in 0..self.count {
-            let reactor = self.world.reactor();
-            self.reactors += 1;
-            let link = Link::new(reactor.waker());
-            let shared = Shared {
-                number,
-                workers: self.count,
-                metrics: Arc::default(),
-                census: Arc::clone(&census),
-                http2: Arc::default(),
-                log: Access::default(),
-            };
-            self.metrics.push(Arc::clone(&shared.metrics));
-            let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
-            let kind = DoorKind::default();
-            worker.listen(self.world.listener(address()).expect("a descriptor"), kind).expect("room");
-            self.links.push(link);
-            self.workers.push(Some(worker));
-        }
-        let all: Arc<[Arc<Link>]> = self.links.clone().into();
-        self.command(|| Command::Meet(Arc::clone(&all)));
     }
 
     /// Opens the store, and holds what is in it against what is known.
@@ -862,25 +821,21 @@ impl House {
     }
 
     fn is_up(&self) -> bool {
-        self.workers.iter().any(Option::is_some)
-    }
-
-    fn command(&self, command: impl Fn() -> Command) {
-        for link in &self.links {
-            link.send(Message::Command(command()));
-        }
+        self.fleet.as_ref().is_some_and(Fleet::is_up)
     }
 
     /// It is told to stop.
     fn stop(&mut self, time: Duration) {
         self.stopping = true;
-        self.command(|| Command::Drain { delay: Duration::ZERO, time });
+        if let Some(fleet) = &self.fleet {
+            fleet.drain(Duration::ZERO, time);
+        }
     }
 
     /// It is gone, at once.
     fn kill(&mut self) {
         self.end();
-        self.workers.clear();
+        self.fleet = None;
     }
 
     /// What has not reached the disk never will; whoever still has the store open has it no more.
@@ -888,15 +843,16 @@ impl House {
         if let Some(disk) = &self.disk {
             disk.restart(|| self.world.chance(2) == 0);
         }
-        (self.push, self.links) = (None, Vec::new());
+        self.push = None;
     }
 
     fn reload(&mut self) {
         let Some(old) = &self.push else { return };
         let new = Arc::new(push_plan(KEPT + self.world.chance(1 + KEPT_MORE) as u32).with_epoch_of(old));
-        let plan = Arc::new(plan(&new));
+        if let Some(fleet) = &self.fleet {
+            fleet.reload(policy(), mounts(&new));
+        }
         self.push = Some(new);
-        self.command(|| Command::Reload(Arc::clone(&plan)));
     }
 
     /// Something befalls it.
@@ -925,20 +881,11 @@ impl House {
 
     /// Has a worker take its turn; says whether that was the last one of the last worker.
     fn turn(&mut self, number: usize, sum: &mut Sum) -> bool {
-        let Some(place) = number.checked_sub(self.first).and_then(|at| self.workers.get_mut(at)) else {
-            return false;
-        };
-        let Some(worker) = place else { return false };
+        let Some(fleet) = self.fleet.as_mut().filter(|fleet| fleet.has(number)) else { return false };
         if self.world.chance(20) == 0 {
-            sum.parked += park(&mut worker.core, &self.world);
+            sum.parked += fleet.park(number, || self.world.chance(2) == 0);
         }
-        if worker.turn().expect("a simulated wait never fails") == Turn::Over {
-            worker.end();
-            worker.core.assert_empty(self.seed);
-            *place = None;
-            return !self.is_up();
-        }
-        false
+        fleet.turn(number, self.seed) == Stepped::Ended && !fleet.is_up()
     }
 }
 
@@ -966,12 +913,12 @@ fn push_plan(kept: u32) -> PushPlan {
     PushPlan::new(&settings, &auth, Openness::Shut(Shut::Settings)).expect("settings that hold")
 }
 
-fn plan(push: &Arc<PushPlan>) -> Plan {
-    let mount = Arc::new(Push(Arc::clone(push)));
-    Plan {
-        policy: Policy { connections: 1_000, ..Policy::default() },
-        mounts: vec![MountPoint { prefix: push.prefix.clone(), mount, admin: false }],
-    }
+fn policy() -> Policy {
+    Policy { connections: 1_000, ..Policy::default() }
+}
+
+fn mounts(push: &Arc<PushPlan>) -> Vec<(String, Arc<dyn Mount>)> {
+    vec![(push.prefix.clone(), Arc::new(Push(Arc::clone(push))))]
 }
 
 /// What the clients of a seed observe.
@@ -1036,7 +983,7 @@ fn run(seed: u64, sum: &mut Sum) {
         house.end();
         house.open(&disk, &mut known);
     }
-    house.metrics.iter().for_each(|worker| sum.observed.closed(worker));
+    house.counts.iter().for_each(|counts| counts.observe(&mut sum.observed));
     sum.epochs += known.starts.iter().filter(|start| start.ended.is_some()).count() as u64;
     sum.messages += known.messages.len();
     for subscriber in &subscribers {
@@ -1106,5 +1053,22 @@ fn every_subscriber_of_every_seed_misses_nothing_that_it_is_not_told_of() {
         let count = all(count);
         println!("{count} {kind}");
         assert!(count > 0 || seeds.is_some(), "no {kind}: too quiet to mean anything");
+    }
+}
+
+const TRACES: Suite = Suite { name: "push", seeds: 1..=200, group: 50, run: observe };
+
+mod traces {
+    use super::TRACES;
+    use std::path::Path;
+
+    #[test]
+    fn simulated_subscribers_observe_what_is_recorded() {
+        TRACES.compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guards/golden/traces"));
+    }
+
+    #[test]
+    fn a_seed_always_gives_the_same_digest() {
+        TRACES.repeat();
     }
 }

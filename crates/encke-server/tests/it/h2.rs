@@ -1,14 +1,13 @@
 //! HTTP/2 from outside, frame by frame: what is answered, what is read no faster than it is wanted, and what floods,
 //! delays and silence come to.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use encke_server::{Body, CloseReason, Fields, Pulled, Reply};
 
 use crate::rig::h2::*;
 use crate::rig::handlers::{self, Echo, Held, Valve, hello};
-use crate::rig::{Client, Cut, End, Folder, Rig, Stand, ms};
+use crate::rig::{Cut, End, Folder, Stand, ms};
 
 on_every_back_end! {
     a_request_may_come_in_any_pieces,

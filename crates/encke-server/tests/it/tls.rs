@@ -2,26 +2,23 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use encke_io::Address;
 use encke_server::settings::tls::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
-use encke_server::{CloseReason, Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server};
-use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use encke_server::{CloseReason, Door, Identity, Policy, Server};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, StreamOwned, version,
-};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, version};
 
 use crate::rig::handlers;
 use crate::rig::tls::*;
-use crate::rig::{Folder, PATIENCE, Rig, Stand, any_port, files, ms};
+use crate::rig::{Folder, Rig, Stand, any_port, files, ms};
 
 on_every_stand! {
     a_request_may_be_cut_anywhere_within_its_records,

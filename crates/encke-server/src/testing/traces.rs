@@ -13,11 +13,10 @@ use encke_io::Now;
 use encke_io::sim::End;
 
 use crate::metrics::Metrics;
-use crate::push;
-use crate::simulation;
 
 /// What the clients of one run observe, as a digest (64-bit FNV-1a).
-pub(crate) struct Observed {
+#[derive(Clone, Copy, Debug)]
+pub struct Observed {
     digest: u64,
     bytes: u64,
     ends: u64,
@@ -31,7 +30,7 @@ impl Default for Observed {
 
 impl Observed {
     /// Adds the bytes that a client takes.
-    pub(crate) fn received(&mut self, client: usize, now: Now, bytes: &[u8]) {
+    pub fn received(&mut self, client: usize, now: Now, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.add(&[client as u64, now.mono_ns, bytes.len() as u64]);
             self.add_bytes(bytes);
@@ -40,7 +39,7 @@ impl Observed {
     }
 
     /// Adds the end of a client's connection.
-    pub(crate) fn ended(&mut self, client: usize, now: Now, end: End) {
+    pub fn ended(&mut self, client: usize, now: Now, end: End) {
         self.add(&[client as u64, now.mono_ns]);
         self.add_bytes(format!("{end:?}").as_bytes());
         self.ends += 1;
@@ -65,17 +64,16 @@ impl Observed {
     }
 }
 
-const SUITES: [Suite; 2] = [
-    Suite { name: "http", seeds: 1..=100, group: 25, run: simulation::observe },
-    Suite { name: "push", seeds: 1..=200, group: 50, run: push::simulation::observe },
-];
-
 /// A simulation, and the seeds that are recorded. Each line of the golden file is a group of seeds.
-struct Suite {
-    name: &'static str,
-    seeds: RangeInclusive<u64>,
-    group: usize,
-    run: fn(u64) -> Observed,
+pub struct Suite {
+    /// The first word of its lines.
+    pub name: &'static str,
+    /// The seeds that are recorded.
+    pub seeds: RangeInclusive<u64>,
+    /// How many of them make a line.
+    pub group: usize,
+    /// Runs a seed.
+    pub run: fn(u64) -> Observed,
 }
 
 impl Suite {
@@ -102,30 +100,38 @@ impl Suite {
             text
         })
     }
-}
-
-#[test]
-fn simulated_clients_observe_what_is_recorded() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guards/golden/traces");
-    let found: String = std::thread::scope(|scope| {
-        let suites = SUITES.each_ref().map(|suite| scope.spawn(|| suite.records()));
-        suites.into_iter().map(|suite| suite.join().expect("every seed passes")).collect()
-    });
-    if std::env::var_os("ENCKE_GUARDS_UPDATE").is_some() {
-        std::fs::write(&golden, &found).expect("the golden file can be written");
+    /// Compares what the clients of every seed observe with the lines of this suite in the golden file at `golden`; writes
+    /// these lines instead if `ENCKE_GUARDS_UPDATE` is set.
+    ///
+    /// # Panics
+    /// Something differs, or the file cannot be read or written.
+    pub fn compare(&self, golden: &Path) {
+        let found = self.records();
+        let whole = std::fs::read_to_string(golden).expect("the golden file is in the repository");
+        let prefix = format!("{} ", self.name);
+        let own = |line: &&str| line.starts_with(&prefix);
+        let recorded: String = whole.lines().filter(own).fold(String::new(), |text, line| text + line + "\n");
+        if std::env::var_os("ENCKE_GUARDS_UPDATE").is_some() {
+            let others = whole.lines().filter(|line| !own(line));
+            let mut lines: Vec<&str> = others.chain(found.lines()).collect();
+            // Suites by name; within a suite the lines are in order of their seeds, which a stable sort keeps.
+            lines.sort_by_key(|line| line.split(' ').next());
+            std::fs::write(golden, lines.join("\n") + "\n").expect("the golden file can be written");
+            return;
+        }
+        println!("now:\n{found}recorded:\n{recorded}");
+        let differs = |(now, before): &(&str, &str)| now != before;
+        let different: Vec<&str> =
+            found.lines().zip(recorded.lines()).filter(differs).map(|(now, _)| now).collect();
+        assert!(found == recorded, "the clients of these seeds observe something else: {different:#?}");
     }
-    let recorded = std::fs::read_to_string(&golden).expect("the golden file is in the repository");
-    println!("now:\n{found}recorded:\n{recorded}");
-    let differs = |(now, before): &(&str, &str)| now != before;
-    let different: Vec<&str> =
-        found.lines().zip(recorded.lines()).filter(differs).map(|(now, _)| now).collect();
-    assert!(found == recorded, "the clients of these seeds observe something else: {different:#?}");
-}
 
-#[test]
-fn a_seed_always_gives_the_same_digest() {
-    for suite in &SUITES {
-        let seeds: Vec<u64> = suite.seeds.clone().take(8).collect();
-        assert_eq!(suite.record(&seeds), suite.record(&seeds));
+    /// Runs the first seeds twice.
+    ///
+    /// # Panics
+    /// The two runs differ.
+    pub fn repeat(&self) {
+        let seeds: Vec<u64> = self.seeds.clone().take(8).collect();
+        assert_eq!(self.record(&seeds), self.record(&seeds));
     }
 }

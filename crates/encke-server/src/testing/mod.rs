@@ -1,6 +1,12 @@
-//! For the tests of features: a worker's place for one handler, without a worker.
+//! For the tests of features: a worker's place for one handler without a worker, whole servers in the simulator, and digests
+//! of what their clients observe.
 //!
 //! Build it with the feature `testing`; no program does.
+
+mod fleet;
+pub mod traces;
+
+pub use fleet::{Counts, Fleet, Stepped};
 
 use std::rc::Rc;
 use std::sync::Arc;

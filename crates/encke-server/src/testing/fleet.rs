@@ -1,0 +1,174 @@
+//! A server in the simulator: its workers take turns when the world says so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::sim::World;
+use encke_io::{Reactor as _, SimReactor, Token};
+
+use super::traces::Observed;
+use crate::census::Census;
+use crate::command::{Command, DoorKind};
+use crate::core::Core;
+use crate::handler::Mount;
+use crate::link::{Link, Message};
+use crate::log::Access;
+use crate::metrics::Metrics;
+use crate::plan::{MountPoint, Plan};
+use crate::policy::Policy;
+use crate::worker::{Shared, Turn, Worker};
+
+/// The workers of one simulated server, which listen at one address.
+pub struct Fleet {
+    /// The number of the first worker's reactor in the world.
+    first: usize,
+    links: Vec<Arc<Link>>,
+    workers: Vec<Option<Worker<SimReactor>>>,
+    counts: Counts,
+}
+
+/// Why the workers of a server closed their connections.
+#[derive(Clone, Default)]
+pub struct Counts(Vec<Arc<Metrics>>);
+
+/// What came of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stepped {
+    /// The reactor is none of this server, or its worker has ended.
+    NotHere,
+    /// The worker goes on.
+    Goes,
+    /// It was the last turn of that worker; nothing of a connection was left.
+    Ended,
+}
+
+fn plan(policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) -> Plan {
+    let mounts = mounts.into_iter().map(|(prefix, mount)| MountPoint { prefix, mount, admin: false });
+    Plan { policy, mounts: mounts.collect() }
+}
+
+impl Fleet {
+    /// Starts `count` workers. The world has had `first` reactors before.
+    ///
+    /// # Panics
+    /// The world is out of descriptors.
+    pub fn start(
+        world: &World,
+        first: usize,
+        count: usize,
+        address: SocketAddr,
+        policy: Policy,
+        mounts: Vec<(String, Arc<dyn Mount>)>,
+    ) -> Self {
+        let plan = plan(policy, mounts);
+        let census = Arc::new(Census::default());
+        let mut fleet = Self { first, links: Vec::new(), workers: Vec::new(), counts: Counts::default() };
+        for number in 0..count {
+            let reactor = world.reactor();
+            let link = Link::new(reactor.waker());
+            let shared = Shared {
+                number,
+                workers: count,
+                metrics: Arc::default(),
+                census: Arc::clone(&census),
+                http2: Arc::default(),
+                log: Access::default(),
+            };
+            fleet.counts.0.push(Arc::clone(&shared.metrics));
+            let mut worker = Worker::new(reactor, Arc::clone(&link), &plan, shared);
+            let kind = DoorKind::default();
+            worker.listen(world.listener(address).expect("a descriptor"), kind).expect("room");
+            fleet.links.push(link);
+            fleet.workers.push(Some(worker));
+        }
+        let all: Arc<[Arc<Link>]> = fleet.links.clone().into();
+        fleet.command(|| Command::Meet(Arc::clone(&all)));
+        fleet
+    }
+
+    /// Whether a worker has not ended.
+    pub fn is_up(&self) -> bool {
+        self.workers.iter().any(Option::is_some)
+    }
+
+    /// What its workers have counted, which can be read after their end.
+    pub fn counts(&self) -> Counts {
+        self.counts.clone()
+    }
+
+    /// Gives it other limits and mounts.
+    pub fn reload(&self, policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) {
+        let plan = Arc::new(plan(policy, mounts));
+        self.command(|| Command::Reload(Arc::clone(&plan)));
+    }
+
+    /// Tells it to stop within `time`, after `delay`.
+    pub fn drain(&self, delay: Duration, time: Duration) {
+        self.command(|| Command::Drain { delay, time });
+    }
+
+    fn command(&self, command: impl Fn() -> Command) {
+        for link in &self.links {
+            link.send(Message::Command(command()));
+        }
+    }
+
+    /// Whether a reactor is that of a worker which has not ended.
+    pub fn has(&self, reactor: usize) -> bool {
+        reactor.checked_sub(self.first).is_some_and(|at| matches!(self.workers.get(at), Some(Some(_))))
+    }
+
+    /// Has the worker of a reactor take its turn. At its last one nothing of a connection may be left.
+    ///
+    /// # Panics
+    /// Something is left.
+    pub fn turn(&mut self, reactor: usize, seed: u64) -> Stepped {
+        let place = reactor.checked_sub(self.first).and_then(|at| self.workers.get_mut(at));
+        let Some(place) = place else { return Stepped::NotHere };
+        let Some(worker) = place else { return Stepped::NotHere };
+        if worker.turn().expect("a simulated wait never fails") == Turn::Go {
+            return Stepped::Goes;
+        }
+        worker.end();
+        worker.core.assert_empty(seed);
+        *place = None;
+        Stepped::Ended
+    }
+
+    /// Turns connections of residents at rest into records and back, on the worker of a reactor: nothing of them may lie
+    /// anywhere else. `chosen` is asked for each. Returns how many came back.
+    pub fn park(&mut self, reactor: usize, mut chosen: impl FnMut() -> bool) -> u64 {
+        let worker = reactor.checked_sub(self.first).and_then(|at| self.workers.get_mut(at)?.as_mut());
+        let Some(core) = worker.map(|worker| &mut worker.core) else { return 0 };
+        let mut parked = 0;
+        for index in core.conns.places() {
+            let token = Token { index, generation: core.conns[index as usize].generation };
+            parked += u64::from(chosen() && core.park_and_unpark(token));
+        }
+        parked
+    }
+}
+
+impl Counts {
+    /// Adds why connections were closed.
+    pub fn observe(&self, observed: &mut Observed) {
+        self.0.iter().for_each(|worker| observed.closed(worker));
+    }
+}
+
+impl Core {
+    /// Nothing is left of any connection: for the end of a simulated run.
+    pub(crate) fn assert_empty(&self, seed: u64) {
+        use crate::conn::Phase;
+        assert_eq!(self.open, 0, "seed {seed}: connections");
+        let mut places = self.conns.places();
+        assert!(places.all(|place| self.conns[place as usize].phase == Phase::Vacant), "seed {seed}: slots");
+        assert_eq!(self.records.len(), 0, "seed {seed}: exchanges");
+        assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
+        assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");
+        assert!(self.residents.is_settled(), "seed {seed}: closed connections that no resident knows of");
+        assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
+        assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
+    }
+}
