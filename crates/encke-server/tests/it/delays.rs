@@ -1,8 +1,8 @@
 //! No answer waits for an acknowledgement: a packet that the kernel holds back until the client's delayed
 //! acknowledgement comes (Nagle's algorithm, MSG_MORE without a successor) costs 40 ms each time.
 //!
-//! A busy machine delays some answers by as much, a fault of ours delays every one of a kind: so the middle one is
-//! judged.
+//! A busy machine delays some answers by as much; a fault of ours delays every one of a kind, but for the first of a
+//! connection, which Linux acknowledges at once. So the quickest quarter is judged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ on_every_back_end! {
 /// Linux delays an acknowledgement by 40 ms at least (tcp(7), TCP_QUICKACK); a little less is as suspicious.
 const STALL: Duration = Duration::from_millis(38);
 const ROUNDS: usize = 200;
+/// The round that is judged, by its time: a quarter of all rounds were quicker.
+const QUICK: usize = ROUNDS / 4;
 
 fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
     let sixteen = pattern(16 * 1024);
@@ -45,15 +47,15 @@ fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
         let mut client = rig.client();
         let mut times: Vec<Duration> = (0..ROUNDS).map(|_| exchange(&mut client, &requests, count)).collect();
         times.sort_unstable();
-        let middle = times[ROUNDS / 2];
+        let quick = times[QUICK];
         let stalled = times.iter().filter(|&&time| time >= STALL).count();
-        assert!(middle < STALL, "{requests:?}: {middle:?} in the middle, {stalled} of {ROUNDS} stalled");
+        assert!(quick < STALL, "{requests:?}: a quarter took {quick:?} or less, {stalled} of {ROUNDS} stalled");
     }
     // The head first, its file later: what comes of a connection that has just begun.
     let mut times: Vec<Duration> =
         (0..ROUNDS).map(|_| exchange(&mut rig.client(), &get("sixteen"), 1)).collect();
     times.sort_unstable();
-    assert!(times[ROUNDS / 2] < STALL, "on a new connection: {:?}", times[ROUNDS / 2]);
+    assert!(times[QUICK] < STALL, "on a new connection: {:?}", times[QUICK]);
 }
 
 fn exchange(client: &mut Client, requests: &str, answers: usize) -> Duration {
