@@ -32,9 +32,7 @@ pub use encke_server::push::rights::settings::{
     Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
 };
 pub use encke_server::push::settings::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
-pub use encke_server::settings::tls::{
-    AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion,
-};
+pub use encke_settings::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 pub use encke_settings::{
     ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
 };

@@ -53,7 +53,6 @@ pub mod request;
 mod resident;
 #[doc(hidden)]
 pub mod server;
-pub mod settings;
 #[cfg(test)]
 mod simulation;
 #[cfg(any(test, feature = "testing"))]

@@ -7,8 +7,8 @@
 //!  state     the directory for what outlives the process
 //!  notice    lines for the operator on standard error, by level
 //! ```
-//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page. Out of scope: the values of
-//! any feature; each feature's crate has its own section.
+//! In scope: quantities, secrets, choices, positions, problems, the schema and the reference page, and `tls` of a listener, which
+//! several crates read. Out of scope: the values of any feature; each feature's crate has its own section.
 
 mod choice;
 pub mod document;
@@ -21,6 +21,7 @@ mod secret;
 mod section;
 mod source;
 pub mod state;
+mod tls;
 pub mod written;
 
 pub use choice::{Choice, LogTarget, OrAuto};
@@ -32,4 +33,5 @@ pub use quantity::{ByteSize, OrOff, Period, Rate};
 pub use secret::Secret;
 pub use section::{Contradiction, Section};
 pub use source::{SourceLine, SourceMap};
+pub use tls::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion, is_dns_name};
 pub use written::Written;

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use encke_io::Address;
-use encke_settings::{Secret, Written, written};
+use encke_settings::{Secret, TlsSettings, Written, written};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
 use encke_server::https;
-use encke_server::settings::tls::TlsSettings;
+use encke_settings::TlsSettings;
 
 /// One listener, or the pair for both families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]

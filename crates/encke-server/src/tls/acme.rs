@@ -34,11 +34,8 @@ use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::https;
 use crate::reply::Reply;
-use crate::settings::tls::{AcmeChallenge, AcmeSettings};
 use encke_io::lock;
-use encke_settings::Level;
-use encke_settings::notice;
-use encke_settings::state;
+use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice, state};
 
 /// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
 pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";

@@ -23,8 +23,7 @@ use rcgen::{
 };
 
 use super::identity::{Life, named};
-use crate::settings::tls::{CertSettings, is_dns_name};
-use encke_settings::state;
+use encke_settings::{CertSettings, is_dns_name, state};
 
 /// Ten years: who has told three browsers and a telephone to trust it does not want to do so often.
 const AUTHORITY_LASTS_S: u64 = 10 * 365 * DAY_S;

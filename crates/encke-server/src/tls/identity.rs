@@ -20,8 +20,8 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
 use super::watch::Stamp;
-use crate::settings::tls::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 use encke_io::lock;
+use encke_settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
 use encke_wire::civil::Civil;
 
 /// Who a listener says it is, and what its handshakes obey. Shared by its workers; another one takes its place at a
@@ -52,7 +52,11 @@ impl Identity {
     }
 
     /// As [`Identity::read`], with what is shown to who comes to see that a name is ours.
-    pub fn proved_by(settings: &TlsSettings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Self> {
+    pub fn proved_by(
+        settings: &TlsSettings,
+        acme: &Arc<Acme>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
         // Before they are read: what changes meanwhile is another state of theirs, and will be seen.
         let stamp = Stamp::of(settings);
         let shown = Shown::read(settings, acme, notes)?;

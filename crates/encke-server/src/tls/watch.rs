@@ -23,10 +23,8 @@ use std::time::{Duration, SystemTime};
 use encke_io::files::{FileId, id_of};
 
 use super::Identity;
-use crate::settings::tls::TlsSettings;
 use encke_io::lock;
-use encke_settings::Level;
-use encke_settings::notice;
+use encke_settings::{Level, TlsSettings, notice};
 
 /// What files were like at a moment; `None`: one was not there.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::settings::tls::{AcmeSettings, CertSettings, TlsSettings};
+use encke_settings::{AcmeSettings, CertSettings, TlsSettings};
 
 /// Who a listener says it is: nobody, in this build.
 pub struct Identity(Infallible);
@@ -28,7 +28,11 @@ impl Identity {
         Err(missing())
     }
 
-    pub fn proved_by(settings: &TlsSettings, _: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Self> {
+    pub fn proved_by(
+        settings: &TlsSettings,
+        _: &Arc<Acme>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
         Self::read(settings, notes)
     }
 

@@ -49,7 +49,10 @@ fn no_answer_waits_for_an_acknowledgement(stand: Stand) {
         times.sort_unstable();
         let quick = times[QUICK];
         let stalled = times.iter().filter(|&&time| time >= STALL).count();
-        assert!(quick < STALL, "{requests:?}: a quarter took {quick:?} or less, {stalled} of {ROUNDS} stalled");
+        assert!(
+            quick < STALL,
+            "{requests:?}: a quarter took {quick:?} or less, {stalled} of {ROUNDS} stalled"
+        );
     }
     // The head first, its file later: what comes of a connection that has just begun.
     let mut times: Vec<Duration> =

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use encke_server::settings::tls::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 use encke_server::{CloseReason, Door, Identity, Policy, Server};
+use encke_settings::{AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use encke_io::Address;
-use encke_server::settings::tls::{CertSettings, TlsSettings};
 use encke_server::{Door, Exchange, Identity, Outcome, Policy, Reply, Request, Server};
+use encke_settings::{CertSettings, TlsSettings};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};

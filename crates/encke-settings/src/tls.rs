@@ -1,4 +1,5 @@
-//! `tls` of a listener: certificates, and whom they are shown to.
+//! `tls` of a listener: certificates, and whom they are shown to. A listener's section contains it, and encke-session reads
+//! the files that it names.
 
 use std::path::PathBuf;
 

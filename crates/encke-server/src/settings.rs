@@ -1,3 +1,0 @@
-//! Settings of TLS.
-
-pub mod tls;
