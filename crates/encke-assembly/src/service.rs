@@ -308,7 +308,7 @@ fn doors(settings: &Settings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::
             io::Error::new(error.kind(), format!("cannot listen on {}: {error}", listen.address))
         })?;
         let tls = match &listen.tls {
-            Some(settings) => Some(Arc::new(Identity::proved_by(settings, acme, notes)?)),
+            Some(settings) => Some(Arc::new(Identity::proved_by(settings, acme.proofs(), notes)?)),
             None => None,
         };
         for address in addresses {

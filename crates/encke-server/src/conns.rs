@@ -166,7 +166,7 @@ impl Timers {
     }
 
     /// How many are armed.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn armed(&self) -> u32 {
         self.sockets.armed() + self.streams.armed()
     }

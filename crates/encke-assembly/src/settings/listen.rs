@@ -14,7 +14,6 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value}
 use serde::ser::{Serialize, Serializer};
 
 use encke_server::https;
-use encke_settings::TlsSettings;
 
 /// One listener, or the pair for both families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]

@@ -24,21 +24,15 @@ use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
 use encke_io::clock::Clock;
 use encke_io::host;
 use encke_stats::{Counter, Family};
-use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::sign::CertifiedKey;
 
 use super::identity::{Life, date};
+use super::proofs::{Proofs, SigningRequest};
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::https;
 use crate::reply::Reply;
 use encke_io::lock;
 use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice, state};
-
-/// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
-pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// The clock is looked at so often at least: a laptop that slept, or a clock that was set, is noticed within a minute.
 const WAIT_S_MAX: u64 = 60;
@@ -50,19 +44,15 @@ const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
 /// What those who fetch certificates share with those who show proofs.
 #[derive(Debug, Default)]
 pub struct Acme {
-    proofs: Mutex<Proofs>,
+    /// What is shown by handshake while an order is under way.
+    proofs: Arc<Proofs>,
+    /// … and as pages, by their tokens.
+    pages: Mutex<HashMap<String, String>>,
     orders: Mutex<Orders>,
     /// Rings when there is something new in `orders`.
     bell: Condvar,
     issued: Counter,
     failed: Counter,
-}
-
-/// What is seen of an order under way by those who look whether names are ours.
-#[derive(Debug, Default)]
-struct Proofs {
-    certificates: HashMap<String, Arc<CertifiedKey>>,
-    pages: HashMap<String, String>,
 }
 
 /// What the thread is told.
@@ -115,15 +105,15 @@ impl Acme {
         self.bell.notify_one();
     }
 
-    /// The certificate that proves a name.
-    pub(super) fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        lock(&self.proofs).certificates.get(&name.to_ascii_lowercase()).cloned()
+    /// The certificates that prove names, for handshakes.
+    pub fn proofs(&self) -> &Arc<Proofs> {
+        &self.proofs
     }
 
     /// Answers a request for a page below [`https::CHALLENGES`].
     pub fn answer(&self, request: &crate::Request<'_>, _: Exchange) -> Outcome {
         let token = request.path().strip_prefix(https::CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
-        let page = token.and_then(|token| lock(&self.proofs).pages.get(token.as_ref()).cloned());
+        let page = token.and_then(|token| lock(&self.pages).get(token.as_ref()).cloned());
         Outcome::Now(page.map_or_else(|| Reply::error(404), |page| Reply::text(200, page)))
     }
 
@@ -238,7 +228,8 @@ impl Task {
         let directory = &self.settings.directory;
         let fetched = fetch(&self.settings, acme);
         // What was shown for it is of no use any more.
-        *lock(&acme.proofs) = Proofs::default();
+        acme.proofs.clear();
+        lock(&acme.pages).clear();
         match fetched {
             Ok(life) => {
                 acme.issued.increment();
@@ -296,10 +287,7 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
     let folder = file.parent().unwrap_or(&settings.folder);
     state::make_folder(folder).map_err(|error| told(&error))?;
 
-    let key = KeyPair::generate().map_err(|error| told(&error))?;
-    let mut params = CertificateParams::new(settings.domains.clone()).map_err(|error| told(&error))?;
-    params.distinguished_name = DistinguishedName::new();
-    let csr = params.serialize_request(&key).map_err(|error| told(&error))?;
+    let signing = SigningRequest::new(&settings.domains).map_err(|error| told(&error))?;
 
     let known = fs::read_to_string(&account).ok();
     let mut request = Request {
@@ -312,7 +300,7 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
             AcmeChallenge::TlsAlpn => Challenge::TlsAlpn,
             AcmeChallenge::Http => Challenge::Http,
         },
-        csr: csr.der(),
+        csr: signing.csr(),
     };
     let stage = OnStage { acme, account: &account };
     let chain = acme::order(&request, &stage).or_else(|error| match error {
@@ -324,7 +312,7 @@ fn fetch(settings: &AcmeSettings, acme: &Acme) -> Result<Life, String> {
     });
     let chain = chain.map_err(|error| told(&error))?;
     // One file, so that no moment finds a key beside another's certificate.
-    state::put_private(&file, (key.serialize_pem() + &chain).as_bytes()).map_err(|error| told(&error))?;
+    state::put_private(&file, (signing.key_pem() + &chain).as_bytes()).map_err(|error| told(&error))?;
     Life::read(&file).map_err(|error| told(&error))
 }
 
@@ -344,29 +332,15 @@ impl Stage for OnStage<'_> {
     fn show(&self, proof: &Proof<'_>) {
         match *proof {
             Proof::Http { token, content } => {
-                lock(&self.acme.proofs).pages.insert(token.to_owned(), content.to_owned());
+                lock(&self.acme.pages).insert(token.to_owned(), content.to_owned());
             }
-            Proof::TlsAlpn { name, digest } => match proof_of(name, &digest) {
-                Ok(key) => {
-                    lock(&self.acme.proofs).certificates.insert(name.to_ascii_lowercase(), Arc::new(key));
+            Proof::TlsAlpn { name, digest } => {
+                if let Err(error) = self.acme.proofs.show(name, &digest) {
+                    notice::report(Level::Error, &format!("tls: no proof can be made for {name}: {error}"));
                 }
-                Err(why) => {
-                    notice::report(Level::Error, &format!("tls: no proof can be made for {name}: {why}"));
-                }
-            },
+            }
         }
     }
-}
-
-/// The certificate that proves a name (RFC 8737 §3).
-fn proof_of(name: &str, digest: &[u8; 32]) -> Result<CertifiedKey, String> {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(|error| error.to_string())?;
-    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-    let key = KeyPair::generate().map_err(|error| error.to_string())?;
-    let signed = params.self_signed(&key).map_err(|error| error.to_string())?;
-    let private = PrivateKeyDer::try_from(key.serialize_der())?;
-    let private = aws_lc_rs::sign::any_supported_type(&private).map_err(|error| error.to_string())?;
-    Ok(CertifiedKey::new(vec![signed.der().clone()], private))
 }
 
 #[cfg(test)]
@@ -399,22 +373,5 @@ mod tests {
             assert_eq!(back_off_s(failures, 1 << 31), middle_s);
             assert_eq!(back_off_s(failures, u32::MAX), middle_s * 5 / 4 - 1);
         }
-    }
-
-    #[test]
-    fn a_proof_has_its_name_and_is_forgotten_with_its_order() {
-        let acme = Acme::default();
-        let stage = OnStage { acme: &acme, account: Path::new("unused") };
-        stage.show(&Proof::TlsAlpn { name: "A.example", digest: [7; 32] });
-        let shown = acme.certificate("a.EXAMPLE").expect("it is shown");
-        let (_, proof) = x509_parser::parse_x509_certificate(&shown.cert[0]).expect("a certificate");
-        // id-pe-acmeIdentifier, critical, an OCTET STRING of the digest (RFC 8737 §3).
-        let extension = proof.extensions().iter().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
-        let extension = extension.expect("the digest");
-        assert!(extension.critical);
-        assert_eq!(extension.value, [&[4, 32][..], &[7; 32]].concat());
-        assert!(acme.certificate("b.example").is_none());
-        *lock(&acme.proofs) = Proofs::default();
-        assert!(acme.certificate("a.example").is_none());
     }
 }

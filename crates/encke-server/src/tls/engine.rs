@@ -16,8 +16,8 @@ use encke_io::{Fault, Segment};
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
-use super::acme::PROOF_PROTOCOL;
 use super::hello::{HANDSHAKE, Hello};
+use super::proofs::PROOF_PROTOCOL;
 use super::records::{RECORD_BYTES, Records};
 use super::{Certified, Handshake, Opened, TlsFault, TlsKnown, known};
 

@@ -17,8 +17,8 @@ use rustls::{RootCertStore, ServerConfig, version};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use super::acme::{Acme, PROOF_PROTOCOL};
 use super::known;
+use super::proofs::{PROOF_PROTOCOL, Proofs};
 use super::watch::Stamp;
 use encke_io::lock;
 use encke_settings::{CertSettings, ClientCert, TlsSettings, TlsVersion};
@@ -36,7 +36,7 @@ pub struct Identity {
 #[derive(Clone)]
 struct Shown {
     settings: TlsSettings,
-    acme: Arc<Acme>,
+    proofs: Arc<Proofs>,
     config: Arc<ServerConfig>,
     /// Each certificate's file, and when it ends, in seconds since 1970.
     ends: Vec<(PathBuf, u64)>,
@@ -54,12 +54,12 @@ impl Identity {
     /// As [`Identity::read`], with what is shown to who comes to see that a name is ours.
     pub fn proved_by(
         settings: &TlsSettings,
-        acme: &Arc<Acme>,
+        proofs: &Arc<Proofs>,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
         // Before they are read: what changes meanwhile is another state of theirs, and will be seen.
         let stamp = Stamp::of(settings);
-        let shown = Shown::read(settings, acme, notes)?;
+        let shown = Shown::read(settings, proofs, notes)?;
         Ok(Self { shown: Mutex::new(shown), stamp: Mutex::new(stamp) })
     }
 
@@ -68,9 +68,9 @@ impl Identity {
     /// # Errors
     /// As [`Identity::read`]; then everything stays as it was.
     pub fn reread(&self, notes: &mut Vec<String>) -> io::Result<()> {
-        let Shown { settings, acme, .. } = lock(&self.shown).clone();
+        let Shown { settings, proofs, .. } = lock(&self.shown).clone();
         *lock(&self.stamp) = Stamp::of(&settings);
-        let new = Self::proved_by(&settings, &acme, notes)?;
+        let new = Self::proved_by(&settings, &proofs, notes)?;
         // A fetched one that is gone, or broken, is no reason to show none.
         if new.ends().len() < self.ends().len() {
             return Err(io::Error::other("tls: a certificate that was fetched is there no more"));
@@ -109,11 +109,11 @@ impl Identity {
 }
 
 impl Shown {
-    fn read(settings: &TlsSettings, acme: &Arc<Acme>, notes: &mut Vec<String>) -> io::Result<Self> {
+    fn read(settings: &TlsSettings, proofs: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
         let mut ends = Vec::new();
-        let certificates = Certificates::read(settings, acme, &mut ends, notes)?;
+        let certificates = Certificates::read(settings, proofs, &mut ends, notes)?;
         let config = Arc::new(config(settings, certificates)?);
-        Ok(Self { settings: settings.clone(), acme: Arc::clone(acme), config, ends })
+        Ok(Self { settings: settings.clone(), proofs: Arc::clone(proofs), config, ends })
     }
 }
 
@@ -164,19 +164,19 @@ struct Certificates {
     exact: HashMap<String, Arc<CertifiedKey>>,
     /// `*.example.com` under `example.com`.
     wild: HashMap<String, Arc<CertifiedKey>>,
-    acme: Arc<Acme>,
+    proofs: Arc<Proofs>,
 }
 
 impl Certificates {
     /// Reads them; `ends` gets each one's file, and when it ends, in seconds since 1970.
     fn read(
         settings: &TlsSettings,
-        acme: &Arc<Acme>,
+        proofs: &Arc<Proofs>,
         ends: &mut Vec<(PathBuf, u64)>,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
-        let acme = Arc::clone(acme);
-        let mut all = Self { default: None, exact: HashMap::new(), wild: HashMap::new(), acme };
+        let proofs = Arc::clone(proofs);
+        let mut all = Self { default: None, exact: HashMap::new(), wild: HashMap::new(), proofs };
         for pair in settings.pairs() {
             let (key, life) = certified(&pair)?;
             life.check(&pair.cert, notes)?;
@@ -229,7 +229,7 @@ impl ResolvesServerCert for Certificates {
         // Who comes to see a proof speaks of nothing else (RFC 8737 §3).
         let mut protocols = hello.alpn().into_iter().flatten();
         if protocols.next() == Some(PROOF_PROTOCOL) && protocols.next().is_none() {
-            return self.acme.certificate(name?);
+            return self.proofs.certificate(name?);
         }
         name.map_or(self.default.as_ref(), |name| self.of(name)).cloned()
     }

@@ -24,6 +24,8 @@ mod hello;
 mod identity;
 mod known;
 #[cfg(feature = "tls")]
+mod proofs;
+#[cfg(feature = "tls")]
 mod records;
 #[cfg(feature = "tls")]
 mod watch;

@@ -28,11 +28,7 @@ impl Identity {
         Err(missing())
     }
 
-    pub fn proved_by(
-        settings: &TlsSettings,
-        _: &Arc<Acme>,
-        notes: &mut Vec<String>,
-    ) -> io::Result<Self> {
+    pub fn proved_by(settings: &TlsSettings, _: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
         Self::read(settings, notes)
     }
 
@@ -49,7 +45,7 @@ impl Identity {
         match self.0 {}
     }
 
-    pub(crate) fn ends(&self) -> Vec<(PathBuf, u64)> {
+    pub fn ends(&self) -> Vec<(PathBuf, u64)> {
         match self.0 {}
     }
 
@@ -82,9 +78,13 @@ impl LocalAuthority {
     }
 }
 
+/// What would be shown to who comes to see that a name is ours.
+#[derive(Debug, Default)]
+pub struct Proofs;
+
 /// What would fetch certificates.
 #[derive(Debug, Default)]
-pub struct Acme;
+pub struct Acme(Arc<Proofs>);
 
 impl Acme {
     pub fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
@@ -92,6 +92,10 @@ impl Acme {
     }
 
     pub fn end(&self) {}
+
+    pub fn proofs(&self) -> &Arc<Proofs> {
+        &self.0
+    }
 
     pub fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
         Outcome::Now(Reply::error(404))

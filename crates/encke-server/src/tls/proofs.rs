@@ -1,0 +1,108 @@
+//! What an order of certificates by ACME needs of cryptography: a key with the request to sign it, and proofs, shown by
+//! handshake, that names are ours (RFC 8737).
+//!
+//! ```text
+//!  show(name, digest) ─► Proofs ─► a handshake that offers PROOF_PROTOCOL alone, and names `name`
+//!  SigningRequest::new(names) ─► csr ─► the authority ─► a chain, for the key
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use encke_io::lock;
+use rcgen::{CertificateParams, CertificateSigningRequest, CustomExtension, DistinguishedName, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::sign::CertifiedKey;
+
+/// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
+pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
+
+/// The certificates that prove names while an order is under way.
+#[derive(Debug, Default)]
+pub struct Proofs(Mutex<HashMap<String, Arc<CertifiedKey>>>);
+
+impl Proofs {
+    /// Makes the certificate that proves a name, and shows it from now on.
+    ///
+    /// # Errors
+    /// No certificate can be for that name, or there is no randomness for its key.
+    pub(crate) fn show(&self, name: &str, digest: &[u8; 32]) -> io::Result<()> {
+        let key = proof_of(name, digest)?;
+        lock(&self.0).insert(name.to_ascii_lowercase(), Arc::new(key));
+        Ok(())
+    }
+
+    /// Shows none from now on.
+    pub(crate) fn clear(&self) {
+        lock(&self.0).clear();
+    }
+
+    /// The certificate that proves a name.
+    pub(super) fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        lock(&self.0).get(&name.to_ascii_lowercase()).cloned()
+    }
+}
+
+/// The certificate that proves a name (RFC 8737 §3).
+fn proof_of(name: &str, digest: &[u8; 32]) -> io::Result<CertifiedKey> {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(io::Error::other)?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let key = KeyPair::generate().map_err(io::Error::other)?;
+    let signed = params.self_signed(&key).map_err(io::Error::other)?;
+    let private = PrivateKeyDer::try_from(key.serialize_der()).map_err(io::Error::other)?;
+    let private = aws_lc_rs::sign::any_supported_type(&private).map_err(io::Error::other)?;
+    Ok(CertifiedKey::new(vec![signed.der().clone()], private))
+}
+
+/// A new key, and the request to an authority to sign a certificate for it (RFC 2986).
+pub(crate) struct SigningRequest {
+    key: KeyPair,
+    csr: CertificateSigningRequest,
+}
+
+impl SigningRequest {
+    /// For these names.
+    ///
+    /// # Errors
+    /// No certificate can be for one of them, or there is no randomness for the key.
+    pub(crate) fn new(names: &[String]) -> io::Result<Self> {
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let mut params = CertificateParams::new(names.to_vec()).map_err(io::Error::other)?;
+        params.distinguished_name = DistinguishedName::new();
+        let csr = params.serialize_request(&key).map_err(io::Error::other)?;
+        Ok(Self { key, csr })
+    }
+
+    /// The request, as DER.
+    pub(crate) fn csr(&self) -> &[u8] {
+        self.csr.der()
+    }
+
+    /// The private key, as PEM.
+    pub(crate) fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_has_its_name_and_is_forgotten_with_its_order() {
+        let proofs = Proofs::default();
+        proofs.show("A.example", &[7; 32]).expect("a name");
+        let shown = proofs.certificate("a.EXAMPLE").expect("it is shown");
+        let (_, proof) = x509_parser::parse_x509_certificate(&shown.cert[0]).expect("a certificate");
+        // id-pe-acmeIdentifier, critical, an OCTET STRING of the digest (RFC 8737 §3).
+        let extension = proof.extensions().iter().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
+        let extension = extension.expect("the digest");
+        assert!(extension.critical);
+        assert_eq!(extension.value, [&[4, 32][..], &[7; 32]].concat());
+        assert!(proofs.certificate("b.example").is_none());
+        proofs.clear();
+        assert!(proofs.certificate("a.example").is_none());
+    }
+}
