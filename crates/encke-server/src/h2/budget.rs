@@ -17,6 +17,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A connection may hold one part in `SHARE` of the free budget.
 const SHARE: usize = 8;
 
+/// Bytes that a connection may read if it holds none, even when the budget is exhausted.
+pub(super) const BYTES_LEAST: usize = 1024;
+
+/// A worker's view of the limits that the connections of all workers share.
+pub(super) struct Budgets {
+    /// Bytes of responses that were read but not sent.
+    pub(super) bytes: Rc<Budget>,
+    /// Open streams.
+    pub(super) streams: Rc<Budget>,
+}
+
+/// The charges of all workers to the limits that their connections share.
+#[derive(Default)]
+pub(crate) struct Totals {
+    bytes: Arc<AtomicUsize>,
+    streams: Arc<AtomicUsize>,
+}
+
+impl Budgets {
+    pub(super) fn new(totals: &Totals) -> Self {
+        Self { bytes: Budget::new(BYTES_LEAST, &totals.bytes), streams: Budget::new(1, &totals.streams) }
+    }
+
+    /// Replaces the limits; charges stay.
+    pub(super) fn limit(&self, bytes: usize, streams: usize) {
+        self.bytes.set_max(bytes);
+        self.streams.set_max(streams);
+    }
+}
+
 /// A worker's view of an amount that the connections of all workers share.
 pub(super) struct Budget {
     max: Cell<usize>,

@@ -19,10 +19,12 @@
 //!                until nothing stirs ─► one send for each engine that has output
 //! ```
 
+mod bell;
 mod budget;
 mod engine;
 mod head;
 mod pipe;
+mod server;
 mod stream;
 mod trailers;
 mod watch;
@@ -41,9 +43,12 @@ use crate::conns::{among_streams, is_stream, stream_place};
 use crate::core::Core;
 use crate::policy::Policy;
 
-pub(crate) use engine::Totals;
-use engine::{Budgets, Engine, Polled};
-use stream::{Data, FilePiece, PulledIn, Pushed, Rung, Stream};
+use bell::Rung;
+use budget::Budgets;
+pub(crate) use budget::Totals;
+use engine::Engine;
+use server::Polled;
+use stream::{Data, FilePiece, PulledIn, Pushed, Stream};
 use watch::Breach;
 
 /// What every client begins with (RFC 9113 §3.4).
@@ -115,7 +120,7 @@ impl Http2 {
 
     /// Obeys the limits of a policy.
     pub(crate) fn limit(&self, policy: &Policy) {
-        self.budgets.limit(policy);
+        self.budgets.limit(policy.unsent_bytes, policy.open_streams as usize);
     }
 
     /// Connections and streams that are open.
@@ -207,8 +212,8 @@ impl Core {
         let now_ns = self.now.mono_ns;
         let place = self.conns[token.index as usize].record;
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
-        match engine.watch.look(bytes, now_ns) {
-            Ok(()) => engine.feed(bytes),
+        match engine.connection.watch.look(bytes, now_ns) {
+            Ok(()) => engine.connection.feed(bytes),
             Err(breach) => {
                 let (goaway, reason, name) = match breach {
                     Breach::Resets => (Reason::ENHANCE_YOUR_CALM, CloseReason::Flood, "h2_resets"),
@@ -220,7 +225,7 @@ impl Core {
             }
         }
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
-        let since = engine.watch.in_block().then(|| engine.block_since.unwrap_or(now_ns));
+        let since = engine.connection.watch.in_block().then(|| engine.block_since.unwrap_or(now_ns));
         engine.block_since = since;
         self.http2.stir(place);
     }
@@ -231,10 +236,10 @@ impl Core {
         let place = conn.record;
         if let Some(engine) = self.http2.engines.get_mut(place) {
             if conn.has(PEER_ENDED) {
-                engine.end_input();
+                engine.connection.end_input();
             }
             if !conn.has(SENDING) {
-                engine.output_sent();
+                engine.connection.output_sent();
             }
         }
         self.http2.stir(place);
@@ -331,7 +336,7 @@ impl Core {
             self.http2.touched.push(place);
         }
         while let Some(engine) = self.http2.engines.get_mut(place) {
-            match engine.poll() {
+            match engine.connection.poll() {
                 Polled::Request(parts, body, respond) => self.open_stream(place, &parts, body, respond),
                 Polled::Quiet | Polled::Over => return,
             }
@@ -354,7 +359,7 @@ impl Core {
             return respond.send_reset(Reason::PROTOCOL_ERROR);
         };
         let Some(engine) = self.http2.engines.get_mut(engine_place) else { return };
-        if !engine.has_room() {
+        if !engine.connection.has_room() {
             // No handler has seen the request: the client may retry it (RFC 9113 §8.7).
             self.metrics.refused("h2_crowded");
             self.buffers.give(text);
@@ -367,7 +372,7 @@ impl Core {
         let head_only = parts.method == http::Method::HEAD;
         let urgency = urgency(parts);
         let body = (!ended).then_some(body);
-        let accounts = (&engine.bytes, engine.open.charge(1));
+        let accounts = (&engine.connection.bytes, engine.connection.open.charge(1));
         let mut stream = Stream::new(token, engine_place, respond, body, head_only, urgency, accounts);
         stream.set_form(form);
         engine.streams.push(place);
@@ -414,7 +419,11 @@ impl Core {
             return self.close(token, CloseReason::PeerReset, true);
         }
         if stream.has_body_left()
-            && self.http2.engines.get(engine).is_some_and(|engine| engine.watch.is_malformed(stream.id))
+            && self
+                .http2
+                .engines
+                .get(engine)
+                .is_some_and(|engine| engine.connection.watch.is_malformed(stream.id))
         {
             self.metrics.refused("h2_request");
             return self.close(token, CloseReason::Refused, true);
@@ -556,7 +565,7 @@ impl Core {
         let idle_ns = self.now.mono_ns.saturating_add(self.rest_ns);
         if let Some(engine) = self.http2.engines.get_mut(engine_place) {
             engine.streams.retain(|open| *open != place);
-            engine.watch.forget(id);
+            engine.connection.watch.forget(id);
             let carrier = &mut self.conns[engine.token.index as usize];
             if engine.streams.is_empty() && !carrier.has(SENDING) {
                 carrier.deadline_ns = idle_ns;
@@ -577,20 +586,20 @@ impl Core {
     fn flush_engine(&mut self, place: u32) {
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         let token = engine.token;
-        let over = engine.is_over();
+        let over = engine.connection.is_over();
         let conn = &mut self.conns[token.index as usize];
         if conn.has(SENDING) {
-            if !engine.is_hungry() && !conn.has(PAUSED | PEER_ENDED) {
+            if !engine.connection.is_hungry() && !conn.has(PAUSED | PEER_ENDED) {
                 conn.flags |= PAUSED;
                 self.ops.push((token, Op::Pause));
             }
             return;
         }
-        let output = engine.take_output();
+        let output = engine.connection.take_output();
         if over {
             return self.conclude(token, place, output);
         }
-        let hungry = engine.is_hungry();
+        let hungry = engine.connection.is_hungry();
         let block_ns = engine.block_since.map(|since| since.saturating_add(self.policy.head_time_ns));
         let rest_ns = self.now.mono_ns.saturating_add(self.rest_ns);
         let first_by_ns = engine.first_by_ns;
@@ -621,8 +630,8 @@ impl Core {
     /// An engine has ended: its last words are sent, and the connection closes.
     fn conclude(&mut self, token: Token, place: u32, output: Vec<u8>) {
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
-        let reason = engine.reason.unwrap_or(CloseReason::PeerDone);
-        if let Some(fault) = engine.fault.take() {
+        let reason = engine.reason();
+        if let Some(fault) = engine.connection.fault.take() {
             self.metrics.refused(fault);
         }
         self.abandon_http2(place);

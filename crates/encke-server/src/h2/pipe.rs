@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::budget::{Account, Charge};
 
 /// Output that waits for the socket; more is taken once this has left. As much as a batch of HTTP/1 answers.
-const OUTPUT_BYTES_MAX: usize = crate::policy::BATCH_BYTES_MAX;
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// A DATA frame of the usual size with its header, by which output may exceed [`OUTPUT_BYTES_MAX`].
 const FRAME_BYTES: usize = 16 * 1024 + 9;
 

@@ -13,20 +13,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use encke_io::files::OpenFile;
-use encke_io::lock;
 use encke_io::{Segment, Token};
 use encke_wire::http1;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 
-use super::budget::{Account, Charge};
-use super::engine::BYTES_LEAST;
+use super::bell::Rung;
+use super::budget::{Account, BYTES_LEAST, Charge};
 use super::head::{self, BodyForm};
 use crate::reply::BLOCK_CONTENT_MAX;
 
@@ -461,42 +460,7 @@ impl Stream {
     }
 }
 
-/// Whose bells have rung.
-#[derive(Default)]
-pub(super) struct Rung(Mutex<Vec<u32>>);
-
-impl Rung {
-    pub(super) fn ring(&self, place: u32) {
-        self.lock().push(place);
-    }
-
-    /// Moves them to `into`.
-    pub(super) fn take(&self, into: &mut Vec<u32>) {
-        into.append(&mut self.lock());
-    }
-
-    /// A list of numbers is whole wherever a thread could panic.
-    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        lock(&self.0)
-    }
-}
-
 /// A stream's bell, made when it first has to wait: most are answered before that.
 fn bell<'a>(made: &'a mut Option<Waker>, place: u32, rung: &Arc<Rung>) -> &'a Waker {
-    made.get_or_insert_with(|| Waker::from(Arc::new(Bell { place, rung: Arc::clone(rung) })))
-}
-
-struct Bell {
-    place: u32,
-    rung: Arc<Rung>,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.ring(self.place);
-    }
+    made.get_or_insert_with(|| rung.bell(place))
 }

@@ -1,0 +1,41 @@
+//! The wakers of streams: each notes the place of its stream, so that only streams with news are polled.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use encke_io::lock;
+
+/// Whose bells have rung.
+#[derive(Default)]
+pub(super) struct Rung(Mutex<Vec<u32>>);
+
+impl Rung {
+    /// The bell of the stream at a place.
+    pub(super) fn bell(self: &Arc<Self>, place: u32) -> Waker {
+        Waker::from(Arc::new(Bell { place, rung: Arc::clone(self) }))
+    }
+
+    pub(super) fn ring(&self, place: u32) {
+        lock(&self.0).push(place);
+    }
+
+    /// Moves them to `into`.
+    pub(super) fn take(&self, into: &mut Vec<u32>) {
+        into.append(&mut lock(&self.0));
+    }
+}
+
+struct Bell {
+    place: u32,
+    rung: Arc<Rung>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.ring(self.place);
+    }
+}
