@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
+use encke_server::Identity;
 use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
@@ -26,7 +27,7 @@ use encke_server::push::plan::PushPlan;
 use encke_server::push::rights::Openness;
 use encke_server::request::Request;
 use encke_server::server::{Bound, Door, Options, Running, Server};
-use encke_server::tls::{Acme, Identity};
+use encke_server::tls::Acme;
 use encke_site::{Site, SiteSettings};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.

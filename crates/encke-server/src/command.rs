@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::socket::Listener;
+use encke_session::tls::Identity;
 
 use crate::closing::ClosingListener;
 use crate::link::Link;
 use crate::plan::Plan;
-use crate::tls::Identity;
 
 /// What the program tells a worker.
 pub(crate) enum Command {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use encke_io::slab::Slab;
 use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Segment, Token};
+use encke_session::tls::{Scratch, Tls};
 use encke_wire::http1::Head;
 
 use crate::buffers::{Buffers, Out};
@@ -29,7 +30,7 @@ use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
 use crate::resident::{Residents, WaitingEntry, WorkerSetup};
-use crate::tls::{Handshakes, Scratch, Tls};
+use crate::tls::Handshakes;
 use crate::transport::Transport;
 
 /// How long a retired listener accepts what was under way: a handshake takes a round trip.

@@ -64,6 +64,7 @@ mod websocket;
 mod worker;
 
 pub use close::{CloseReason, Guilty};
+pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
@@ -77,7 +78,6 @@ pub use resident::{
     WorkerSetup, spread_retry_ms,
 };
 pub use server::{Door, Options, Running, Server};
-pub use tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
     read_frames,

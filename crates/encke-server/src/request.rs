@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use encke_io::{Now, Peer};
+use encke_session::tls::TlsKnown;
 use encke_wire::conditional::Conditions;
 use encke_wire::field::Known;
 use encke_wire::forwarded::{self, Dialect};
@@ -12,7 +13,6 @@ use encke_wire::method::Method;
 
 use crate::peer::PackedPeer;
 use crate::policy::Policy;
-use crate::tls::TlsKnown;
 
 /// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
 #[derive(Clone, Copy)]

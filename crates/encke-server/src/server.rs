@@ -27,6 +27,7 @@ use encke_io::lock;
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
+use encke_session::tls::{Identity, Watch};
 
 use crate::admin::Pulse;
 use crate::census::Census;
@@ -43,7 +44,7 @@ use crate::push::rights::settings::AuthSettings;
 use crate::push::rights::{Openness, Shut};
 use crate::push::settings::PushSettings;
 use crate::push::{CLIENT_PATH, Push, client};
-use crate::tls::{Acme, Identity, Watch};
+use crate::tls::Acme;
 use crate::worker::{Shared, Worker};
 
 /// How a server runs, besides what it serves.

@@ -8,8 +8,7 @@
 //! transport that encrypts reads the file as it is sent. It knows no request and no reply.
 
 use encke_io::{Fault, Segment};
-
-use crate::tls::{Scratch, Tls};
+use encke_session::tls::{Scratch, Tls};
 
 /// How bytes travel on a connection. A kind that keeps state boxes it: the word here is part of every slot.
 #[derive(Default)]

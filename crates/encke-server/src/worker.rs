@@ -21,6 +21,8 @@ use std::sync::Arc;
 use encke_io::slab::Slab;
 use encke_io::socket::Listener;
 use encke_io::{Fault, Op, Reactor, Source, Token};
+use encke_session::http2::Totals;
+use encke_session::tls::Scratch;
 
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
@@ -29,7 +31,7 @@ use crate::command::{Command, DoorKind};
 use crate::conns::{Conns, Timers, is_stream};
 use crate::core::{Core, Door, RETIRE_NS, Stage};
 use crate::date::DateCache;
-use crate::h2::{Http2, Totals};
+use crate::h2::Http2;
 use crate::handler::{JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::Access;
@@ -37,7 +39,7 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::record::Record;
 use crate::resident::{Resident, Residents};
-use crate::tls::{Handshakes, Scratch};
+use crate::tls::Handshakes;
 use crate::websocket::WebSockets;
 
 /// Events served before timers and messages have their turn.

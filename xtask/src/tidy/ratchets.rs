@@ -44,7 +44,7 @@ pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
-        limit: Limit::Exactly(20),
+        limit: Limit::Exactly(16),
         why: "connections, requests, settings and push know each other through the worker's `Core`",
     },
     Ratchet {

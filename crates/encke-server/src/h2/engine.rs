@@ -1,10 +1,9 @@
 //! A connection of HTTP/2 as a worker has it: its engine, its streams, and the reason for its end.
 
 use encke_io::Token;
+use encke_session::http2::{BYTES_LEAST, Budgets, End, Limits, ServerConnection};
 use h2::Reason;
 
-use super::budget::{BYTES_LEAST, Budgets};
-use super::server::{End, Limits, ServerConnection};
 use super::stream::Data;
 use crate::close::CloseReason;
 use crate::policy::Policy;

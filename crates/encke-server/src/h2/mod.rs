@@ -19,20 +19,15 @@
 //!                until nothing stirs ─► one send for each engine that has output
 //! ```
 
-mod bell;
-mod budget;
 mod engine;
 mod head;
-mod pipe;
-mod server;
 mod stream;
-mod trailers;
-mod watch;
 
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
 use encke_io::{Done, Job, JobLane, Op, Segment, Token, Tuning};
+use encke_session::http2::{Breach, Budgets, Polled, Rung, Totals};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
@@ -43,13 +38,8 @@ use crate::conns::{among_streams, is_stream, stream_place};
 use crate::core::Core;
 use crate::policy::Policy;
 
-use bell::Rung;
-use budget::Budgets;
-pub(crate) use budget::Totals;
 use engine::Engine;
-use server::Polled;
 use stream::{Data, FilePiece, PulledIn, Pushed, Stream};
-use watch::Breach;
 
 /// What every client begins with (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -19,13 +19,12 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use encke_io::files::OpenFile;
 use encke_io::{Segment, Token};
+use encke_session::http2::{Account, BYTES_LEAST, Charge, Rung};
 use encke_wire::http1;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::HeaderMap;
 
-use super::bell::Rung;
-use super::budget::{Account, BYTES_LEAST, Charge};
 use super::head::{self, BodyForm};
 use crate::reply::BLOCK_CONTENT_MAX;
 

@@ -499,7 +499,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::request::{Asker, Origin};
-    use crate::tls::{Certified, TlsKnown};
+    use encke_session::tls::{Certified, TlsKnown};
     use encke_wire::http1::{Head, HeadLimits};
 
     const NOW: Now = Now { mono_ns: 5, unix_ns: 1_795_296_363_042_000_000 };
@@ -574,12 +574,7 @@ mod tests {
     #[test]
     fn what_tls_knows_is_told() {
         let client = Certified { name: "Ann \"M\" é".into(), expires_unix_s: 0 };
-        let known = TlsKnown {
-            version: "1.3",
-            cipher: "TLS_AES_256_GCM_SHA384",
-            server_name: Some("example.org".into()),
-            client: Some(client),
-        };
+        let known = TlsKnown::new("1.3", "TLS_AES_256_GCM_SHA384", Some("example.org".into()), Some(client));
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
         let known = Some(Arc::new(known));
         let combined = line_by(LogFormat::Combined, head, known.clone(), ok);

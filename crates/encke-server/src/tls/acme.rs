@@ -23,10 +23,9 @@ use std::{fs, io};
 use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
 use encke_io::clock::Clock;
 use encke_io::host;
+use encke_session::tls::{Life, Proofs, SigningRequest, date};
 use encke_stats::{Counter, Family};
 
-use super::identity::{Life, date};
-use super::proofs::{Proofs, SigningRequest};
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
 use crate::https;

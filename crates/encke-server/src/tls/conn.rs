@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use encke_io::{Peer, Token};
+use encke_session::tls::{Handshake, TlsFault, TlsKnown};
 use encke_wire::proxy::{self, ProxyHeader};
 
-use super::{Handshake, TlsFault, TlsKnown};
 use crate::close::CloseReason;
 use crate::conn::{LAST, LINGER, Phase, SECURE, SENDING};
 use crate::conns::is_stream;

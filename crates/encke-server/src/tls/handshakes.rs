@@ -11,8 +11,8 @@
 use std::collections::VecDeque;
 
 use encke_io::Token;
+use encke_session::tls::Handshake;
 
-use super::Handshake;
 use crate::close::CloseReason;
 use crate::core::Core;
 use crate::transport::Transport;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use encke_io::{Address, Now, Peer};
+use encke_session::tls::{Certified, TlsKnown};
 use encke_wire::http1::{Head, HeadLimits, Progress};
 
 use super::keys::tests::{SECRET, signings};
@@ -10,7 +11,6 @@ use super::token::{Channels, Claims, NumericDate};
 use super::*;
 use crate::push::rights::settings::KeySettings;
 use crate::request::{Asker, Origin};
-use crate::tls::{Certified, TlsKnown};
 use encke_settings::{Secret, Section as _};
 
 const NOW_S: u64 = 1_795_300_000;
@@ -63,7 +63,7 @@ impl Asked {
     /// With a certificate for somebody, which ends at [`NOW_S`] + 100.
     fn certified(self, name: &str) -> Self {
         let client = Certified { name: name.into(), expires_unix_s: NOW_S + 100 };
-        let known = TlsKnown { version: "1.3", cipher: "", server_name: None, client: Some(client) };
+        let known = TlsKnown::new("1.3", "", None, Some(client));
         Self { secure: true, tls: Some(Arc::new(known)), ..self }
     }
 

@@ -18,37 +18,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SHARE: usize = 8;
 
 /// Bytes that a connection may read if it holds none, even when the budget is exhausted.
-pub(super) const BYTES_LEAST: usize = 1024;
+pub const BYTES_LEAST: usize = 1024;
 
 /// A worker's view of the limits that the connections of all workers share.
-pub(super) struct Budgets {
+pub struct Budgets {
     /// Bytes of responses that were read but not sent.
-    pub(super) bytes: Rc<Budget>,
+    pub bytes: Rc<Budget>,
     /// Open streams.
-    pub(super) streams: Rc<Budget>,
+    pub streams: Rc<Budget>,
 }
 
 /// The charges of all workers to the limits that their connections share.
 #[derive(Default)]
-pub(crate) struct Totals {
+pub struct Totals {
     bytes: Arc<AtomicUsize>,
     streams: Arc<AtomicUsize>,
 }
 
 impl Budgets {
-    pub(super) fn new(totals: &Totals) -> Self {
+    /// Without room until [`Budgets::limit`] gives some.
+    pub fn new(totals: &Totals) -> Self {
         Self { bytes: Budget::new(BYTES_LEAST, &totals.bytes), streams: Budget::new(1, &totals.streams) }
     }
 
     /// Replaces the limits; charges stay.
-    pub(super) fn limit(&self, bytes: usize, streams: usize) {
+    pub fn limit(&self, bytes: usize, streams: usize) {
         self.bytes.set_max(bytes);
         self.streams.set_max(streams);
     }
 }
 
 /// A worker's view of an amount that the connections of all workers share.
-pub(super) struct Budget {
+pub struct Budget {
     max: Cell<usize>,
     /// The charges of all workers. Each is exact; a worker may see those of others late.
     total: Arc<AtomicUsize>,
@@ -69,13 +70,13 @@ impl Budget {
     }
 
     /// The sum of this worker's charges.
-    pub(super) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.used.get()
     }
 }
 
 /// The charges of one connection to a [`Budget`].
-pub(super) struct Account {
+pub struct Account {
     budget: Rc<Budget>,
     used: Cell<usize>,
 }
@@ -86,14 +87,14 @@ impl Account {
     }
 
     /// How much more the connection may hold.
-    pub(super) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let free = self.budget.max.get().saturating_sub(self.budget.total.load(Ordering::Relaxed));
         let share = (free / SHARE).saturating_sub(self.used.get());
         if self.used.get() == 0 { share.max(self.budget.least) } else { share }
     }
 
     /// Notes that the connection holds more, whether or not there is room.
-    pub(super) fn charge(self: &Rc<Self>, amount: usize) -> Charge {
+    pub fn charge(self: &Rc<Self>, amount: usize) -> Charge {
         self.take(amount);
         Charge { account: Rc::clone(self), amount }
     }
@@ -112,21 +113,21 @@ impl Account {
 }
 
 /// A part of an [`Account`], returned when dropped.
-pub(super) struct Charge {
+pub struct Charge {
     account: Rc<Account>,
     amount: usize,
 }
 
 impl Charge {
     /// Splits the first `amount` off.
-    pub(super) fn split_to(&mut self, amount: usize) -> Self {
+    pub fn split_to(&mut self, amount: usize) -> Self {
         let amount = amount.min(self.amount);
         self.amount -= amount;
         Self { account: Rc::clone(&self.account), amount }
     }
 
     /// Holds this much from now on.
-    pub(super) fn set(&mut self, amount: usize) {
+    pub fn set(&mut self, amount: usize) {
         self.account.take(amount);
         self.account.give(self.amount);
         self.amount = amount;

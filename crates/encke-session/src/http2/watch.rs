@@ -45,7 +45,7 @@ const MALFORMED_MAX: usize = 128;
 
 /// Why a client's frames are looked at no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Breach {
+pub enum Breach {
     /// Too many streams that it opened and reset.
     Resets,
     /// Too many frames without a purpose.
@@ -55,7 +55,7 @@ pub(super) enum Breach {
 }
 
 /// Watches the frames of one client.
-pub(super) struct Watch {
+pub struct Watch {
     header: [u8; HEADER_BYTES],
     /// Bytes of `header` so far.
     have: u8,
@@ -113,7 +113,7 @@ impl Watch {
     }
 
     /// Looks at what arrived.
-    pub(super) fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
+    pub fn look(&mut self, mut bytes: &[u8], now_ns: u64) -> Result<(), Breach> {
         self.chores.fill(now_ns);
         self.resets.fill(now_ns);
         while !bytes.is_empty() {
@@ -140,23 +140,23 @@ impl Watch {
     }
 
     /// So many bytes were sent: answering them is no chore.
-    pub(super) fn sent(&mut self, bytes: u64) {
+    pub fn sent(&mut self, bytes: u64) {
         let earned = u32::try_from(bytes / CHORE_BYTES).unwrap_or(u32::MAX);
         self.chores.left = self.chores.left.saturating_add(earned).min(self.chores.most);
     }
 
     /// Whether the client is in the middle of a field block: it has begun a request, and not finished its head.
-    pub(super) fn in_block(&self) -> bool {
+    pub fn in_block(&self) -> bool {
         self.block
     }
 
     /// Whether the trailers of a stream have a pseudo-header field.
-    pub(super) fn is_malformed(&self, stream: u32) -> bool {
+    pub fn is_malformed(&self, stream: u32) -> bool {
         self.malformed.contains(&stream)
     }
 
     /// Forgets a stream that has ended.
-    pub(super) fn forget(&mut self, stream: u32) {
+    pub fn forget(&mut self, stream: u32) {
         self.malformed.retain(|malformed| *malformed != stream);
     }
 

@@ -7,20 +7,21 @@ use encke_io::lock;
 
 /// Whose bells have rung.
 #[derive(Default)]
-pub(super) struct Rung(Mutex<Vec<u32>>);
+pub struct Rung(Mutex<Vec<u32>>);
 
 impl Rung {
     /// The bell of the stream at a place.
-    pub(super) fn bell(self: &Arc<Self>, place: u32) -> Waker {
+    pub fn bell(self: &Arc<Self>, place: u32) -> Waker {
         Waker::from(Arc::new(Bell { place, rung: Arc::clone(self) }))
     }
 
-    pub(super) fn ring(&self, place: u32) {
+    /// Notes that the stream at a place has news.
+    pub fn ring(&self, place: u32) {
         lock(&self.0).push(place);
     }
 
     /// Moves them to `into`.
-    pub(super) fn take(&self, into: &mut Vec<u32>) {
+    pub fn take(&self, into: &mut Vec<u32>) {
         into.append(&mut lock(&self.0));
     }
 }

@@ -27,15 +27,15 @@ const WINDOW_BYTES: usize = 64 * 1024;
 
 /// What the connections of a worker work with, one at a time.
 #[derive(Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     /// Plaintext that has arrived.
-    pub(crate) plain: Vec<u8>,
+    pub plain: Vec<u8>,
     /// Plaintext of one record that comes from several places.
     gathered: Vec<u8>,
 }
 
 /// TLS on one connection.
-pub(crate) struct Tls {
+pub struct Tls {
     records: Records<UnbufferedServerConnection>,
     /// Plaintext that is not sealed yet.
     queue: VecDeque<Segment>,
@@ -46,13 +46,14 @@ pub(crate) struct Tls {
     /// What the handshake has brought to light.
     known: Option<Arc<TlsKnown>>,
     /// Until when the handshake must be over, on the monotonic clock in ns.
-    pub(crate) handshake_ends_ns: u64,
-    pub(crate) handshake: Handshake,
+    pub handshake_ends_ns: u64,
+    /// How far the handshake has come, as those who limit handshakes count it.
+    pub handshake: Handshake,
 }
 
 impl Tls {
     /// A connection that begins.
-    pub(crate) fn new(config: Arc<ServerConfig>, handshake_ends_ns: u64) -> Option<Box<Self>> {
+    pub fn new(config: Arc<ServerConfig>, handshake_ends_ns: u64) -> Option<Box<Self>> {
         let session = UnbufferedServerConnection::new(config).ok()?;
         let records = Records::new(session);
         Some(Box::new(Self {
@@ -71,7 +72,7 @@ impl Tls {
     ///
     /// # Errors
     /// The bytes are an HTTP request, or a ClientHello beyond its limit.
-    pub(crate) fn await_hello<'lease>(
+    pub fn await_hello<'lease>(
         &mut self,
         lease: &'lease mut [u8],
     ) -> Result<Option<&'lease mut [u8]>, TlsFault> {
@@ -98,7 +99,7 @@ impl Tls {
     }
 
     /// Opens what has arrived: plaintext is appended to `plain`. After a fault an alert may be in [`Tls::seal`].
-    pub(crate) fn open(&mut self, lease: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, TlsFault> {
+    pub fn open(&mut self, lease: &mut [u8], plain: &mut Vec<u8>) -> Result<Opened, TlsFault> {
         if self.is_established() {
             return self.records.open(lease, plain).map_err(|error| TlsFault::of(&error));
         }
@@ -114,36 +115,33 @@ impl Tls {
     fn knowledge(&mut self) -> TlsKnown {
         let session = &self.records.session;
         let certificate = session.peer_certificates().and_then(<[_]>::first);
-        TlsKnown {
-            version: self.description().0,
-            cipher: session.negotiated_cipher_suite().map_or("", |suite| iana_name(suite.suite())),
-            server_name: self.server_name.take(),
-            client: certificate.and_then(|certificate| Certified::of(certificate)),
-        }
+        let cipher = session.negotiated_cipher_suite().map_or("", |suite| iana_name(suite.suite()));
+        let client = certificate.and_then(|certificate| Certified::of(certificate));
+        TlsKnown::new(self.description().0, cipher, self.server_name.take(), client)
     }
 
     /// What is known since the handshake.
-    pub(crate) fn known(&self) -> Option<Arc<TlsKnown>> {
+    pub fn known(&self) -> Option<Arc<TlsKnown>> {
         self.known.clone()
     }
 
     /// Has segments sent behind what is to be sent already.
-    pub(crate) fn push(&mut self, segments: &mut Vec<Segment>) {
+    pub fn push(&mut self, segments: &mut Vec<Segment>) {
         self.queue.extend(segments.drain(..).filter(|segment| !segment.is_empty()));
     }
 
     /// Nothing comes behind what was pushed.
-    pub(crate) const fn finish(&mut self) {
+    pub const fn finish(&mut self) {
         self.last = true;
     }
 
     /// Whether the handshake is over.
-    pub(crate) const fn is_established(&self) -> bool {
+    pub const fn is_established(&self) -> bool {
         self.records.is_established()
     }
 
     /// Whether there is something to send.
-    pub(crate) fn has_output(&self) -> bool {
+    pub fn has_output(&self) -> bool {
         let more = !self.queue.is_empty() || self.last;
         !self.records.control.is_empty() || self.records.may_speak() && more
     }
@@ -152,7 +150,7 @@ impl Tls {
     ///
     /// # Errors
     /// A file that is to be sent has become shorter, or cannot be read.
-    pub(crate) fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
+    pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
         out.append(&mut std::mem::take(&mut self.records.control));
         if !self.records.may_speak() {
             return Ok(());
@@ -186,7 +184,7 @@ impl Tls {
     }
 
     /// The version that is spoken, and whether a session was new or resumed.
-    pub(crate) fn description(&self) -> (&'static str, &'static str) {
+    pub fn description(&self) -> (&'static str, &'static str) {
         let version = match self.records.session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "1.3",
             _ => "1.2",
@@ -199,22 +197,22 @@ impl Tls {
     }
 
     /// Whether both sides have agreed on HTTP/2 (ALPN, RFC 7301).
-    pub(crate) fn speaks_http2(&self) -> bool {
+    pub fn speaks_http2(&self) -> bool {
         self.records.session.alpn_protocol() == Some(b"h2")
     }
 
     /// Whether the peer came only to see a proof that a name is ours (RFC 8737).
-    pub(crate) fn is_proof(&self) -> bool {
+    pub fn is_proof(&self) -> bool {
         self.records.session.alpn_protocol() == Some(PROOF_PROTOCOL)
     }
 
     /// What came before the first record, and is not whole yet.
-    pub(crate) fn take_partial(&mut self) -> Vec<u8> {
+    pub fn take_partial(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.records.partial)
     }
 
     /// Keeps that until more of it has come.
-    pub(crate) fn keep_partial(&mut self, bytes: Vec<u8>) {
+    pub fn keep_partial(&mut self, bytes: Vec<u8>) {
         self.records.partial = bytes;
     }
 }

@@ -18,6 +18,18 @@ pub struct TlsKnown {
     pub client: Option<Certified>,
 }
 
+impl TlsKnown {
+    /// What a handshake has brought to light.
+    pub const fn new(
+        version: &'static str,
+        cipher: &'static str,
+        server_name: Option<Box<str>>,
+        client: Option<Certified>,
+    ) -> Self {
+        Self { version, cipher, server_name, client }
+    }
+}
+
 /// Somebody whom an authority that is trusted here has given a certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certified {

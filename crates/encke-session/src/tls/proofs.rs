@@ -28,14 +28,14 @@ impl Proofs {
     ///
     /// # Errors
     /// No certificate can be for that name, or there is no randomness for its key.
-    pub(crate) fn show(&self, name: &str, digest: &[u8; 32]) -> io::Result<()> {
+    pub fn show(&self, name: &str, digest: &[u8; 32]) -> io::Result<()> {
         let key = proof_of(name, digest)?;
         lock(&self.0).insert(name.to_ascii_lowercase(), Arc::new(key));
         Ok(())
     }
 
     /// Shows none from now on.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         lock(&self.0).clear();
     }
 
@@ -57,7 +57,7 @@ fn proof_of(name: &str, digest: &[u8; 32]) -> io::Result<CertifiedKey> {
 }
 
 /// A new key, and the request to an authority to sign a certificate for it (RFC 2986).
-pub(crate) struct SigningRequest {
+pub struct SigningRequest {
     key: KeyPair,
     csr: CertificateSigningRequest,
 }
@@ -67,7 +67,7 @@ impl SigningRequest {
     ///
     /// # Errors
     /// No certificate can be for one of them, or there is no randomness for the key.
-    pub(crate) fn new(names: &[String]) -> io::Result<Self> {
+    pub fn new(names: &[String]) -> io::Result<Self> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::new(names.to_vec()).map_err(io::Error::other)?;
         params.distinguished_name = DistinguishedName::new();
@@ -76,12 +76,12 @@ impl SigningRequest {
     }
 
     /// The request, as DER.
-    pub(crate) fn csr(&self) -> &[u8] {
+    pub fn csr(&self) -> &[u8] {
         self.csr.der()
     }
 
     /// The private key, as PEM.
-    pub(crate) fn key_pem(&self) -> String {
+    pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 }

@@ -28,7 +28,7 @@ use encke_settings::{Level, TlsSettings, notice};
 
 /// What files were like at a moment; `None`: one was not there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp(Vec<Option<Likeness>>);
+pub(super) struct Stamp(Vec<Option<Likeness>>);
 
 /// Which file a path led to, when that was changed, and how long it was.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ impl Stamp {
 }
 
 /// Looks at the files of certificates, on a thread of its own.
-pub(crate) struct Watch {
+pub struct Watch {
     end: Arc<End>,
     thread: JoinHandle<()>,
 }
@@ -67,7 +67,7 @@ impl Watch {
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub(crate) fn start(
+    pub fn start(
         every: Duration,
         identities: impl Fn() -> Vec<Arc<Identity>> + Send + 'static,
     ) -> io::Result<Self> {
@@ -83,7 +83,7 @@ impl Watch {
     }
 
     /// Ends it, and waits for that.
-    pub(crate) fn stop(self) {
+    pub fn stop(self) {
         *lock(&self.end.over) = true;
         self.end.bell.notify_one();
         // A panic in it has been printed, and nothing depends on it.

@@ -92,7 +92,7 @@ impl Identity {
     }
 
     /// What a handshake that begins now obeys.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&lock(&self.shown).config)
     }
 
@@ -103,7 +103,7 @@ impl Identity {
     }
 
     /// Each certificate's file, and when it ends, in seconds since 1970.
-    pub(crate) fn ends(&self) -> Vec<(PathBuf, u64)> {
+    pub fn ends(&self) -> Vec<(PathBuf, u64)> {
         lock(&self.shown).ends.clone()
     }
 }
@@ -259,15 +259,15 @@ fn certified(pair: &CertSettings) -> io::Result<(CertifiedKey, Life)> {
 }
 
 /// What a certificate says of itself.
-pub(super) struct Life {
+pub struct Life {
     /// From when it holds, in seconds since 1970.
-    pub(super) begins_s: u64,
+    pub begins_s: u64,
     /// Until when, in seconds since 1970.
-    pub(super) ends_s: u64,
+    pub ends_s: u64,
     /// Whom it is for: names in lower case, and addresses.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
     /// The names that an authority may sign for, if only some.
-    pub(super) permitted: Vec<String>,
+    pub permitted: Vec<String>,
 }
 
 impl Life {
@@ -275,7 +275,7 @@ impl Life {
     ///
     /// # Errors
     /// It cannot be read, or is none; the error names it.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
+    pub fn read(path: &Path) -> io::Result<Self> {
         let certificates = chain(path)?;
         let first = certificates.first().ok_or_else(|| named(path, "there is no certificate in it"))?;
         Self::of(first).map_err(|error| named(path, &error))
@@ -330,7 +330,7 @@ fn name_of(name: &GeneralName<'_>) -> Option<String> {
 }
 
 /// A moment as people read it.
-pub(super) fn date(at_s: u64) -> String {
+pub fn date(at_s: u64) -> String {
     String::from_utf8_lossy(&Civil::of(at_s).rfc3339()).into_owned() + "Z"
 }
 

@@ -37,15 +37,15 @@ const GOAWAY_PROTOCOL_ERROR: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 
 /// What one client may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub struct Limits {
     /// Open streams.
-    pub(super) streams: u32,
+    pub streams: u32,
     /// Bytes of a head.
-    pub(super) head_bytes: u32,
+    pub head_bytes: u32,
 }
 
 /// What [`ServerConnection::poll`] came to.
-pub(super) enum Polled<B: Buf> {
+pub enum Polled<B: Buf> {
     /// A stream was opened: its head, its body, and what responds to it.
     Request(Box<Parts>, RecvStream, SendResponse<B>),
     /// Nothing more to do until bytes arrive, streams act, or output has left.
@@ -56,7 +56,7 @@ pub(super) enum Polled<B: Buf> {
 
 /// How a connection ended that was not stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub enum End {
     /// In order: the peer sends nothing more, or the connection was to leave and has.
     Done,
     /// By a GOAWAY of the peer.
@@ -76,19 +76,19 @@ enum State<B: Buf> {
 }
 
 /// One connection; `B` is what responses are made of.
-pub(super) struct ServerConnection<B: Buf> {
+pub struct ServerConnection<B: Buf> {
     state: State<B>,
     pipe: Pipe,
     /// What the client has the connection do for nothing.
-    pub(super) watch: Watch,
+    pub watch: Watch,
     /// How it ended, unless it was stopped.
-    pub(super) end: Option<End>,
+    pub end: Option<End>,
     /// The rule that the client broke, in the protocol's words.
-    pub(super) fault: Option<&'static str>,
+    pub fault: Option<&'static str>,
     /// The bytes of responses that it holds.
-    pub(super) bytes: Rc<Account>,
+    pub bytes: Rc<Account>,
     /// The streams that it has open.
-    pub(super) open: Rc<Account>,
+    pub open: Rc<Account>,
     /// Output that the socket has not taken.
     in_flight: Charge,
     /// It takes no new streams.
@@ -99,7 +99,7 @@ pub(super) struct ServerConnection<B: Buf> {
 
 impl<B: Buf + 'static> ServerConnection<B> {
     /// A connection that begins.
-    pub(super) fn new(limits: Limits, now_ns: u64, budgets: &Budgets) -> Self {
+    pub fn new(limits: Limits, now_ns: u64, budgets: &Budgets) -> Self {
         let (bytes, open) = (Account::new(&budgets.bytes), Account::new(&budgets.streams));
         let pipe = Pipe::new(&bytes);
         let mut builder = Builder::new();
@@ -126,22 +126,22 @@ impl<B: Buf + 'static> ServerConnection<B> {
     }
 
     /// Bytes arrived.
-    pub(super) fn feed(&self, bytes: &[u8]) {
+    pub fn feed(&self, bytes: &[u8]) {
         self.pipe.feed(bytes);
     }
 
     /// No more bytes will arrive.
-    pub(super) fn end_input(&self) {
+    pub fn end_input(&self) {
         self.pipe.end_input();
     }
 
     /// Whether more bytes are wanted.
-    pub(super) fn is_hungry(&self) -> bool {
+    pub fn is_hungry(&self) -> bool {
         self.pipe.is_hungry()
     }
 
     /// Takes what is to be sent.
-    pub(super) fn take_output(&mut self) -> Vec<u8> {
+    pub fn take_output(&mut self) -> Vec<u8> {
         let output = self.pipe.take_output();
         self.watch.sent(output.len() as u64);
         self.in_flight.set(output.capacity());
@@ -149,22 +149,22 @@ impl<B: Buf + 'static> ServerConnection<B> {
     }
 
     /// The socket has taken all output.
-    pub(super) fn output_sent(&mut self) {
+    pub fn output_sent(&mut self) {
         self.in_flight.set(0);
     }
 
     /// Whether it may open another stream: it holds no more than its share of streams and of bytes.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.open.room() > 0 && self.bytes.room() > 0
     }
 
     /// Whether it has ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
     /// Goes on as far as it can.
-    pub(super) fn poll(&mut self) -> Polled<B> {
+    pub fn poll(&mut self) -> Polled<B> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             match &mut self.state {
@@ -197,7 +197,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
     }
 
     /// Takes no new streams, and ends when the open ones have ended (RFC 9113 §6.8).
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.leaving = true;
         if let State::Open(connection) = &mut self.state {
             connection.graceful_shutdown();
@@ -205,7 +205,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
     }
 
     /// Ends now: its last words are a GOAWAY.
-    pub(super) fn stop(&mut self, goaway: Reason) {
+    pub fn stop(&mut self, goaway: Reason) {
         self.stopped = true;
         match &mut self.state {
             State::Open(connection) => connection.abrupt_shutdown(goaway),

@@ -1,0 +1,18 @@
+//! HTTP/2 (RFC 9113) without a runtime and without a socket.
+//!
+//! ```text
+//!  bytes ─► Watch ─► ServerConnection ─► requests, data          Budgets: what all connections hold in common
+//!  bytes ◄─ Pipe  ◄─ (the h2 crate)   ◄─ heads, data             Rung: the streams that have news
+//! ```
+
+mod bell;
+mod budget;
+mod pipe;
+mod server;
+mod trailers;
+mod watch;
+
+pub use bell::Rung;
+pub use budget::{Account, BYTES_LEAST, Budget, Budgets, Charge, Totals};
+pub use server::{End, Limits, Polled, ServerConnection};
+pub use watch::{Breach, Watch};

@@ -1,0 +1,140 @@
+//! TLS: certificates and keys of a listener ([`Identity`]), and what it does to a connection ([`Tls`]).
+//!
+//! ```text
+//!  settings ─► files ─► Identity (certificates by name, versions, whom to trust) ──┐ replaced whole at a reload,
+//!                └───── Watch ──────────────────────────────────────────────────► │ and when files have changed
+//!                                                                                 ▼
+//!  accepted ─► Tls::new ─► await_hello, open ─► handshake ─► open, seal
+//! ```
+//! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`].
+
+#[cfg(feature = "tls")]
+mod authority;
+#[cfg(feature = "tls")]
+mod client;
+#[cfg(feature = "tls")]
+mod engine;
+#[cfg(feature = "tls")]
+mod hello;
+#[cfg(feature = "tls")]
+mod identity;
+mod known;
+#[cfg(feature = "tls")]
+mod proofs;
+#[cfg(feature = "tls")]
+mod records;
+#[cfg(feature = "tls")]
+mod watch;
+#[cfg(not(feature = "tls"))]
+#[expect(missing_docs, reason = "the types that these stand for have the documentation")]
+mod without;
+
+use std::fmt;
+
+#[cfg(feature = "tls")]
+pub use authority::LocalAuthority;
+#[cfg(feature = "tls")]
+pub use client::{ClientSession, Trust};
+#[cfg(feature = "tls")]
+pub use engine::{Scratch, Tls};
+#[cfg(feature = "tls")]
+pub use identity::{Identity, Life, date};
+pub use known::{Certified, TlsKnown};
+#[cfg(feature = "tls")]
+pub use proofs::{Proofs, SigningRequest};
+#[cfg(feature = "tls")]
+pub use watch::Watch;
+#[cfg(not(feature = "tls"))]
+pub use without::{ClientSession, Identity, LocalAuthority, Proofs, Scratch, Tls, Trust, Watch};
+
+/// What came of bytes that arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The handshake has ended just now.
+    pub established: bool,
+    /// The peer sends nothing more.
+    pub ended: bool,
+}
+
+/// The state of a connection's handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// The ClientHello is not complete.
+    Awaited,
+    /// The ClientHello is complete: the handshake counts against the limit.
+    Open,
+    /// The handshake has ended, or the connection has.
+    Over,
+}
+
+/// Why a connection cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFault {
+    /// It does not speak TLS but, as it seems, HTTP.
+    PlainHttp,
+    /// The peer has offered nothing that we take: versions, ciphers, application protocols.
+    Incompatible,
+    /// The peer's certificate is missing or not to be trusted.
+    ClientCertificate,
+    /// There is no certificate to show: none has been fetched yet, or no proof of that name is under way.
+    NoCertificate,
+    /// The peer has refused us by an alert.
+    Refused,
+    /// What arrived is no TLS, or not what had to come.
+    Protocol,
+}
+
+impl TlsFault {
+    /// Its name in `/metrics`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PlainHttp => "plain_http",
+            Self::Incompatible => "incompatible",
+            Self::ClientCertificate => "client_certificate",
+            Self::NoCertificate => "no_certificate",
+            Self::Refused => "refused",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// Why a client goes no further.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// The certificate comes from no authority that is believed.
+    Authority,
+    /// The certificate is for others: for whom.
+    Name(Vec<String>),
+    /// The certificate was valid until then, if that is known.
+    Expired(Option<String>),
+    /// The certificate will be valid.
+    TooEarly,
+    /// The certificate or its proof does not hold for another reason.
+    Certificate(String),
+    /// Whatever answers there does not speak TLS.
+    NotTls,
+    /// The server has refused us: its alert.
+    Refused(String),
+    /// The server breaks the rules, or has nothing in common with us.
+    Protocol(String),
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authority => f.write_str("its certificate is signed by no authority that is believed here"),
+            Self::Name(names) if names.is_empty() => f.write_str("its certificate is for no name"),
+            Self::Name(names) => write!(f, "its certificate is for others: {}", names.join(", ")),
+            Self::Expired(None) => f.write_str("its certificate has expired"),
+            Self::Expired(Some(at)) => write!(f, "its certificate has expired ({at})"),
+            Self::TooEarly => f.write_str("its certificate is not valid yet; is the clock right?"),
+            Self::Certificate(why) => write!(f, "its certificate does not hold: {why}"),
+            Self::NotTls => f.write_str("what answers there does not speak TLS"),
+            Self::Refused(alert) => write!(f, "it refuses us by the TLS alert {alert}"),
+            Self::Protocol(why) => write!(f, "TLS with it does not go on: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Distrust {}

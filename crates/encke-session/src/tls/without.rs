@@ -1,0 +1,265 @@
+//! A build without TLS: the same names, and nothing behind them.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::{Fault, Segment};
+
+use super::{Distrust, Handshake, Opened, TlsFault, TlsKnown};
+use encke_settings::{CertSettings, TlsSettings};
+
+/// Who a listener says it is: nobody, in this build.
+pub struct Identity(Infallible);
+
+impl Identity {
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn read(_: &TlsSettings, _: &mut Vec<String>) -> io::Result<Self> {
+        Err(missing())
+    }
+
+    pub fn proved_by(settings: &TlsSettings, _: &Arc<Proofs>, notes: &mut Vec<String>) -> io::Result<Self> {
+        Self::read(settings, notes)
+    }
+
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// None: there is no such value.
+    pub fn reread(&self, _: &mut Vec<String>) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    /// Says that this build has no TLS.
+    pub fn renew(&self, _: &Self) {
+        match self.0 {}
+    }
+
+    pub fn ends(&self) -> Vec<(PathBuf, u64)> {
+        match self.0 {}
+    }
+
+    pub fn config(&self) -> Config {
+        match self.0 {}
+    }
+}
+
+/// What handshakes would obey.
+pub struct Config(Infallible);
+
+/// An authority of this machine's own: there is none, in this build.
+#[derive(Debug)]
+pub struct LocalAuthority {
+    /// Its certificate.
+    pub certificate: PathBuf,
+    /// What a listener would show.
+    pub leaf: CertSettings,
+    /// It was made just now.
+    pub is_new: bool,
+}
+
+impl LocalAuthority {
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(_: &Path) -> io::Result<Self> {
+        Err(missing())
+    }
+}
+
+/// What would be shown to who comes to see that a name is ours.
+#[derive(Debug, Default)]
+pub struct Proofs;
+
+fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)")
+}
+
+/// What would look at the files of certificates.
+pub struct Watch;
+
+impl Watch {
+    pub fn start(_: Duration, _: impl Fn() -> Vec<Arc<Identity>>) -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub fn stop(self) {}
+}
+
+/// What connections of a worker would work with.
+#[derive(Default)]
+pub struct Scratch {
+    pub plain: Vec<u8>,
+}
+
+/// TLS on a connection: there is none.
+pub struct Tls {
+    none: Infallible,
+    pub handshake_ends_ns: u64,
+    pub handshake: Handshake,
+}
+
+impl Tls {
+    pub fn new(config: Config, _: u64) -> Option<Box<Self>> {
+        match config.0 {}
+    }
+
+    pub fn await_hello<'lease>(&mut self, _: &'lease mut [u8]) -> Result<Option<&'lease mut [u8]>, TlsFault> {
+        match self.none {}
+    }
+
+    pub fn open(&mut self, _: &mut [u8], _: &mut Vec<u8>) -> Result<Opened, TlsFault> {
+        match self.none {}
+    }
+
+    pub fn push(&mut self, _: &mut Vec<Segment>) {
+        match self.none {}
+    }
+
+    pub fn finish(&mut self) {
+        match self.none {}
+    }
+
+    pub fn is_established(&self) -> bool {
+        match self.none {}
+    }
+
+    pub fn has_output(&self) -> bool {
+        match self.none {}
+    }
+
+    pub fn seal(&mut self, _: &mut Vec<u8>, _: &mut Scratch) -> Result<(), Fault> {
+        match self.none {}
+    }
+
+    pub fn description(&self) -> (&'static str, &'static str) {
+        match self.none {}
+    }
+
+    pub fn known(&self) -> Option<Arc<TlsKnown>> {
+        match self.none {}
+    }
+
+    pub fn speaks_http2(&self) -> bool {
+        match self.none {}
+    }
+
+    pub fn is_proof(&self) -> bool {
+        match self.none {}
+    }
+
+    pub fn take_partial(&mut self) -> Vec<u8> {
+        match self.none {}
+    }
+
+    pub fn keep_partial(&mut self, _: Vec<u8>) {
+        match self.none {}
+    }
+}
+
+/// Whom a client would believe.
+#[derive(Clone)]
+pub struct Trust(Infallible);
+
+impl Trust {
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_system() -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this build is without TLS (cargo feature `tls`)"))
+    }
+
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_file(_: &Path) -> io::Result<Self> {
+        Self::of_system()
+    }
+
+    /// Says that this build has no TLS.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_anybody() -> io::Result<Self> {
+        Self::of_system()
+    }
+
+    /// There is no such value.
+    #[must_use]
+    pub fn forgetting(self) -> Self {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    #[must_use]
+    pub fn for_http2(self) -> Self {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn session(&self, _: &str) -> Result<ClientSession, Distrust> {
+        match self.0 {}
+    }
+}
+
+/// A client's side of TLS: there is none.
+pub struct ClientSession(Infallible);
+
+impl ClientSession {
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn open(&mut self, _: &mut [u8], _: &mut Vec<u8>) -> Result<(), Distrust> {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn output(&mut self, _: &mut Vec<u8>) {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    ///
+    /// # Errors
+    /// None.
+    pub fn seal(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Distrust> {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn finish(&mut self, _: &mut Vec<u8>) {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_established(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_ended(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn speaks_http2(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// There is no such value.
+    pub fn is_resumed(&self) -> bool {
+        match self.0 {}
+    }
+}
