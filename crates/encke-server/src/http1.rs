@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use encke_io::{Fault, Op, Peer, Segment, Token};
-use encke_wire::http1::{self, BodyState, Form, Framing, Head, Progress, Refusal, Version};
+use encke_wire::http1::{BodyState, Form, Framing, Head, Progress, Refusal, Version};
 use encke_wire::method::Method;
 use encke_wire::proxy::{self, ProxyHeader};
 
@@ -25,6 +25,7 @@ use crate::conn::{
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
+use crate::framing::{ContentLength, FramingKind, HeadParts};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::https;
@@ -33,14 +34,10 @@ use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
 use crate::record::{Asked, Decoder, Intake, Record, Stream};
-use crate::reply::{Body, Fields, PreparedContent, Pulled, Reply};
+use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::resident::{By, Takeover, WEBSOCKETS};
 use crate::transport::Transport;
-
-/// Content of an answer up to this size is copied behind its head; larger goes as a segment of its own.
-/// A copy of 4 KiB costs about 100 ns, a further slice in sendmsg(2) about as much.
-const COPY_BYTES_MAX: usize = 4 * 1024;
 
 /// Spare heads of a worker.
 const HEADS_MAX: usize = 16;
@@ -270,7 +267,7 @@ impl Core {
         conn.requests = conn.requests.wrapping_add(1);
         let within = self.policy.requests_per_connection.is_none_or(|most| conn.requests < most);
         let asked = Asked {
-            version_10: head.version() != Version::Http11,
+            framing: FramingKind::of(head.version()),
             head_only: head.method() == Method::Head,
             keep: head.keep_alive() && within && !draining,
             awaits_continue: head.expects_continue(),
@@ -429,7 +426,8 @@ impl Core {
                     Decoder::Chunked(_) => true,
                 };
                 // A stream has no next request, so that nothing of it needs to be read to go on.
-                (Some(decoder), !short || asked.awaits_continue || is_stream(token))
+                let is_stream = asked.framing == FramingKind::Http2;
+                (Some(decoder), !short || asked.awaits_continue || is_stream)
             }
         };
         if let Some(decoder) = discard {
@@ -472,9 +470,9 @@ impl Core {
         self.metrics.responses(reply.status);
         let conn = &mut self.conns[token.index as usize];
         let Reply { status, fields, body, prepared, close } = reply;
-        let len = body.len();
-        let chunked = len.is_none() && !asked.version_10;
-        let last = !asked.keep || close || len.is_none() && !chunked && !asked.head_only;
+        let framing = asked.framing;
+        let endless = matches!(body, Body::Stream(_)) && framing != FramingKind::Chunked && !asked.head_only;
+        let last = !asked.keep || close || endless;
         if last {
             conn.flags |= LAST;
             if !body_done {
@@ -484,97 +482,39 @@ impl Core {
                 conn.reason = CloseReason::Answered;
             }
         }
-        let persistence: &[u8] = match (last, asked.version_10) {
-            (true, _) => b"Connection: close\r\n",
-            (false, true) => b"Connection: keep-alive\r\n",
-            (false, false) => b"",
-        };
         if let Some(prepared) = prepared {
-            return (None, self.put_prepared(&prepared, fields.lines(), persistence, asked.head_only));
+            let how = (framing, asked.head_only, last);
+            return (None, self.put_prepared(token, how, &prepared, &fields));
         }
+        self.put_unprepared(token, asked, last, status, &fields, body)
+    }
 
-        let out = self.out.tail(&mut self.buffers);
-        http1::put_status_line(out, status);
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(self.date.bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(fields.lines());
-        let bodiless = status == 204 || status == 304;
-        match len {
-            _ if bodiless => {}
-            Some(len) => http1::put_field_number(out, "Content-Length", len),
-            None if chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-            None => {}
-        }
-        out.extend_from_slice(persistence);
-        out.extend_from_slice(b"\r\n");
-        if bodiless || asked.head_only {
+    /// Writes a response that was not prepared. A function of its own keeps the warm path short.
+    #[inline(never)]
+    fn put_unprepared(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        last: bool,
+        status: u16,
+        fields: &Fields,
+        body: Body,
+    ) -> (Option<Stream>, u64) {
+        let len = body.len();
+        let content = match len {
+            _ if status == 204 || status == 304 => ContentLength::Absent,
+            Some(len) => ContentLength::Known(len),
+            None => ContentLength::Open,
+        };
+        self.put_head(token, asked.framing, &HeadParts { status, fields, content, last });
+        if content == ContentLength::Absent || asked.head_only {
             return (None, 0);
         }
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => out.extend_from_slice(&bytes),
-            Body::Bytes(bytes) => self.out_segment(Segment::Bytes(bytes)),
-            Body::Shared(bytes) if bytes.len() <= COPY_BYTES_MAX => out.extend_from_slice(&bytes),
-            Body::Shared(bytes) => self.out_segment(Segment::Shared(bytes, 0)),
-            Body::File(file, range) => self.out_file(file, &range),
-            Body::Segments(segments) => {
-                for segment in segments {
-                    if !segment.is_empty() {
-                        self.out_segment(segment);
-                    }
-                }
-            }
-            Body::Stream(pull) => return (Some(Stream { pull, chunked, pending: false }), 0),
+        if let Body::Stream(pull) = body {
+            return (Some(Stream { pull, pending: false }), 0);
         }
+        self.put_body(body);
         (None, len.unwrap_or(0))
-    }
-
-    /// The warm path: one copy of a block, with the date written over. `more` are field lines of this answer alone.
-    #[inline]
-    fn put_prepared(
-        &mut self,
-        prepared: &crate::reply::Prepared,
-        more: &[u8],
-        persistence: &[u8],
-        head_only: bool,
-    ) -> u64 {
-        let out = self.out.tail(&mut self.buffers);
-        let start = out.len();
-        if more.is_empty() && persistence.is_empty() && !head_only {
-            out.extend_from_slice(&prepared.block);
-        } else {
-            out.extend_from_slice(&prepared.block[..prepared.fields_end]);
-            out.extend_from_slice(more);
-            out.extend_from_slice(persistence);
-            let end = if head_only { prepared.content_at } else { prepared.block.len() };
-            out.extend_from_slice(&prepared.block[prepared.fields_end..end]);
-        }
-        let date = start + prepared.date_at;
-        out[date..date + encke_wire::date::DATE_BYTES].copy_from_slice(self.date.bytes());
-        if head_only {
-            return 0;
-        }
-        match &prepared.content {
-            PreparedContent::Block => {}
-            PreparedContent::Shared(bytes) => {
-                self.out_segment(Segment::Shared(std::sync::Arc::clone(bytes), 0));
-            }
-            PreparedContent::File(file, range) => self.out_file(std::sync::Arc::clone(file), range),
-        }
-        prepared.len()
-    }
-
-    fn out_file(&mut self, file: std::sync::Arc<encke_io::files::OpenFile>, range: &std::ops::Range<u64>) {
-        if range.start < range.end {
-            self.out_segment(Segment::File { file, offset: range.start, len: range.end - range.start });
-        }
-    }
-
-    /// Puts a segment behind what is in the output.
-    pub(crate) fn out_segment(&mut self, segment: Segment) {
-        self.out.seal(&mut self.segments);
-        self.segments.push(segment);
     }
 
     /// An answer that is no handler's: the request was not one.
@@ -584,11 +524,10 @@ impl Core {
         conn.phase = Phase::Open;
         conn.reason = CloseReason::Refused;
         conn.flags |= LINGER;
-        let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
         let status = refusal.status();
         let text = format!("{status} {}\n{refusal}\n", encke_wire::status::reason(status));
         let reply = Reply::text(status, text).with("X-Content-Type-Options", "nosniff");
-        let (_, content) = self.put_reply(token, asked, true, reply);
+        let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
         let entry = self.begin_refused_entry(token);
         self.end_entry(entry, status, content, self.now.mono_ns);
         self.next_request(token);
@@ -730,33 +669,18 @@ impl Core {
         let Some(record) = self.records.get_mut(place) else { return };
         let Some(stream) = &mut record.stream else { return };
         stream.pending = false;
-        while self.segments.is_empty() && self.out.len() < 2 * STREAM_PIECE_BYTES {
+        let framing = record.asked.framing;
+        // The head of a stream is an empty segment.
+        while self.segments.iter().all(Segment::is_empty) && self.out.len() < 2 * STREAM_PIECE_BYTES {
             let out = self.out.tail(&mut self.buffers);
-            let start = out.len();
-            if stream.chunked {
-                // Four digits and CRLF, filled in once the piece's length is known (RFC 9112 §7.1 allows
-                // leading zeros).
-                out.extend_from_slice(b"0000\r\n");
-            }
-            let content = out.len();
+            let piece = framing.open_piece(out);
             let pulled = catch_unwind(AssertUnwindSafe(|| {
                 let pulled = stream.pull.pull(STREAM_PIECE_BYTES, out);
                 let ended = pulled == Pulled::End;
                 (pulled, if ended { stream.pull.trailers() } else { Fields::new() })
             }));
             let (pulled, trailers) = pulled.unwrap_or((Pulled::Failed, Fields::new()));
-            let len = out.len() - content;
-            record.sent_bytes += len as u64;
-            if stream.chunked {
-                if len == 0 {
-                    out.truncate(start);
-                } else {
-                    for (digit, shift) in out[start..start + 4].iter_mut().zip([12, 8, 4, 0]) {
-                        *digit = b"0123456789abcdef"[len >> shift & 15];
-                    }
-                    out.extend_from_slice(b"\r\n");
-                }
-            }
+            record.sent_bytes += piece.close(out) as u64;
             match pulled {
                 Pulled::More => {}
                 Pulled::Pending => {
@@ -764,16 +688,8 @@ impl Core {
                     break;
                 }
                 Pulled::End => {
-                    if stream.chunked {
-                        // The last chunk's line, and its empty line, which trailers come before.
-                        let (size, end) = http1::LAST_CHUNK.split_at(b"0\r\n".len());
-                        for part in [size, trailers.lines(), end] {
-                            out.extend_from_slice(part);
-                        }
-                    } else if is_stream(token) {
-                        self.http2.put_trailers(token, trailers.lines());
-                    }
                     record.stream = None;
+                    self.finish(token, framing, &trailers);
                     self.end_exchange_if_over(token, place);
                     break;
                 }
@@ -848,16 +764,14 @@ impl Core {
     pub(crate) fn interim(&mut self, key: ExchangeKey, status: u16, fields: &Fields) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
-        let listens = !record.asked.version_10 || is_stream(token);
+        let framing = record.asked.framing;
+        let listens = framing != FramingKind::Close;
         let open = record.generation == key.generation && !record.answered && listens;
         // One that meets a send in flight is left out: interim answers are hints.
         if !open || self.conns[token.index as usize].has(SENDING) {
             return;
         }
-        let out = self.out.tail(&mut self.buffers);
-        http1::put_status_line(out, status);
-        out.extend_from_slice(fields.lines());
-        out.extend_from_slice(b"\r\n");
+        self.put_interim(token, framing, status, fields);
         self.settle(token);
     }
 
@@ -894,7 +808,8 @@ impl Core {
         }
         record.asked.awaits_continue = false;
         if record.body_seen == 0 && conn.input.is_none() {
-            self.out.tail(&mut self.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            let framing = record.asked.framing;
+            self.put_interim(token, framing, 100, &Fields::new());
         }
     }
 
@@ -1256,8 +1171,7 @@ impl Core {
         conn.phase = Phase::Open;
         conn.reason = reason;
         conn.flags |= LINGER;
-        let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
-        let (_, content) = self.put_reply(token, asked, true, Reply::error(408));
+        let (_, content) = self.put_reply(token, Asked::unread(token), true, Reply::error(408));
         let entry = self.begin_refused_entry(token);
         self.end_entry(entry, 408, content, self.now.mono_ns);
         self.next_request(token);

@@ -24,6 +24,7 @@ mod core;
 mod date;
 #[doc(hidden)]
 pub mod exchange;
+mod framing;
 mod h2;
 #[doc(hidden)]
 pub mod handler;
@@ -67,6 +68,7 @@ pub use close::{CloseReason, Guilty};
 pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
+pub use framing::{ContentLength, FramingKind};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 pub use policy::Policy;
 pub use push::rights::{Pass, Signer};

@@ -11,7 +11,9 @@
 use encke_io::Token;
 use encke_wire::http1::{ChunkedDecoder, Framing};
 
+use crate::conns::is_stream;
 use crate::exchange::ExchangeKey;
+use crate::framing::FramingKind;
 use crate::log::Entry;
 use crate::reply::{Pull, Reply};
 use crate::resident::Takeover;
@@ -56,14 +58,22 @@ impl Record {
 /// What of a request decides how its answer is framed.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// No chunks, and persistence must be said: HTTP/1.0, and a stream of HTTP/2, whose end is the answer's.
-    pub version_10: bool,
+    /// How content of the response is framed.
+    pub framing: FramingKind,
     /// HEAD: no content.
     pub head_only: bool,
     /// The connection may go on afterwards.
     pub keep: bool,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) awaits_continue: bool,
+}
+
+impl Asked {
+    /// For a request that was not read: its response is the last of the connection.
+    pub(crate) fn unread(token: Token) -> Self {
+        let framing = if is_stream(token) { FramingKind::Http2 } else { FramingKind::Chunked };
+        Self { framing, head_only: false, keep: false, awaits_continue: false }
+    }
 }
 
 /// Where the request's body stands.
@@ -103,7 +113,6 @@ impl Intake {
 /// The rest of an answer that is pulled.
 pub(crate) struct Stream {
     pub(crate) pull: Box<dyn Pull>,
-    pub(crate) chunked: bool,
     /// It had nothing when last asked.
     pub(crate) pending: bool,
 }

@@ -198,6 +198,11 @@ impl Fields {
     pub(crate) fn lines(&self) -> &[u8] {
         &self.lines
     }
+
+    /// The lines, to append well-formed ones.
+    pub(crate) fn lines_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.lines
+    }
 }
 
 impl fmt::Debug for Fields {

@@ -3,7 +3,7 @@
 //! ```text
 //! Handler::call ─► Outcome::Takeover ─► enter(slot, start)
 //!                                         │
-//!        bytes ─► received      sent ◄────┤ slot.out(), slot.send()
+//!        bytes ─► received      sent ◄────┤ slot.put_head(), slot.out(), slot.send()
 //!     deadline ─► overdue      ended ◄────┤ the peer has ended its side
 //!                                         │
 //!                     slot.respond ◄──────┼──────► slot.close ─► closed
@@ -30,12 +30,13 @@ use crate::conn::{
 };
 use crate::conns::{earlier, is_stream};
 use crate::core::Core;
+use crate::framing::{ContentLength, FramingKind, HeadParts};
 use crate::handler::JobId;
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::metrics::Metrics;
 use crate::record::Asked;
-use crate::reply::Reply;
+use crate::reply::{Fields, Reply};
 
 /// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
 /// entry in the wheel of timers.
@@ -43,8 +44,8 @@ pub const CONNECTION_BYTES: usize = size_of::<Conn>() + 20 + 12;
 
 /// Keeps connections on one worker after their requests.
 pub trait Resident: Any {
-    /// A request has become a connection of this resident. It responds by [`Slot::respond`], or writes what leaves first to
-    /// [`Slot::out`]. `start` is what its handler put into the [`Takeover`].
+    /// A request has become a connection of this resident. It responds by [`Slot::respond`], or begins a response by
+    /// [`Slot::put_head`], now or later. `start` is what its handler put into the [`Takeover`].
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>);
 
     /// Bytes have arrived, and nothing is being sent. Returns how many were used; the engine keeps the others and reads no
@@ -479,7 +480,21 @@ impl Slot<'_> {
         self.core.out.len() > 0 || !self.core.segments.is_empty()
     }
 
-    /// Where output is appended. It leaves in one send, with [`Slot::settle`] or when the resident's call returns.
+    /// Begins a response with `status` and `fields`: [`Asked::framing`], or after an upgrade anything, is its framing.
+    /// `Date`, `Connection` and the fields about the content are the engine's.
+    pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
+        let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
+        self.core.put_head(self.token, framing, &HeadParts { status, fields, content, last });
+    }
+
+    /// Ends content without a length, and sends `trailers` where the protocol has a place for them. By HTTP/2 and HTTP/1.0 the
+    /// content ends when the connection does: call [`Slot::end_after`], too.
+    pub fn finish(&mut self, framing: FramingKind, trailers: &Fields) {
+        self.core.finish(self.token, framing, trailers);
+    }
+
+    /// Where content is appended, behind the head ([`Slot::put_head`]); [`FramingKind::put_data`] frames it. It leaves in one
+    /// send, with [`Slot::settle`] or when the resident's call returns.
     pub fn out(&mut self) -> &mut Vec<u8> {
         self.core.out.tail(&mut self.core.buffers)
     }
@@ -487,6 +502,11 @@ impl Slot<'_> {
     /// Appends a segment to the output.
     pub fn push(&mut self, segment: Segment) {
         self.core.out_segment(segment);
+    }
+
+    /// Appends shared bytes from `start` on to the output, as a segment if copying them would take longer.
+    pub fn push_shared(&mut self, bytes: Arc<[u8]>, start: usize) {
+        self.core.out_shared(bytes, start);
     }
 
     /// Sends bytes that are shared with other connections. The output must be empty, and nothing may be in flight.

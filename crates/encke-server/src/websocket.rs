@@ -24,8 +24,9 @@ use encke_wire::field::Known;
 use encke_wire::websocket::{self, Decoder, Deflater, Event, Failure, Inflater, Kind, Opcode, Rules, Step};
 
 use crate::close::CloseReason;
+use crate::framing::{ContentLength, FramingKind};
 use crate::record::Asked;
-use crate::reply::Reply;
+use crate::reply::{Fields, Reply};
 use crate::request::Request;
 use crate::resident::{By, Engine, Farewells, Gone, Resident, Slot, Takeover, spread_retry_ms};
 
@@ -67,8 +68,8 @@ impl Answers<'_> {
 
 /// A request that becomes a WebSocket (RFC 6455 §4.2.2).
 pub struct Upgrade {
-    /// The 101, without the empty line.
-    head: Vec<u8>,
+    /// The fields of the 101.
+    fields: Fields,
     /// Messages may be compressed.
     deflate: bool,
     socket: Box<dyn Socket>,
@@ -93,9 +94,9 @@ impl Upgrade {
                 .with("Sec-WebSocket-Version", websocket::VERSION)
                 .with("Upgrade", "websocket")
         })?;
-        let mut head = Vec::new();
-        handshake.put_head(&mut head, None);
-        Ok(Self { head, deflate: false, socket: Box::new(socket), message_bytes_max })
+        let mut fields = Fields::new();
+        handshake.put_fields(fields.lines_mut(), None);
+        Ok(Self { fields, deflate: false, socket: Box::new(socket), message_bytes_max })
     }
 
     /// Has messages compressed, either way (RFC 7692, permessage-deflate), if the request offers that. `message_bytes_max`
@@ -105,7 +106,7 @@ impl Upgrade {
     /// something of the secret: such a socket had better do without.
     #[must_use]
     pub fn compressed(mut self, request: &Request<'_>) -> Self {
-        self.deflate = self.deflate || accept_deflate(request, &mut self.head);
+        self.deflate = self.deflate || accept_deflate(request, &mut self.fields);
         self
     }
 }
@@ -116,11 +117,11 @@ impl From<Upgrade> for Takeover {
     }
 }
 
-/// Appends the field that accepts compressed messages (RFC 7692 §5) to the head of a 101, if the request offers them.
-pub fn accept_deflate(request: &Request<'_>, head: &mut Vec<u8>) -> bool {
+/// Adds the field that accepts compressed messages (RFC 7692 §5) to those of a 101, if the request offers them.
+pub fn accept_deflate(request: &Request<'_>, fields: &mut Fields) -> bool {
     let accepted = websocket::Deflate::accepted(request.all(Known::SecWebSocketExtensions));
     if let Some(deflate) = &accepted {
-        deflate.put_field(head);
+        deflate.put_field(fields.lines_mut());
     }
     accepted.is_some()
 }
@@ -142,6 +143,20 @@ impl<S> SocketState<S> {
     /// What waits to be sent: nothing else may be sent before.
     pub fn waiting(&mut self) -> &mut Vec<u8> {
         &mut self.traffic.get_or_insert_default().waiting
+    }
+
+    /// Keeps the fields of the 101 for [`SocketState::put_handshake`].
+    pub fn keep_handshake(&mut self, framing: FramingKind, fields: Fields) {
+        self.traffic.get_or_insert_default().handshake = Some((framing, fields));
+    }
+
+    /// Writes the 101 if it is still to be sent. Returns whether it was.
+    pub fn put_handshake(&mut self, slot: &mut Slot<'_>) -> bool {
+        let handshake = self.traffic.as_mut().and_then(|traffic| traffic.handshake.take());
+        let Some((framing, fields)) = handshake else { return false };
+        slot.put_head(framing, 101, &fields, ContentLength::Upgrade);
+        self.rest();
+        true
     }
 
     /// Takes what waits to be sent.
@@ -167,7 +182,7 @@ impl<S> SocketState<S> {
             return;
         }
         traffic.message = Vec::new();
-        if traffic.waiting.is_empty() && traffic.unanswered == 0 {
+        if traffic.handshake.is_none() && traffic.waiting.is_empty() && traffic.unanswered == 0 {
             self.traffic = None;
         }
     }
@@ -179,8 +194,9 @@ pub struct Traffic {
     decoder: Decoder,
     /// The message so far, as it travels.
     message: Vec<u8>,
-    /// The answer to the handshake, until its channels are here; later answers that wait for a send to end. No more
-    /// is read meanwhile, so they are bounded by one read.
+    /// The fields of the 101 and its framing, until it is sent.
+    handshake: Option<(FramingKind, Fields)>,
+    /// Answers that wait for a send to end. No more is read meanwhile, so they are bounded by one read.
     waiting: Vec<u8>,
     /// Messages whose answer comes later.
     pub unanswered: u32,
@@ -405,16 +421,14 @@ impl WebSockets {
 }
 
 impl Resident for WebSockets {
-    fn enter(&mut self, slot: &mut Slot<'_>, _: Asked, start: Box<dyn Any + Send>) {
+    fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         let Ok(upgrade) = start.downcast::<Upgrade>() else { return slot.close(CloseReason::HandlerPanic) };
-        let Upgrade { head, deflate, socket, message_bytes_max } = *upgrade;
+        let Upgrade { fields, deflate, socket, message_bytes_max } = *upgrade;
         slot.set_form(if deflate { DEFLATED } else { 0 });
         self.sockets.insert(slot.place(), SocketState::new(Spoken { socket, message_bytes_max }));
         slot.count_response(101);
         slot.log(101, 0);
-        let out = slot.out();
-        out.extend_from_slice(&head);
-        out.extend_from_slice(b"\r\n");
+        slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
         self.await_due(slot);
     }
 

@@ -7,8 +7,8 @@
 //!                                                  Stream ── the "socket" of ──► Conn ─► exchange, handler, hub, log
 //! ```
 //! **A stream is a connection of its own**, with one request: it has a slot, deadlines, an exchange or a subscriber,
-//! and speaks HTTP/1 with the stream that stands where others have a socket. So everything above knows nothing of
-//! HTTP/2: bodies are pulled (a stream's window is as far open as its handler reads), rates are judged, a subscriber is
+//! and reads its request in the form of HTTP/1 from the stream that stands where others have a socket. Its response is written
+//! by `framing.rs`, as any other. So everything above knows nothing of HTTP/2: bodies are pulled (a stream's window is as far open as its handler reads), rates are judged, a subscriber is
 //! a subscriber. This file stands between the worker and its streams: operations of streams go to [`Core::stream_op`]
 //! instead of the reactor, and what they lead to comes back as the reactor's events do.
 //!
@@ -31,11 +31,13 @@ use encke_session::http2::{Breach, Budgets, Polled, Rung, Totals};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::request::Parts;
+use http::{HeaderMap, Response};
 
 use crate::close::CloseReason;
 use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::conns::{among_streams, is_stream, stream_place};
 use crate::core::Core;
+use crate::framing::ContentLength;
 use crate::policy::Policy;
 
 use engine::Engine;
@@ -142,10 +144,24 @@ impl Http2 {
         self.streams.get(among_streams(token)).map_or(0, Stream::unsent)
     }
 
-    /// Has a stream's answer end with trailers; `lines` as they are in HTTP/1.
-    pub(crate) fn put_trailers(&mut self, token: Token, lines: &[u8]) {
+    /// Begins the response of a stream.
+    pub(crate) fn put_head(&mut self, token: Token, response: Response<()>, content: ContentLength) {
         if let Some(stream) = self.stream_of(token) {
-            stream.put_trailers(lines);
+            stream.put_head(response, content);
+        }
+    }
+
+    /// Sends an interim response of a stream.
+    pub(crate) fn put_interim(&mut self, token: Token, response: Response<()>) {
+        if let Some(stream) = self.stream_of(token) {
+            stream.put_interim(response);
+        }
+    }
+
+    /// Has the response of a stream end with trailers.
+    pub(crate) fn put_trailers(&mut self, token: Token, trailers: HeaderMap) {
+        if let Some(stream) = self.stream_of(token) {
+            stream.put_trailers(trailers);
         }
     }
 

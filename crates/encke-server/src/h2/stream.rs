@@ -1,7 +1,8 @@
-//! A stream, as the socket of the connection above it: what is sent on it becomes a head and data, what arrives on it
-//! becomes bytes in the form of HTTP/1.
+//! A stream, as the socket of the connection above it: a response's head comes as fields (`framing.rs`), bytes that are sent
+//! become data, and what arrives becomes bytes in the form of HTTP/1.
 //!
 //! ```text
+//! put_head ─► the engine has it
 //! send(segments) ─► push_out ─┬─ Done    all of it is the engine's
 //!                             ├─ Waits   for its window, or for the socket: the bell rings
 //!                             ├─ Crowded for its connection to hold less: nothing is read meanwhile
@@ -23,9 +24,10 @@ use encke_session::http2::{Account, BYTES_LEAST, Charge, Rung};
 use encke_wire::http1;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::HeaderMap;
+use http::{HeaderMap, Response};
 
-use super::head::{self, BodyForm};
+use super::head::BodyForm;
+use crate::framing::ContentLength;
 use crate::reply::BLOCK_CONTENT_MAX;
 
 /// A buffer of at most this size is copied and given back; a larger one goes to the engine as it is.
@@ -196,9 +198,31 @@ impl Stream {
         self.form = form;
     }
 
-    /// Has its answer end with trailers.
-    pub(super) fn put_trailers(&mut self, lines: &[u8]) {
-        self.trailers = head::trailers(lines).map(Box::new);
+    /// Gives the engine an interim response. One that comes too late is dropped: it is a hint.
+    pub(super) fn put_interim(&mut self, response: Response<()>) {
+        if let Some(respond) = &mut self.respond {
+            let _late = respond.send_informational(response);
+        }
+    }
+
+    /// Gives the engine the head of the response.
+    pub(super) fn put_head(&mut self, response: Response<()>, content: ContentLength) {
+        let Some(mut respond) = self.respond.take() else {
+            debug_assert!(false, "a stream has one response");
+            return;
+        };
+        self.content_left = match content {
+            ContentLength::Known(len) => Some(len),
+            ContentLength::Absent | ContentLength::Open | ContentLength::Upgrade => None,
+        };
+        self.ended = self.head_only || matches!(content, ContentLength::Absent | ContentLength::Known(0));
+        // A stream that was reset meanwhile takes no response: the next look at it says so.
+        self.answer = respond.send_response(response, self.ended).ok();
+    }
+
+    /// Has its response end with trailers.
+    pub(super) fn put_trailers(&mut self, trailers: HeaderMap) {
+        self.trailers = Some(Box::new(trailers));
     }
 
     /// Whether it carries a WebSocket.
@@ -226,20 +250,10 @@ impl Stream {
         self.sending = true;
         for segment in segments.drain(..) {
             match segment {
-                Segment::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX || self.respond.is_some() => {
-                    // A head, and what stands behind it.
-                    let mut rest = bytes.as_slice();
-                    while self.respond.is_some()
-                        && let Some(used) = self.put_head(rest)
-                    {
-                        rest = &rest[used..];
-                        if rest.is_empty() {
-                            break;
-                        }
-                    }
-                    if !rest.is_empty() {
-                        let rest = self.own(Bytes::copy_from_slice(rest));
-                        self.waiting.push_back(rest);
+                Segment::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => {
+                    if !bytes.is_empty() {
+                        let copy = self.own(Bytes::copy_from_slice(&bytes));
+                        self.waiting.push_back(copy);
                     }
                     self.spent.push(Segment::Bytes(bytes));
                 }
@@ -248,9 +262,7 @@ impl Stream {
                     self.waiting.push_back(bytes);
                 }
                 Segment::Shared(bytes, start) => {
-                    let used =
-                        if self.respond.is_some() { self.put_head(&bytes[start..]).unwrap_or(0) } else { 0 };
-                    let range = start + used..bytes.len();
+                    let range = start..bytes.len();
                     if !range.is_empty() {
                         // The answer to a poll may be of this stream alone, a delivery is of many.
                         let charge = self.account.charge(range.len() / Arc::strong_count(&bytes));
@@ -266,25 +278,6 @@ impl Stream {
             // HEAD, 204, 304: nothing follows.
             self.waiting.clear();
         }
-    }
-
-    /// Gives the engine the head at the beginning of a block; returns the head's length.
-    fn put_head(&mut self, block: &[u8]) -> Option<usize> {
-        let head::Answer { response, content_bytes, block_bytes } = head::answer(block)?;
-        let respond = self.respond.as_mut()?;
-        if response.status().is_informational() {
-            // One that comes too late is a hint that nobody needs any more.
-            let _late = respond.send_informational(response);
-            return Some(block_bytes);
-        }
-        let empty =
-            self.head_only || matches!(response.status().as_u16(), 204 | 304) || content_bytes == Some(0);
-        self.content_left = content_bytes;
-        self.ended = empty;
-        // A stream that was reset meanwhile takes no answer: the next look at it says so.
-        self.answer = respond.send_response(response, empty).ok();
-        self.respond = None;
-        Some(block_bytes)
     }
 
     /// Gives the engine as much of what waits as it takes.

@@ -299,20 +299,17 @@ impl Room {
         let form = Form(slot.form());
         let kind = form::kind(form);
         let away = (Away::Outage, self.when_to_come_back(slot, Transport::of(kind), Away::Outage));
-        let state = self.sockets.remove(&slot.place());
-        let head = state.map(|mut state| state.take_waiting()).unwrap_or_default();
+        if let Some(mut state) = self.sockets.remove(&slot.place()) {
+            state.put_handshake(slot);
+            slot.out().extend_from_slice(&state.take_waiting());
+        }
         let share = self.take_share(slot.place());
         self.leave(slot.place(), slot.word());
         slot.set_word(NONE);
         if form::is_socket(kind) {
-            close_turned_away(slot, away, &head);
+            close_turned_away(slot, away);
         } else {
-            let asked = Asked {
-                version_10: form.0 & form::VERSION10 != 0,
-                head_only: false,
-                keep: false,
-                awaits_continue: false,
-            };
+            let asked = Asked { framing: form::framing(form), ..Asked::unread(slot.token()) };
             self.answer_turned_away(slot, asked, away, kind, &share);
         }
         slot.settle();
@@ -376,12 +373,10 @@ impl Room {
     }
 }
 
-/// Turns a handshake away: `head` is the answer to it.
-pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (Away, u64), head: &[u8]) {
+/// Turns a WebSocket away whose 101 is written.
+pub(crate) fn close_turned_away(slot: &mut Slot<'_>, (away, retry_ms): (Away, u64)) {
     slot.log(101, 0);
-    let out = slot.out();
-    out.extend_from_slice(head);
-    websocket::put_close(out, away.close_code(), &retry_ms.to_string());
+    websocket::put_close(slot.out(), away.close_code(), &retry_ms.to_string());
     slot.end_after(away.close_reason());
 }
 

@@ -3,21 +3,21 @@
 //!
 //! ```text
 //! Form    kind: Sse · SseEnvelope · Ndjson · Envelope (WebSocket) · Payload (WebSocket) · Raw (poll) · Json (poll)
-//!         CHUNKED   the stream is framed by chunks (HTTP/1.1); without it, it ends with the connection (HTTP/1.0)
-//!         LAST      the answer to a poll is the connection's last one
-//!         VERSION10 the poll came by HTTP/1.0
+//!         CHUNKED   content without a length is sent in chunks (HTTP/1.1)
+//!         CLOSING   it ends with the connection (HTTP/1.0); with neither bit, with the stream (HTTP/2)
 //!         DEFLATED  the WebSocket takes compressed messages
 //! ```
-//! The hub knows a form as a number; only this file knows what it means.
+//! The hub knows a form as a number ([`of_hub`]); only this file knows what it means.
 
 use encke_hub::{Encoder, Form, Gap, Message, Run};
-use encke_wire::date::DATE_BYTES;
 use encke_wire::http1;
 use encke_wire::sse::{self, Data, Line};
 use encke_wire::websocket::{self, Deflater, Opcode};
 
 use super::envelope;
 use super::rights::Share;
+use crate::framing::FramingKind;
+use crate::reply::Fields;
 use crate::websocket::DEFLATE_LEVEL;
 
 /// What a subscriber gets.
@@ -43,12 +43,10 @@ pub(crate) enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Sse, Kind::SseEnvelope, Kind::Ndjson, Kind::Envelope, Kind::Payload, Kind::Raw, Kind::Json];
 const KIND_BITS: u8 = 0b111;
-/// The stream is framed by chunks.
-pub(crate) const CHUNKED: u8 = 1 << 3;
-/// The answer is the connection's last one.
-pub(crate) const LAST: u8 = 1 << 4;
-/// The request came by HTTP/1.0.
-pub(crate) const VERSION10: u8 = 1 << 5;
+/// The request's framing is [`FramingKind::Chunked`].
+const CHUNKED: u8 = 1 << 3;
+/// … is [`FramingKind::Close`].
+const CLOSING: u8 = 1 << 5;
 /// The subscriber's right to read ends at a time that its [`Extra`](super::room::Extra) knows. The hub is not told.
 pub(crate) const EXPIRES: u8 = 1 << 6;
 /// Messages of the WebSocket may be compressed, either way (permessage-deflate).
@@ -57,6 +55,31 @@ pub(crate) const DEFLATED: u8 = 1 << 7;
 /// A form of a kind, with some of the bits above.
 pub(crate) fn form(kind: Kind, bits: u8) -> Form {
     Form(kind as u8 | bits)
+}
+
+/// The bits for the framing of a request that is no WebSocket.
+pub(crate) const fn framing_bits(framing: FramingKind) -> u8 {
+    match framing {
+        FramingKind::Chunked => CHUNKED,
+        FramingKind::Close => CLOSING,
+        FramingKind::Http2 | FramingKind::Raw => 0,
+    }
+}
+
+/// The framing of a subscriber that is no WebSocket.
+pub(crate) const fn framing(form: Form) -> FramingKind {
+    match form.0 & (CHUNKED | CLOSING) {
+        CHUNKED => FramingKind::Chunked,
+        CLOSING => FramingKind::Close,
+        _ => FramingKind::Http2,
+    }
+}
+
+/// The part of a form that decides the encoding: subscribers that share it share the bytes of a run. The head of a response
+/// is written for each poll, so its framing does not matter there.
+pub(crate) fn of_hub(form: Form) -> Form {
+    let bits = if is_poll(kind(form)) { KIND_BITS } else { !(CLOSING | EXPIRES) };
+    Form(form.0 & bits)
 }
 
 /// The kind of a form.
@@ -79,17 +102,15 @@ pub(crate) fn has(form: Form, bit: u8) -> bool {
     form.0 & bit != 0
 }
 
-/// Makes runs of messages into bytes; one a worker.
+/// Encodes runs of messages; one per worker.
 pub(crate) struct Press {
-    /// The present second, for the answers to polls.
-    pub(crate) date: [u8; DATE_BYTES],
     body: Vec<u8>,
     deflater: Deflater,
 }
 
 impl Press {
     pub(crate) fn new() -> Self {
-        Self { date: [0; DATE_BYTES], body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
+        Self { body: Vec::new(), deflater: Deflater::new(DEFLATE_LEVEL) }
     }
 }
 
@@ -157,15 +178,12 @@ impl Encoder for Press {
                 }
             }
             Kind::Raw => match run.messages.iter().next() {
-                Some(message) => self.put_raw(form, run, message, out),
-                None => self.put_nothing(form, &run.end().to_string(), run.gap, out),
+                Some(message) => put_raw(run, message, out),
+                None => put_nothing(form, &run.end().to_string(), run.gap, out),
             },
             Kind::Json => {
                 envelope::put_batch(&mut body, run);
-                self.put_head(form, 200, "application/json", body.len(), out);
-                put_position(out, &run.end().to_string());
-                out.extend_from_slice(b"\r\n");
-                out.extend_from_slice(&body);
+                put_json(&run.end().to_string(), &body, out);
             }
         }
         self.body = body;
@@ -181,114 +199,131 @@ impl Press {
             websocket::put_frame(out, opcode, payload);
         }
     }
+}
 
-    /// The answer to a poll by one message.
-    fn put_raw(&self, form: Form, run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
-        let content_type = envelope::content_type(message);
-        self.put_head(form, 200, content_type, message.data.len(), out);
+/// The encoded response to a poll, which all polls of its kind share. Each has a head of its own.
+///
+/// ```text
+///  0  status, little-endian    2  bytes of the fields, little-endian    6  field lines, content
+/// ```
+pub(crate) struct PollResponse<'a> {
+    pub(crate) status: u16,
+    /// Field lines.
+    pub(crate) fields: &'a [u8],
+    pub(crate) content_at: usize,
+}
+
+impl<'a> PollResponse<'a> {
+    /// Reads what [`Press`] has encoded.
+    pub(crate) fn of(encoded: &'a [u8]) -> Option<Self> {
+        let (status, rest) = encoded.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let fields = rest.get(..usize::try_from(u32::from_le_bytes(*len)).ok()?)?;
+        let content_at = encoded.len() - rest.len() + fields.len();
+        Some(Self { status: u16::from_le_bytes(*status), fields, content_at })
+    }
+}
+
+fn put_poll(status: u16, content: &[u8], out: &mut Vec<u8>, put_fields: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&status.to_le_bytes());
+    let len_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    let start = out.len();
+    out.extend_from_slice(CACHING);
+    put_fields(out);
+    // The fields are bounded by the request that published the message.
+    let len = u32::try_from(out.len() - start).unwrap_or(0);
+    out[len_at..start].copy_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(content);
+}
+
+/// The response to a poll by one message.
+fn put_raw(run: &Run<'_>, message: &Message, out: &mut Vec<u8>) {
+    put_poll(200, &message.data, out, |out| {
+        put_content_type(out, envelope::content_type(message));
         put_position(out, &run.id(message).to_string());
         out.extend_from_slice(b"Encke-Channel: ");
         out.extend_from_slice(message.channel.as_str().as_bytes());
         out.extend_from_slice(b"\r\n");
         if let Some(event) = &message.event {
-            // What no field may have was refused when it was published.
+            // A value that no field may have was rejected when it was published.
             let _checked = http1::put_field(out, "Encke-Event", event.as_bytes());
         }
         http1::put_field_number(out, "Encke-More", run.more as u64);
         if let Some(gap) = run.gap {
             put_gap_field(out, gap);
         }
-        out.extend_from_slice(b"Content-Security-Policy: sandbox\r\n\r\n");
-        out.extend_from_slice(&message.data);
-    }
+        out.extend_from_slice(b"Content-Security-Policy: sandbox\r\n");
+    });
+}
 
-    /// The answer to a poll for which nothing came: 204, and from where to go on.
-    pub(crate) fn put_nothing(&self, form: Form, position: &str, gap: Option<&Gap>, out: &mut Vec<u8>) {
-        if kind(form) == Kind::Json {
-            let body = format!("{{\"messages\":[],\"next\":\"{position}\"}}");
-            self.put_head(form, 200, "application/json", body.len(), out);
-            put_position(out, position);
-            out.extend_from_slice(b"\r\n");
-            out.extend_from_slice(body.as_bytes());
-            return;
-        }
-        self.put_start(form, 204, out);
+/// The response to a poll by a list of messages.
+fn put_json(position: &str, json: &[u8], out: &mut Vec<u8>) {
+    put_poll(200, json, out, |out| {
+        put_content_type(out, "application/json");
+        put_position(out, position);
+    });
+}
+
+/// The response to a poll without messages: 204 or an empty list, and the position from which to continue.
+pub(crate) fn put_nothing(form: Form, position: &str, gap: Option<&Gap>, out: &mut Vec<u8>) {
+    if kind(form) == Kind::Json {
+        let json = format!("{{\"messages\":[],\"next\":\"{position}\"}}");
+        return put_json(position, json.as_bytes(), out);
+    }
+    put_poll(204, b"", out, |out| {
         put_position(out, position);
         if let Some(gap) = gap {
             put_gap_field(out, gap);
         }
-        out.extend_from_slice(b"\r\n");
-    }
+    });
+}
 
-    /// The head of an answer with content, but for what the caller adds, and for the empty line.
-    fn put_head(&self, form: Form, status: u16, content_type: &str, len: usize, out: &mut Vec<u8>) {
-        self.put_start(form, status, out);
-        out.extend_from_slice(b"Content-Type: ");
-        out.extend_from_slice(content_type.as_bytes());
-        out.extend_from_slice(b"\r\n");
-        http1::put_field_number(out, "Content-Length", len as u64);
-    }
+/// The fields of a stream. `share`: who may read it.
+pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
+    let mut fields = Fields::new();
+    let lines = fields.lines_mut();
+    put_content_type(
+        lines,
+        if kind(form) == Kind::Ndjson { "application/x-ndjson" } else { "text/event-stream" },
+    );
+    lines.extend_from_slice(CACHING);
+    // A stock nginx in front would keep back 4 KiB of the stream without it.
+    lines.extend_from_slice(b"X-Accel-Buffering: no\r\n");
+    fields.extend(&share.fields());
+    fields
+}
 
-    fn put_start(&self, form: Form, status: u16, out: &mut Vec<u8>) {
-        http1::put_status_line(out, status);
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(&self.date);
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(CACHING);
-        out.extend_from_slice(match (has(form, LAST), has(form, VERSION10)) {
-            (true, _) => b"Connection: close\r\n",
-            (false, true) => b"Connection: keep-alive\r\n",
-            (false, false) => b"",
-        });
-    }
-
-    /// The head of a stream: everything up to its first message. `retry_ms`: after how long to come back; `share`: who
-    /// may read it.
-    pub(crate) fn put_stream_head(
-        &self,
-        form: Form,
-        position: &str,
-        retry_ms: u64,
-        gap: Option<&Gap>,
-        share: &Share,
-        out: &mut Vec<u8>,
-    ) {
-        http1::put_status_line(out, 200);
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(&self.date);
-        out.extend_from_slice(b"\r\nContent-Type: ");
-        out.extend_from_slice(match kind(form) {
-            Kind::Ndjson => b"application/x-ndjson".as_slice(),
-            _ => b"text/event-stream",
-        });
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(CACHING);
-        // A stock nginx in front would keep back 4 KiB of the stream without it.
-        out.extend_from_slice(b"X-Accel-Buffering: no\r\n");
-        out.extend_from_slice(share.fields().lines());
-        out.extend_from_slice(if has(form, CHUNKED) {
-            b"Transfer-Encoding: chunked\r\n".as_slice()
-        } else {
-            b"Connection: close\r\n"
-        });
-        out.extend_from_slice(b"\r\n");
-        let mut start = Vec::with_capacity(96);
-        if kind(form) == Kind::Ndjson {
+/// The start of a stream's content, before its first message. `retry_ms`: after how long to come back.
+pub(crate) fn put_stream_start(
+    form: Form,
+    position: &str,
+    retry_ms: u64,
+    gap: Option<&Gap>,
+    out: &mut Vec<u8>,
+) {
+    let mut start = Vec::with_capacity(96);
+    if kind(form) == Kind::Ndjson {
+        start.push(b'\n');
+        if let Some(gap) = gap {
+            envelope::put_gap(&mut start, gap);
             start.push(b'\n');
-            if let Some(gap) = gap {
-                envelope::put_gap(&mut start, gap);
-                start.push(b'\n');
-            }
-        } else {
-            sse::put_comment(&mut start, line("encke"));
-            sse::put_retry(&mut start, retry_ms);
-            match gap {
-                None => sse::put_position(&mut start, line(position)),
-                // In one event: whoever were told the position alone, and then cut, would never hear of the gap.
-                Some(gap) => put_sse_gap(&mut start, gap, Some(position)),
-            }
         }
-        frame(form, &start, out);
+    } else {
+        sse::put_comment(&mut start, line("encke"));
+        sse::put_retry(&mut start, retry_ms);
+        match gap {
+            None => sse::put_position(&mut start, line(position)),
+            // In one event: whoever were told the position alone, and then cut, would never hear of the gap.
+            Some(gap) => put_sse_gap(&mut start, gap, Some(position)),
+        }
+    }
+    frame(form, &start, out);
+}
+
+fn put_content_type(out: &mut Vec<u8>, content_type: &str) {
+    for part in ["Content-Type: ", content_type, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
     }
 }
 
@@ -303,20 +338,7 @@ const CACHING: &[u8] = b"Cache-Control: no-store, no-transform\r\nX-Content-Type
 
 /// Frames a piece of a stream.
 pub(crate) fn frame(form: Form, body: &[u8], out: &mut Vec<u8>) {
-    if !has(form, CHUNKED) {
-        out.extend_from_slice(body);
-        return;
-    }
-    if !body.is_empty() {
-        http1::put_chunk_head(out, body.len() as u64);
-        out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Bytes of the status line that an answer begins with.
-pub(crate) fn status_line_bytes(answer: &[u8]) -> usize {
-    answer.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1)
+    framing(form).put_data(body, out);
 }
 
 /// What says that a stream is alive.
@@ -373,8 +395,8 @@ pub(crate) fn farewell(form: Form, retry_ms: u64) -> Vec<u8> {
         }
         Kind::Ndjson | Kind::Raw | Kind::Json => {}
     }
-    if has(form, CHUNKED) {
-        out.extend_from_slice(http1::LAST_CHUNK);
+    if !is_socket(kind(form)) {
+        framing(form).put_end(&Fields::new(), &mut out);
     }
     out
 }
@@ -412,4 +434,41 @@ fn json_data(json: &[u8]) -> Data<'_> {
 
 fn line(text: &str) -> Line<'_> {
     Line::of(text).expect("positions and comments of ours have no line ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_response_to_a_poll_is_read_as_it_was_encoded() {
+        let mut encoded = Vec::new();
+        put_json("1-2", b"{}", &mut encoded);
+        let PollResponse { status, fields, content_at } = PollResponse::of(&encoded).expect("whole");
+        assert_eq!((status, &encoded[content_at..]), (200, &b"{}"[..]));
+        assert!(fields.starts_with(CACHING) && fields.ends_with(b"Encke-Id: 1-2\r\n"));
+        for end in 0..content_at {
+            assert!(PollResponse::of(&encoded[..end]).is_none(), "{end} bytes");
+        }
+        let mut nothing = Vec::new();
+        put_nothing(form(Kind::Raw, 0), "1-2", None, &mut nothing);
+        let PollResponse { status, content_at, .. } = PollResponse::of(&nothing).expect("whole");
+        assert_eq!((status, content_at), (204, nothing.len()));
+    }
+
+    #[test]
+    fn subscribers_that_need_the_same_bytes_have_the_same_form_in_the_hub() {
+        let all = [FramingKind::Chunked, FramingKind::Close, FramingKind::Http2];
+        for (kind, encodings) in [(Kind::Raw, 1), (Kind::Json, 1), (Kind::Sse, 2), (Kind::Ndjson, 2)] {
+            let mut forms: Vec<u8> = Vec::new();
+            for kind_of_framing in all {
+                let form = form(kind, framing_bits(kind_of_framing) | EXPIRES);
+                assert_eq!(framing(form), kind_of_framing);
+                forms.push(of_hub(form).0);
+            }
+            forms.sort_unstable();
+            forms.dedup();
+            assert_eq!(forms.len(), encodings, "{kind:?}");
+        }
+    }
 }

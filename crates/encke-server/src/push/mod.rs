@@ -23,7 +23,7 @@ use encke_wire::websocket;
 
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
-use crate::reply::{Body, Reply};
+use crate::reply::{Body, Fields, Reply};
 use crate::request::{Kept, Request};
 use crate::resident::{Takeover, WorkerSetup};
 use crate::websocket::accept_deflate;
@@ -492,8 +492,8 @@ impl Pusher {
                 })?;
                 let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
                 let kind = if envelopes { Kind::Envelope } else { Kind::Payload };
-                let mut head = Vec::new();
-                handshake.put_head(&mut head, envelopes.then_some("encke.v1"));
+                let mut fields = Fields::new();
+                handshake.put_fields(fields.lines_mut(), envelopes.then_some("encke.v1"));
                 let subscription = Subscription {
                     since: negotiate::since(request, query, false),
                     channels,
@@ -512,8 +512,8 @@ impl Pusher {
                     publisher: identity.publisher(request),
                     channel: if envelopes { None } else { subscription.channels.first().cloned() },
                 };
-                let deflate = self.plan.compress && accept_deflate(request, &mut head);
-                let start = Start::Socket { head, deflate, speaker, subscription };
+                let deflate = self.plan.compress && accept_deflate(request, &mut fields);
+                let start = Start::Socket { fields, deflate, speaker, subscription };
                 Ok(Outcome::Takeover(Takeover::new(start)))
             }
         }

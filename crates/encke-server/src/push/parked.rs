@@ -77,7 +77,8 @@ impl Room {
         let position =
             Position { epoch: Epoch(u64::from_le_bytes(*epoch)), offset: u64::from_le_bytes(offset) };
         let since = Since::After(position.into());
-        let subscribe = Subscribe { channels, since, form, once, key: slot.token().word(), member };
+        let subscribe =
+            Subscribe { channels, since, form: form::of_hub(form), once, key: slot.token().word(), member };
         let Ok(id) = self.hub.subscribe(hub_now(slot.now()), subscribe) else { return false };
         if form::is_poll(kind) {
             slot.outlast();

@@ -28,6 +28,7 @@ use super::negotiate::refusal;
 use super::plan::PushPlan;
 use super::rights::{Act, Identity, Share};
 use super::socket::Speaker;
+use super::subscriber::Stashed;
 use crate::conns::earlier;
 use crate::exchange::Exchange;
 use crate::reply::{Body, Reply};
@@ -197,7 +198,7 @@ pub(crate) struct Room {
     /// Where the last sample of subscribers ended.
     pub(crate) sample_hand: usize,
     /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
-    pub(crate) stash: HashMap<u32, Arc<[u8]>>,
+    pub(crate) stash: HashMap<u32, Stashed>,
     /// Streams that go on after they were parked: they have begun already. By place of the connection.
     pub(crate) resumed: HashSet<u32>,
     /// WebSockets that have asked for other channels, and their `ref`: told once the channels are here.

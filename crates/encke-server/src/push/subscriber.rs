@@ -18,19 +18,20 @@ use std::any::Any;
 use std::sync::Arc;
 
 use encke_hub::{Delivery, Form, Member, Name, Once, Positions, SubscriberId, What};
-use encke_io::{Segment, Token, Tuning};
+use encke_io::{Token, Tuning};
 use encke_wire::websocket::{self, Opcode, Rules};
 
 use super::admission::close_turned_away;
-use super::form::{self, EXPIRES, Kind};
+use super::form::{self, EXPIRES, Kind, PollResponse};
 use super::plan::PushPlan;
 use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::close::CloseReason;
 use crate::conn::NONE;
+use crate::framing::ContentLength;
 use crate::record::Asked;
-use crate::reply::Reply;
+use crate::reply::{Fields, Reply};
 use crate::resident::{Engine, Gone, Slot, spread_retry_ms};
 use crate::websocket::{SocketMessage, SocketState, read_frames};
 
@@ -55,13 +56,21 @@ pub(crate) enum Start {
     Messages(Subscription),
     /// A WebSocket.
     Socket {
-        /// The 101, without the empty line.
-        head: Vec<u8>,
+        /// The fields of the 101.
+        fields: Fields,
         /// Messages may be compressed.
         deflate: bool,
         speaker: Speaker,
         subscription: Subscription,
     },
+}
+
+/// What follows a send that is in flight.
+pub(crate) enum Stashed {
+    /// A delivery.
+    Bytes(Arc<[u8]>),
+    /// The start of a stream or a WebSocket.
+    Start(Positions, Option<Box<encke_hub::Gap>>),
 }
 
 /// How a connection listens.
@@ -88,8 +97,8 @@ impl Room {
     pub(crate) fn start(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {
         match start.downcast::<Start>().map(|start| *start) {
             Ok(Start::Messages(subscription)) => self.subscribe(slot, asked, subscription),
-            Ok(Start::Socket { head, deflate, speaker, subscription }) => {
-                self.upgrade(slot, asked, (head, deflate), speaker, subscription);
+            Ok(Start::Socket { fields, deflate, speaker, subscription }) => {
+                self.upgrade(slot, asked, (fields, deflate), speaker, subscription);
             }
             // Only the handler of channels is mounted with this resident.
             Err(_) => slot.respond(asked, Reply::error(500).and_close()),
@@ -110,19 +119,15 @@ impl Room {
             let reply = super::negotiate::refusal(403, REVOKED.into()).and_close();
             return slot.respond(asked, subscription.share.onto(reply));
         }
-        let mut bits = if asked.version_10 { form::VERSION10 } else { 0 };
+        let bits = form::framing_bits(asked.framing);
         let wait_ns = if poll {
             if !asked.keep || draining {
-                bits |= form::LAST;
                 slot.end_after(CloseReason::Answered);
             }
             slot.outlast();
             let wait_s = if draining || slot.peer_has_ended() { 0 } else { subscription.wait_s };
             wait_s.saturating_mul(1_000_000_000)
         } else {
-            if !asked.version_10 {
-                bits |= form::CHUNKED;
-            }
             self.plan.heartbeat_ns
         };
         self.join(slot, Place { bits, asked, wait_ns }, subscription);
@@ -137,7 +142,7 @@ impl Room {
         &mut self,
         slot: &mut Slot<'_>,
         asked: Asked,
-        (mut head, deflate): (Vec<u8>, bool),
+        (fields, deflate): (Fields, bool),
         mut speaker: Speaker,
         mut subscription: Subscription,
     ) {
@@ -150,13 +155,13 @@ impl Room {
         {
             speaker.identity = identity;
         }
-        head.extend_from_slice(b"\r\n");
         slot.count_response(101);
         if let Some(away) = self.turn_away(slot, &subscription) {
-            return close_turned_away(slot, away, &head);
+            slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
+            return close_turned_away(slot, away);
         }
         let mut state = SocketState::new(speaker);
-        *state.waiting() = head;
+        state.keep_handshake(asked.framing, fields);
         self.sockets.insert(slot.place(), state);
         let bits = if deflate { form::DEFLATED } else { 0 };
         self.join(slot, Place { bits, asked, wait_ns: 0 }, subscription);
@@ -218,7 +223,7 @@ impl Room {
         };
         let form = form::form(kind, bits);
         let key = slot.token().word();
-        let subscribe = encke_hub::Subscribe { channels, since, form, once, key, member };
+        let subscribe = encke_hub::Subscribe { channels, since, form: form::of_hub(form), once, key, member };
         let id = match self.hub.subscribe(hub_now(slot.now()), subscribe) {
             Ok(id) => id,
             Err(refused) => {
@@ -262,7 +267,6 @@ impl Room {
             return false;
         }
         let mut deliveries = std::mem::take(&mut self.deliveries);
-        self.press.date = *engine.date();
         let more = self.hub.slice(hub_now(engine.now()), most, &mut self.press, &mut deliveries);
         self.rest(engine.now(), more);
         engine.metrics().deliveries.add(deliveries.len() as u64);
@@ -299,6 +303,10 @@ impl Room {
                     self.answer_poll(slot, None);
                 }
             }
+            // Output of TLS may still be in flight: the start follows it.
+            What::Started { position, gap } if slot.is_sending() && !self.resumed.contains(&slot.place()) => {
+                self.stash.insert(slot.place(), Stashed::Start(position, gap));
+            }
             What::Started { position, gap } => self.started(slot, &position, gap.as_deref()),
             What::Overrun => overrun(slot),
         }
@@ -306,7 +314,7 @@ impl Room {
 
     /// Keeps a delivery until what is being sent has left.
     fn stash(&mut self, slot: &Slot<'_>, bytes: Arc<[u8]>) {
-        self.stash.insert(slot.place(), bytes);
+        self.stash.insert(slot.place(), Stashed::Bytes(bytes));
     }
 
     /// The channels of a subscriber are here: its stream begins.
@@ -315,18 +323,12 @@ impl Room {
         if !self.resumed.is_empty() && self.resumed.remove(&slot.place()) {
             return self.resumed(slot, gap);
         }
-        let (id, form, sending) = (SubscriberId(slot.word()), Form(slot.form()), slot.is_sending());
-        // What TLS has to say by itself may still be on its way: this follows it.
-        let mut later = Vec::new();
+        let (id, form) = (SubscriberId(slot.word()), Form(slot.form()));
         if is_socket(slot) {
             let Some(state) = self.sockets.get_mut(&slot.place()) else { return };
-            let out = if sending {
-                &mut later
-            } else {
-                let out = slot.out();
-                out.extend_from_slice(&state.take_waiting());
-                out
-            };
+            state.put_handshake(slot);
+            let out = slot.out();
+            out.extend_from_slice(&state.take_waiting());
             match (form::kind(form), gap) {
                 (Kind::Envelope, gap) => {
                     // The gap first: whoever were told the position alone, and then cut, would never hear of it.
@@ -339,27 +341,19 @@ impl Room {
                 }
                 (_, Some(_)) => {
                     websocket::put_close(out, form::CLOSE_GAP, "messages are missing");
-                    if !sending {
-                        slot.end_after(CloseReason::Overrun);
-                    }
+                    slot.end_after(CloseReason::Overrun);
                 }
                 (_, None) => {}
             }
         } else {
             slot.count_response(200);
-            let share = self.take_share(slot.place());
-            let out = if sending { &mut later } else { slot.out() };
-            self.press.put_stream_head(form, &position.to_string(), retry_ms, gap, &share, out);
-            if slot.draining() && !sending {
+            let fields = form::stream_fields(form, &self.take_share(slot.place()));
+            slot.put_head(form::framing(form), 200, &fields, ContentLength::Open);
+            form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
+            if slot.draining() {
                 slot.out().extend_from_slice(&form::farewell(form, retry_ms));
                 slot.end_after(CloseReason::Drain);
             }
-        }
-        if sending {
-            if !later.is_empty() {
-                self.stash(slot, later.into());
-            }
-            return;
         }
         if !slot.has_output() {
             // Its head has left already, behind what TLS had to say when the request came with the end of its handshake.
@@ -387,36 +381,25 @@ impl Room {
     /// Answers a poll: with a message, or with nothing.
     fn answer_poll(&mut self, slot: &mut Slot<'_>, answer: Option<Arc<[u8]>>) {
         let (word, form) = (slot.word(), Form(slot.form()));
-        // The answer is the same for all: what one page may do goes behind its status line.
-        let own = self.take_share(slot.place()).fields();
-        let (status, len) = match answer {
-            Some(bytes) if own.is_empty() => {
-                let len = bytes.len() as u64;
-                slot.push(Segment::Shared(bytes, 0));
-                (200, len)
-            }
-            Some(bytes) => {
-                let len = (bytes.len() + own.lines().len()) as u64;
-                let line = form::status_line_bytes(&bytes);
-                let out = slot.out();
-                out.extend_from_slice(&bytes[..line]);
-                out.extend_from_slice(own.lines());
-                slot.push(Segment::Shared(bytes, line));
-                (200, len)
-            }
-            None => {
-                // Of a channel that is not known here yet nothing can be said but that nothing was seen.
-                let id = SubscriberId(word);
-                let position = self.hub.position_of(id).unwrap_or_else(|| self.hub.nowhere(id));
-                self.press.date = *slot.date();
-                let out = slot.out();
-                let start = out.len();
-                self.press.put_nothing(form, &position.to_string(), None, out);
-                let line = start + form::status_line_bytes(&out[start..]);
-                out.splice(line..line, own.lines().iter().copied());
-                (if form::kind(form) == Kind::Json { 200 } else { 204 }, 0)
-            }
+        let answer = answer.unwrap_or_else(|| {
+            // Of a channel that is not known here yet nothing can be said but that nothing was seen.
+            let id = SubscriberId(word);
+            let position = self.hub.position_of(id).unwrap_or_else(|| self.hub.nowhere(id));
+            let mut encoded = Vec::new();
+            form::put_nothing(form, &position.to_string(), None, &mut encoded);
+            encoded.into()
+        });
+        let Some(PollResponse { status, fields: lines, content_at }) = PollResponse::of(&answer) else {
+            debug_assert!(false, "polls are encoded by `Press`");
+            return slot.close(CloseReason::HandlerPanic);
         };
+        let mut fields = Fields::new();
+        fields.lines_mut().extend_from_slice(lines);
+        fields.extend(&self.take_share(slot.place()).fields());
+        let len = (answer.len() - content_at) as u64;
+        let content = if status == 204 { ContentLength::Absent } else { ContentLength::Known(len) };
+        slot.put_head(form::framing(form), status, &fields, content);
+        slot.push_shared(answer, content_at);
         self.leave(slot.place(), word);
         slot.responded(status, len);
         slot.settle();
@@ -437,11 +420,13 @@ impl Room {
             return self.expire(slot);
         }
         if is_socket(slot) {
-            let state = self.sockets.get_mut(&slot.place());
-            let waiting = state.map(SocketState::take_waiting).unwrap_or_default();
-            if !waiting.is_empty() {
-                slot.push(Segment::Bytes(waiting));
-                return slot.settle();
+            if let Some(state) = self.sockets.get_mut(&slot.place()) {
+                let begins = state.put_handshake(slot);
+                let waiting = state.take_waiting();
+                if begins || !waiting.is_empty() {
+                    slot.push_buffer(waiting);
+                    return slot.settle();
+                }
             }
             if slot.has_input() {
                 self.resume_frames(slot);
@@ -452,9 +437,12 @@ impl Room {
             }
         }
         if !self.stash.is_empty()
-            && let Some(bytes) = self.stash.remove(&slot.place())
+            && let Some(stashed) = self.stash.remove(&slot.place())
         {
-            return send_stream(slot, bytes);
+            return match stashed {
+                Stashed::Bytes(bytes) => send_stream(slot, bytes),
+                Stashed::Start(position, gap) => self.started(slot, &position, gap.as_deref()),
+            };
         }
         if id.0 != NONE {
             self.has_sent(id);
@@ -467,7 +455,7 @@ impl Room {
 
     /// The answer before a poll's has left.
     fn poll_goes_on(&mut self, slot: &mut Slot<'_>) {
-        if let Some(bytes) = self.stash.remove(&slot.place()) {
+        if let Some(Stashed::Bytes(bytes)) = self.stash.remove(&slot.place()) {
             return self.answer_poll(slot, Some(bytes));
         }
         let until_ns = self.extras.get(&slot.place()).and_then(|extra| extra.until_ns);
@@ -547,8 +535,11 @@ impl Room {
             return slot.close(CloseReason::TokenExpired);
         }
         let retry_ms = self.retry_ms(slot);
-        let state = self.sockets.get_mut(&slot.place());
-        let mut bytes = state.map(SocketState::take_waiting).unwrap_or_default();
+        let mut bytes = Vec::new();
+        if let Some(state) = self.sockets.get_mut(&slot.place()) {
+            state.put_handshake(slot);
+            bytes = state.take_waiting();
+        }
         bytes.extend_from_slice(&form::expired(Form(slot.form()), retry_ms));
         if is_socket(slot) {
             // The kernel would answer a message in transit with a reset, and the client would never see the Close.

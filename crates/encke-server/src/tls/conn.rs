@@ -132,11 +132,10 @@ impl Core {
             conn.transport = Transport::Plain;
             conn.flags = conn.flags & !SECURE | LINGER;
             conn.phase = Phase::Open;
-            let asked = Asked { version_10: false, head_only: false, keep: false, awaits_continue: false };
             let text =
                 "400 Bad Request\nThis port speaks TLS, and this request came without it: use https.\n";
             let reply = Reply::text(400, text).with("X-Content-Type-Options", "nosniff").and_close();
-            let (_, content) = self.put_reply(token, asked, true, reply);
+            let (_, content) = self.put_reply(token, Asked::unread(token), true, reply);
             self.conns[token.index as usize].reason = reason;
             let entry = self.begin_refused_entry(token);
             self.end_entry(entry, 400, content, self.now.mono_ns);

@@ -26,6 +26,7 @@ mod answers;
 mod bodies;
 mod delays;
 mod drain;
+mod framing;
 mod h2;
 mod http1;
 mod limits;

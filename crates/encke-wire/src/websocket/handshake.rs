@@ -100,13 +100,9 @@ impl<'a, V: Iterator<Item = &'a [u8]> + Clone> Handshake<V> {
         self.offered.clone().flat_map(field::list)
     }
 
-    /// Appends the answer but for the empty line that ends it: other fields may follow. `protocol` is one of
-    /// [`Handshake::protocols`], or `None`.
-    pub fn put_head(&self, out: &mut Vec<u8>, protocol: Option<&str>) {
-        out.extend_from_slice(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-              Sec-WebSocket-Accept: ",
-        );
+    /// Appends the field lines of the response, a 101. `protocol` is one of [`Handshake::protocols`], or `None`.
+    pub fn put_fields(&self, out: &mut Vec<u8>, protocol: Option<&str>) {
+        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ");
         out.extend_from_slice(&self.accept);
         out.extend_from_slice(b"\r\n");
         if let Some(protocol) = protocol {
@@ -325,12 +321,12 @@ mod tests {
         };
         let handshake = Handshake::check(Method::Get, Version::Http11, all).expect("valid");
         let mut out = Vec::new();
-        handshake.put_head(&mut out, Some("encke.v1"));
-        let expected = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        handshake.put_fields(&mut out, Some("encke.v1"));
+        let expected = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: encke.v1\r\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
         out.clear();
-        handshake.put_head(&mut out, None);
+        handshake.put_fields(&mut out, None);
         assert!(!out.windows(8).any(|part| part == b"Protocol:"), "no protocol was chosen");
     }
 }

@@ -1,7 +1,7 @@
 //! WebSocket on the wire (RFC 6455): the handshake, frames in, frames out.
 //!
 //! ```text
-//!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_head       HandshakeError: 400 or 426
+//!   GET, Upgrade: websocket ─► Handshake::check ─┬─► 101: put_fields     HandshakeError: 400 or 426
 //!                                                ▼
 //!   bytes ─► Decoder::feed ─► Data pieces · Ping · Pong · Close          Failure: Close with its code
 //!                                └─ compressed ─► Inflater::feed
