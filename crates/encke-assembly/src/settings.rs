@@ -253,6 +253,7 @@ impl Settings {
             unsent_bytes: usize::try_from(limits.unsent.bytes()).unwrap_or(usize::MAX),
             requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
+            upstreams: Policy::default().upstreams,
             connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),
             https_port: self
                 .server

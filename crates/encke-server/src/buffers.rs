@@ -21,6 +21,11 @@ impl Buffers {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
+    /// An empty buffer that was used before, if there is one.
+    pub(crate) fn take_spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
+    }
+
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() >= BUFFER_BYTES

@@ -11,6 +11,8 @@ use encke_io::lock;
 #[derive(Default)]
 pub(crate) struct Census {
     open: AtomicUsize,
+    /// Outgoing connections.
+    upstreams: AtomicUsize,
     /// Only where addresses have a limit.
     addresses: Mutex<HashMap<IpAddr, u32>>,
 }
@@ -28,6 +30,19 @@ impl Census {
 
     pub(crate) fn leave(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An outgoing connection more, unless there are `most` already.
+    pub(crate) fn enter_upstream(&self, most: usize) -> bool {
+        let before = self.upstreams.fetch_add(1, Ordering::Relaxed);
+        if before >= most {
+            self.leave_upstream();
+        }
+        before < most
+    }
+
+    pub(crate) fn leave_upstream(&self) {
+        self.upstreams.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A connection more of an address, unless it has `most` already. IPv6 addresses count by their /64, which

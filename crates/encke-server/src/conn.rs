@@ -51,6 +51,8 @@ pub(crate) enum Phase {
     Resident,
     /// It speaks HTTP/2: `record` is its engine. Each of its streams has a slot of its own.
     Http2,
+    /// It is an outgoing connection: `record` is its place among them, [`NONE`] once it is closed.
+    Upstream,
     /// The final answer is out; what the client still sends is dropped.
     Lingering,
     /// Closed; `Closed` has not come back yet.

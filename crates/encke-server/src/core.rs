@@ -25,6 +25,7 @@ use crate::handler::{Desk, Handler, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
+use crate::outgoing::{Action, Upstreams};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
@@ -105,6 +106,8 @@ pub(crate) struct Core {
     pub(crate) spare_segments: Vec<Vec<Segment>>,
     pub(crate) buffers: Buffers,
     pub(crate) ops: Vec<(Token, Op)>,
+    /// An empty list, to be exchanged for the actions of features.
+    pub(crate) actions: Vec<Action>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Access,
     pub(crate) residents: Residents,
@@ -114,6 +117,7 @@ pub(crate) struct Core {
     pub(crate) scratch: Scratch,
     pub(crate) handshakes: Handshakes,
     pub(crate) http2: Http2,
+    pub(crate) upstreams: Upstreams,
     /// Requests of this turn that were answered within their call.
     pub(crate) turn_answers: u64,
     pub(crate) census: Arc<Census>,
@@ -208,7 +212,8 @@ impl Core {
                 self.closed(token);
             }
             Event::Failed { token, op: OpKind::Accept, fault, .. } => self.accept_failed(token, fault),
-            Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken | Event::Connected { .. } => {}
+            Event::Failed { op: OpKind::Shutdown, .. } | Event::Woken => {}
+            Event::Connected { token } => self.upstream_connected(token),
             Event::Failed { token, fault, sent, segments, .. } => {
                 self.conn_failed(token, fault, sent, segments);
             }
@@ -368,6 +373,9 @@ impl Core {
         if conn.phase == Phase::Closing {
             return;
         }
+        if conn.phase == Phase::Upstream {
+            return self.drain_upstream(token);
+        }
         if conn.phase == Phase::Http2 {
             let engine = std::mem::replace(&mut conn.record, NONE);
             self.abandon_http2(engine);
@@ -422,6 +430,9 @@ impl Core {
         if conn.generation != token.generation || conn.phase == Phase::Vacant {
             return;
         }
+        if conn.phase == Phase::Upstream {
+            return self.upstream_closed(token);
+        }
         if conn.has(COUNTED)
             && let Peer::Inet(address) = conn.peer.unpack()
         {
@@ -444,7 +455,7 @@ impl Core {
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
         let connected = |(_, conn): &(u32, &mut Conn)| conn.phase != Phase::Vacant;
         for (index, conn) in self.conns.iter_mut().filter(connected) {
-            if conn.phase == Phase::Resident {
+            if matches!(conn.phase, Phase::Resident | Phase::Upstream) {
                 continue;
             }
             if conn.phase == Phase::Idle && !conn.has(crate::conn::SENDING) {
@@ -505,11 +516,15 @@ impl Core {
         self.give_head(head);
     }
 
+    pub(crate) fn recycle_segment(&mut self, segment: Segment) {
+        if let Segment::Bytes(bytes) = segment {
+            self.buffers.give(bytes);
+        }
+    }
+
     pub(crate) fn recycle_segments(&mut self, mut segments: Vec<Segment>) {
         while let Some(segment) = segments.pop() {
-            if let Segment::Bytes(bytes) = segment {
-                self.buffers.give(bytes);
-            }
+            self.recycle_segment(segment);
         }
         if segments.capacity() > 0 && self.spare_segments.len() < 64 {
             self.spare_segments.push(segments);

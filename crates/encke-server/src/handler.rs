@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::socket::Watched;
-use encke_io::{Done, Job, JobLane, Now};
+use encke_io::{Address, Done, Job, JobLane, Now, Segment};
 
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::metrics::Metrics;
+use crate::outgoing::{Action, Dial, UpstreamEvent, UpstreamId, UpstreamIds};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::resident::{Takeover, WorkerSetup};
@@ -28,6 +29,9 @@ pub trait Handler {
 
     /// A piece of a request's body, asked for by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
+
+    /// Something has happened on a connection that [`Desk::dial`] has opened.
+    fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
     /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
@@ -83,8 +87,17 @@ pub(crate) struct Tray {
     watches: RefCell<Vec<(u16, Watched)>>,
     /// There may be jobs or watches.
     has_work: Cell<bool>,
+    /// There are actions.
+    has_actions: Cell<bool>,
+    actions: RefCell<Vec<Action>>,
+    upstreams: RefCell<UpstreamIds>,
+    /// Empty buffers for [`Desk::take_buffer`].
+    spare: RefCell<Vec<Vec<u8>>>,
     metrics: Arc<Metrics>,
 }
+
+/// Empty buffers that are kept for [`Desk::take_buffer`]: a callback rarely fills more.
+const SPARE_MAX: usize = 4;
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
 const JOB_BITS: u32 = 48;
@@ -122,6 +135,59 @@ impl Desk {
         self.tray.watches.borrow_mut().push((self.handler, watched));
     }
 
+    /// Opens a connection to another server. Its events come by [`Handler::upstream`], or by
+    /// [`Resident::upstream`](crate::Resident::upstream) of a resident's desk; the first is
+    /// [`UpstreamEvent::Connected`] or [`UpstreamEvent::Failed`].
+    pub fn dial(&self, address: Address) -> UpstreamId {
+        let id = self.tray.upstreams.borrow_mut().take();
+        self.act(Action::Dial(Dial { id, owner: self.handler, address }));
+        id
+    }
+
+    /// Sends on an outgoing connection, behind everything that was sent before. May be called before it is connected.
+    pub fn send(&self, id: UpstreamId, segments: impl IntoIterator<Item = Segment>) {
+        for segment in segments {
+            self.act(Action::Send(id, segment));
+        }
+    }
+
+    /// Ends this side of an outgoing connection, behind everything that was sent before.
+    pub fn shutdown(&self, id: UpstreamId) {
+        self.act(Action::Shutdown(id));
+    }
+
+    /// Receives nothing more from an outgoing connection until [`Desk::resume`].
+    pub fn pause(&self, id: UpstreamId) {
+        self.act(Action::Receive(id, false));
+    }
+
+    /// Receives from an outgoing connection again.
+    pub fn resume(&self, id: UpstreamId) {
+        self.act(Action::Receive(id, true));
+    }
+
+    /// Has [`UpstreamEvent::Overdue`] reported in `after_ns`, in place of an earlier deadline; `u64::MAX`: never.
+    pub fn deadline(&self, id: UpstreamId, after_ns: u64) {
+        self.act(Action::Deadline(id, after_ns));
+    }
+
+    /// Closes an outgoing connection. No event of it follows. If bytes that were to be sent are left, it is reset.
+    pub fn close(&self, id: UpstreamId) {
+        if self.tray.upstreams.borrow_mut().end(id) {
+            self.act(Action::Close(id));
+        }
+    }
+
+    /// An empty buffer, for bytes to be sent. Sent buffers are used again.
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.tray.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn act(&self, action: Action) {
+        self.tray.has_actions.set(true);
+        self.tray.actions.borrow_mut().push(action);
+    }
+
     /// The moment at which the worker's present turn began.
     pub fn now(&self) -> Now {
         self.tray.now.get()
@@ -148,6 +214,39 @@ impl Tray {
         self.has_work.get()
     }
 
+    /// Whether there are actions.
+    #[inline]
+    pub(crate) fn has_actions(&self) -> bool {
+        self.has_actions.get()
+    }
+
+    /// Exchanges the actions for an empty list.
+    pub(crate) fn take_actions(&self, empty: Vec<Action>) -> Vec<Action> {
+        debug_assert!(empty.is_empty());
+        self.has_actions.set(false);
+        self.actions.replace(empty)
+    }
+
+    /// Whether an id has not ended.
+    pub(crate) fn is_current(&self, id: UpstreamId) -> bool {
+        self.upstreams.borrow().is_current(id)
+    }
+
+    /// The place of an id may be used again.
+    pub(crate) fn release(&self, id: UpstreamId) {
+        self.upstreams.borrow_mut().release(id);
+    }
+
+    /// Takes empty buffers, as many as are missing.
+    pub(crate) fn refill(&self, mut next: impl FnMut() -> Option<Vec<u8>>) {
+        let mut spare = self.spare.borrow_mut();
+        while spare.len() < SPARE_MAX
+            && let Some(buffer) = next()
+        {
+            spare.push(buffer);
+        }
+    }
+
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
         self.has_work.set(false);
         self.jobs.take()
@@ -161,7 +260,17 @@ impl Tray {
 impl JobId {
     /// For a job of the resident at a seat.
     pub(crate) fn of_resident(seat: u8) -> Self {
-        Self(u64::from(FIRST_RESIDENT | u16::from(seat)) << JOB_BITS)
+        Self(u64::from(Self::number_of(seat)) << JOB_BITS)
+    }
+
+    /// The number of the resident at a seat, among handlers.
+    pub(crate) const fn number_of(seat: u8) -> u16 {
+        FIRST_RESIDENT | seat as u16
+    }
+
+    /// The seat of the resident that has a number among handlers.
+    pub(crate) fn seat_of(number: u16) -> Option<u8> {
+        (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
     }
 
     pub(crate) fn handler(self) -> usize {
@@ -170,8 +279,7 @@ impl JobId {
 
     /// The seat of the resident whose job it is, if it is one's.
     pub(crate) fn resident(self) -> Option<u8> {
-        let number = (self.0 >> JOB_BITS) as u16;
-        (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
+        Self::seat_of((self.0 >> JOB_BITS) as u16)
     }
 }
 

@@ -67,6 +67,7 @@ impl Core {
         match conn.phase {
             Phase::Vacant | Phase::Closing => return,
             Phase::Http2 => return self.http2_received(token, bytes),
+            Phase::Upstream => return self.upstream_received(token, bytes),
             Phase::Lingering => {
                 conn.window_bytes += bytes.len() as u64;
                 if conn.window_bytes > LINGER_BYTES_MAX {
@@ -77,8 +78,10 @@ impl Core {
                 }
                 return;
             }
-            Phase::Resident if conn.input.is_none() && !conn.has(SENDING) => {
-                let used = self.resident_received(token, bytes);
+            Phase::Resident if conn.input.is_none() => {
+                let (sending, seat) = (conn.has(SENDING), conn.seat());
+                let receives = !sending || self.residents.is_duplex(seat);
+                let used = if receives { self.resident_received(token, bytes) } else { 0 };
                 if used < bytes.len() {
                     let head = self.spare_head();
                     self.keep_rest(token, &bytes[used..], head, false);
@@ -251,7 +254,12 @@ impl Core {
                 },
                 // What comes behind a request that was taken over waits for the resident.
                 Phase::Resident => break,
-                Phase::Vacant | Phase::Handshake | Phase::Http2 | Phase::Lingering | Phase::Closing => {
+                Phase::Vacant
+                | Phase::Handshake
+                | Phase::Http2
+                | Phase::Upstream
+                | Phase::Lingering
+                | Phase::Closing => {
                     return (bytes.len(), false);
                 }
             }
@@ -863,6 +871,9 @@ impl Core {
         if conn.phase == Phase::Http2 {
             return self.http2_settle(token);
         }
+        if conn.phase == Phase::Upstream {
+            return self.upstream_sent(token);
+        }
         let (place, phase) = (conn.record, conn.phase);
         conn.deadline_ns = match (phase, &conn.transport) {
             (Phase::Open, _) => u64::MAX,
@@ -933,6 +944,8 @@ impl Core {
             if conn.input.is_some() && !conn.has(PAUSED | PEER_ENDED) {
                 conn.flags |= PAUSED;
                 self.ops.push((token, Op::Pause));
+            } else if conn.phase == Phase::Resident {
+                self.settle_duplex(token);
             }
             return;
         }
@@ -965,7 +978,7 @@ impl Core {
                 _ => !waits,
             },
             Phase::Lingering | Phase::Handshake => true,
-            Phase::Resident | Phase::Http2 | Phase::Vacant | Phase::Closing => return,
+            Phase::Resident | Phase::Http2 | Phase::Upstream | Phase::Vacant | Phase::Closing => return,
         };
         self.set_receiving(token, hungry);
     }
@@ -1081,6 +1094,9 @@ impl Core {
         if behind_data {
             return;
         }
+        if phase == Phase::Upstream {
+            return self.upstream_ended(token);
+        }
         if phase == Phase::Lingering {
             let reason = self.conns[token.index as usize].reason;
             self.close(token, reason, false);
@@ -1094,6 +1110,9 @@ impl Core {
         self.recycle_segments(segments);
         self.metrics.sent_bytes.add(sent);
         let Some(conn) = self.conn(token) else { return };
+        if conn.phase == Phase::Upstream {
+            return self.upstream_broken(token, fault, sent);
+        }
         let reason = match fault {
             _ if conn.phase == Phase::Lingering => conn.reason,
             Fault::Reset | Fault::Unreachable => CloseReason::PeerReset,
@@ -1109,6 +1128,9 @@ impl Core {
     /// A connection's deadline has passed. `unsent` are the bytes that its peer does not have yet.
     pub(crate) fn overdue(&mut self, token: Token, unsent: u64) {
         let Some(conn) = self.conn(token) else { return };
+        if conn.phase == Phase::Upstream {
+            return self.upstream_overdue(token);
+        }
         if conn.has(SENDING) {
             let measured = conn.window_bytes != UNMEASURED;
             let taken = conn.window_bytes.saturating_sub(unsent);
@@ -1161,7 +1183,7 @@ impl Core {
                 self.close(token, reason, true);
             }
             Phase::Resident => self.resident_overdue(token),
-            Phase::Vacant | Phase::Closing => {}
+            Phase::Upstream | Phase::Vacant | Phase::Closing => {}
         }
     }
 

@@ -38,6 +38,7 @@ pub mod link;
 #[doc(hidden)]
 pub mod log;
 mod metrics;
+mod outgoing;
 #[cfg(any(test, feature = "testing"))]
 mod parked;
 mod peer;
@@ -56,11 +57,13 @@ mod resident;
 pub mod server;
 #[cfg(test)]
 mod simulation;
+mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[doc(hidden)]
 pub mod tls;
 mod transport;
+mod upstream;
 mod websocket;
 mod worker;
 
@@ -70,16 +73,17 @@ pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;
 pub use push::rights::{Pass, Signer};
 pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};
 pub use resident::{
-    CONNECTION_BYTES, Engine, Farewells, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover,
-    WorkerSetup, spread_retry_ms,
+    CONNECTION_BYTES, Engine, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
 pub use server::{Door, Options, Running, Server};
+pub use spread::{Farewells, spread_retry_ms};
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
     read_frames,

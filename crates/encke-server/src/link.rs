@@ -9,6 +9,7 @@ use encke_io::Waker;
 use encke_io::lock;
 
 use crate::exchange::ExchangeKey;
+use crate::outgoing::{UpstreamFault, UpstreamId};
 use crate::reply::{Fields, Reply};
 use crate::resident::Takeover;
 
@@ -20,6 +21,8 @@ pub(crate) enum Message {
     ReadMore(ExchangeKey),
     Wake(ExchangeKey),
     Dropped(ExchangeKey),
+    /// An outgoing connection that has no socket, from this worker to itself.
+    Undialed(UpstreamId, UpstreamFault),
     /// For the resident at a seat.
     Resident(u8, Box<dyn Any + Send>),
     Command(crate::command::Command),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, LastSecond};
 
 use crate::close::CloseReason;
+use crate::outgoing::UpstreamEnd;
 use crate::push::admission::{Away, Transport};
 use encke_io::lock;
 
@@ -39,6 +40,11 @@ pub(crate) struct Metrics {
     pub(crate) sends: Gauge,
     pub(crate) jobs: Gauge,
     pub(crate) latency: Histogram,
+    pub(crate) dials: Counter,
+    pub(crate) upstreams_open: Gauge,
+    pub(crate) upstream_received_bytes: Counter,
+    pub(crate) upstream_sent_bytes: Counter,
+    upstream_ends: [Counter; UpstreamEnd::ALL.len()],
     pub(crate) h2_connections: Counter,
     pub(crate) h2_connections_open: Gauge,
     pub(crate) h2_streams: Counter,
@@ -103,6 +109,10 @@ impl Metrics {
 
     pub(crate) fn closed(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
+    }
+
+    pub(crate) fn upstream_ended(&self, end: UpstreamEnd) {
+        self.upstream_ends[end as usize].add(1);
     }
 
     /// How many connections ended, by the name of the reason.
@@ -194,6 +204,14 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             crate::close::Guilty::System => "system",
         };
         closes = closes.with(&[("reason", reason.name()), ("guilty", guilty)], count);
+    }
+    let mut upstream_ends = Family::counter(
+        "encke_upstream_closes_total",
+        "Outgoing connections that were closed or could not be opened, by reason.",
+    );
+    for end in UpstreamEnd::ALL {
+        let count = sum(&|worker| worker.upstream_ends[end as usize].value());
+        upstream_ends = upstream_ends.with(&[("reason", end.name())], count);
     }
     let mut refused: BTreeMap<&'static str, u64> = BTreeMap::new();
     for worker in workers {
@@ -293,6 +311,17 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
             "From a request's head to the last byte of its answer handed to the kernel. What is answered within one turn counts with the length of that turn.",
         )
         .value(latency),
+        Family::gauge("encke_upstream_connections", "Open outgoing connections.")
+            .value(level(&|worker| worker.upstreams_open.value())),
+        Family::counter("encke_upstream_dials_total", "Outgoing connections that were to be opened.")
+            .value(sum(&|worker| worker.dials.value())),
+        upstream_ends,
+        Family::counter(
+            "encke_upstream_bytes_total",
+            "Bytes of outgoing connections; those of all connections together include them.",
+        )
+        .with(&[("direction", "received")], sum(&|worker| worker.upstream_received_bytes.value()))
+        .with(&[("direction", "sent")], sum(&|worker| worker.upstream_sent_bytes.value())),
         Family::counter("encke_h2_connections_total", "Connections that spoke HTTP/2.")
             .value(sum(&|worker| worker.h2_connections.value())),
         Family::gauge("encke_h2_connections", "Open connections that speak HTTP/2.")

@@ -39,6 +39,8 @@ pub struct Policy {
     pub requests_per_connection: Option<u32>,
     /// Connections of the whole process.
     pub connections: usize,
+    /// Outgoing connections of the whole process.
+    pub upstreams: usize,
     /// Connections of one client address; `None`: any.
     pub connections_per_address: Option<u32>,
     /// Where `https` is, for requests that are sent on to it.
@@ -81,6 +83,7 @@ impl Default for Policy {
             unsent_bytes: 64 * 1024 * 1024,
             requests_per_connection: None,
             connections: 1_000,
+            upstreams: 1_000,
             connections_per_address: None,
             https_port: https::PORT,
             trusted_proxies: Vec::new(),

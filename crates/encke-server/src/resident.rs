@@ -18,6 +18,7 @@
 //! has returned.
 
 use std::any::Any;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::{Done, Job, JobLane, Now, Op, Reactor, Segment, Token, Tuning};
@@ -31,12 +32,14 @@ use crate::conn::{
 use crate::conns::{earlier, is_stream};
 use crate::core::Core;
 use crate::framing::{ContentLength, FramingKind, HeadParts};
-use crate::handler::JobId;
+use crate::handler::{Desk, JobId};
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::metrics::Metrics;
+use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
+use crate::transport::Transport;
 
 /// Memory of a connection on its worker, in bytes: its slot, its place in the reactor (16 bytes, 20 under io_uring) and its
 /// entry in the wheel of timers.
@@ -52,6 +55,12 @@ pub trait Resident: Any {
     /// further until [`Slot::take_input`].
     fn received(&mut self, _slot: &mut Slot<'_>, _bytes: &mut [u8]) -> usize {
         0
+    }
+
+    /// Whether [`Resident::received`] is called while something is being sent, too: for protocols in which neither direction
+    /// waits for the other. Such a call may not append to the connection's own output.
+    fn is_duplex(&self) -> bool {
+        false
     }
 
     /// Everything that was to be sent has left.
@@ -72,6 +81,9 @@ pub trait Resident: Any {
 
     /// A job of [`Engine::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _engine: &mut Engine<'_>, _job: JobId, _done: Option<Done>) {}
+
+    /// Something has happened on a connection that a desk of this resident ([`Engine::desk`], [`Slot::desk`]) has opened.
+    fn upstream(&mut self, _engine: &mut Engine<'_>, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
     /// All workers have started: the mailboxes of this resident on each of them, by number.
     fn meet(&mut self, _mailboxes: Arc<[ResidentMailbox]>) {}
@@ -190,6 +202,8 @@ impl ResidentMailbox {
 pub(crate) struct Residents {
     /// `None` while it is being called.
     seats: Vec<Option<Box<dyn Resident>>>,
+    /// The seats of those that receive while they send, as bits.
+    duplex: u16,
     /// Connections that closed, until their residents know.
     gone: Vec<(u8, Gone)>,
 }
@@ -199,7 +213,7 @@ pub(crate) const WEBSOCKETS: u8 = 0;
 
 impl Residents {
     pub(crate) fn new(websockets: impl Resident) -> Self {
-        Self { seats: vec![Some(Box::new(websockets))], gone: Vec::new() }
+        Self { seats: vec![Some(Box::new(websockets))], ..Self::default() }
     }
 
     pub(crate) fn seats(&self) -> std::ops::Range<u8> {
@@ -235,13 +249,20 @@ impl Residents {
             seat.as_deref().is_some_and(|resident| (resident as &dyn Any).is::<R>())
         };
         let seat = self.seats.iter().position(same).unwrap_or_else(|| {
-            self.seats.push(Some(Box::new(open())));
+            let resident = open();
+            assert!(self.seats.len() < RESIDENTS_MAX, "a worker has at most {RESIDENTS_MAX} residents");
+            self.duplex |= u16::from(resident.is_duplex()) << self.seats.len();
+            self.seats.push(Some(Box::new(resident)));
             self.seats.len() - 1
         });
-        assert!(seat < RESIDENTS_MAX, "a worker has at most {RESIDENTS_MAX} residents");
         let resident = self.seats[seat].as_deref_mut().map(|resident| resident as &mut dyn Any);
         let resident = resident.and_then(|resident| resident.downcast_mut::<R>());
         (seat as u8, resident.expect("found by its type, or just opened"))
+    }
+
+    /// Whether the resident at a seat receives while it sends.
+    pub(crate) const fn is_duplex(&self, seat: u8) -> bool {
+        self.duplex >> seat & 1 != 0
     }
 
     /// A connection of a resident has closed.
@@ -363,6 +384,11 @@ impl Engine<'_> {
         self.slot(token)
     }
 
+    /// The resident's own desk: what it dials there reports to [`Resident::upstream`].
+    pub fn desk(&self) -> Desk {
+        Desk::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
+    }
+
     /// Bytes that a connection's peer has not acknowledged, and what the kernel keeps for them.
     pub fn backlog(&self, kernel: &dyn Kernel, token: Token) -> (u64, u64) {
         // A stream has what its connection has not taken yet; in the kernel it has nothing of its own.
@@ -411,6 +437,11 @@ impl Slot<'_> {
     /// The present second as a `Date` field has it.
     pub fn date(&self) -> &[u8; DATE_BYTES] {
         self.core.date.bytes()
+    }
+
+    /// The resident's own desk, as [`Engine::desk`] returns it.
+    pub fn desk(&self) -> Desk {
+        Desk::new(JobId::number_of(self.conn().seat()), Rc::clone(&self.core.tray))
     }
 
     /// Whether the server stops.
@@ -468,6 +499,11 @@ impl Slot<'_> {
     /// Whether the peer has ended its side.
     pub fn peer_has_ended(&self) -> bool {
         self.conn().has(PEER_ENDED | ENDING)
+    }
+
+    /// Whether the peer has ended its side, and all its bytes have reached [`Resident::received`] and were used.
+    pub fn input_is_over(&self) -> bool {
+        self.conn().has(PEER_ENDED) && self.conn().input.is_none()
     }
 
     /// Whether the connection is still the resident's, after a call that may have closed it.
@@ -588,6 +624,18 @@ impl Slot<'_> {
     /// Has the connection stay open after its peer has ended its side.
     pub fn outlast(&mut self) {
         self.conn_mut().flags |= OUTLASTS;
+    }
+
+    /// Ends this side of the connection: the peer sees the end behind everything that was sent. Nothing may be in flight or in
+    /// the output, and nothing is sent afterwards. With [`Slot::outlast`] the connection stays open for what the peer sends.
+    pub fn shutdown(&mut self) {
+        debug_assert!(!self.is_sending() && !self.has_output(), "what was sent before must have left");
+        let conn = self.conn_mut();
+        match &mut conn.transport {
+            Transport::Plain => self.core.ops.push((self.token, Op::Shutdown)),
+            // The end is a record of its own; it leaves when the connection settles.
+            Transport::Tls(tls) => tls.finish(),
+        }
     }
 
     /// Calls [`Resident::overdue`] after `after_ns`.
@@ -808,6 +856,15 @@ impl Core {
         self.set_receiving(token, hungry);
     }
 
+    /// Receives or pauses on a resident's connection with a send in flight, if its resident receives meanwhile.
+    pub(crate) fn settle_duplex(&mut self, token: Token) {
+        let conn = &self.conns[token.index as usize];
+        if self.residents.is_duplex(conn.seat()) {
+            let hungry = conn.input.is_none() && !conn.has(HELD) && !conn.has(PEER_ENDED);
+            self.set_receiving(token, hungry);
+        }
+    }
+
     /// A resident's connection closes: notes it for the resident, and writes its log line.
     pub(crate) fn leave_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
@@ -834,33 +891,4 @@ impl Core {
             self.call_engine(seat, |resident, engine| resident.drain(engine, time_ns));
         }
     }
-}
-
-/// When each connection ends during a drain: spread over its time, so that clients do not all return at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Farewells {
-    start_ns: u64,
-    spread_ns: u64,
-}
-
-impl Farewells {
-    /// For a drain that begins at `now` and takes `time_ns`; the last quarter is left for what is slow.
-    pub fn new(now: Now, time_ns: u64) -> Self {
-        Self { start_ns: now.mono_ns, spread_ns: time_ns / 4 * 3 }
-    }
-
-    /// When a connection ends, on the monotonic clock. Neighbours end at distant times: clients that came together do not
-    /// return together.
-    pub fn at_ns(&self, token: Token) -> u64 {
-        let after_ns = u64::from(token.index).wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.spread_ns.max(1);
-        self.start_ns + after_ns
-    }
-}
-
-/// `retry_ms`, half of it more or less, so that clients do not all return at once.
-pub fn spread_retry_ms(retry_ms: u64, token: Token, now: Now) -> u64 {
-    // A multiplicative hash of what differs between connections: no need for a better one.
-    let seed = u64::from(token.index) << 32 ^ u64::from(token.generation) ^ now.mono_ns;
-    let spread = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    retry_ms / 2 + spread % retry_ms.max(1)
 }

@@ -28,7 +28,8 @@ use crate::framing::{ContentLength, FramingKind};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
 use crate::request::Request;
-use crate::resident::{By, Engine, Farewells, Gone, Resident, Slot, Takeover, spread_retry_ms};
+use crate::resident::{By, Engine, Gone, Resident, Slot, Takeover};
+use crate::spread::{Farewells, spread_retry_ms};
 
 /// A connection that has become a WebSocket of a handler's own.
 pub trait Socket: Send {

@@ -19,8 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
-use encke_io::socket::Listener;
-use encke_io::{Fault, Op, Reactor, Source, Token};
+use encke_io::socket::{self, Listener};
+use encke_io::{Address, Fault, Op, Reactor, Source, Token};
 use encke_session::http2::Totals;
 use encke_session::tls::Scratch;
 
@@ -36,6 +36,7 @@ use crate::handler::{JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
+use crate::outgoing::{Action, Dial, Upstreams};
 use crate::plan::Plan;
 use crate::record::Record;
 use crate::resident::{Resident, Residents};
@@ -100,6 +101,7 @@ impl<R: Reactor> Worker<R> {
             spare_segments: Vec::new(),
             buffers: Buffers::default(),
             ops: Vec::new(),
+            actions: Vec::new(),
             metrics: shared.metrics,
             log: shared.log,
             residents: Residents::new(WebSockets::default()),
@@ -107,6 +109,7 @@ impl<R: Reactor> Worker<R> {
             scratch: Scratch::default(),
             handshakes: Handshakes::default(),
             http2: Http2::new(&shared.http2),
+            upstreams: Upstreams::default(),
             turn_answers: 0,
             census: shared.census,
             doors: Vec::new(),
@@ -130,6 +133,7 @@ impl<R: Reactor> Worker<R> {
         core.mount(plan);
         let mut worker = Self { reactor, core };
         worker.serve_desks();
+        worker.submit();
         worker
     }
 
@@ -183,8 +187,13 @@ impl<R: Reactor> Worker<R> {
         let Stage::Draining { end_ns } = self.core.stage else { return Ok(Turn::Go) };
         let late = end_ns <= self.core.now.mono_ns;
         let free = self.core.residents.iter().all(|resident| resident.may_end(late));
-        let over = self.core.open == 0 && free;
-        Ok(if over { Turn::Over } else { Turn::Go })
+        let deserted = self.core.open == 0 && free;
+        if deserted && self.core.upstreams.open() > 0 {
+            self.core.drain_upstreams();
+            self.submit();
+            return Ok(Turn::Go);
+        }
+        Ok(if deserted { Turn::Over } else { Turn::Go })
     }
 
     /// Gives the operations that an event has led to where they belong, until nothing more comes of them.
@@ -203,9 +212,45 @@ impl<R: Reactor> Worker<R> {
                 }
                 _ => self.submit_all(),
             }
-            if self.core.ops.is_empty() && !self.core.stir() {
+            if self.core.ops.is_empty() && !self.serve_actions() && !self.core.stir() {
                 return;
             }
+        }
+    }
+
+    /// Executes what features have asked for in callbacks. Returns whether there was anything.
+    #[inline]
+    fn serve_actions(&mut self) -> bool {
+        self.core.tray.has_actions() && self.execute_actions()
+    }
+
+    #[inline(never)]
+    fn execute_actions(&mut self) -> bool {
+        let empty = std::mem::take(&mut self.core.actions);
+        let mut actions = self.core.tray.take_actions(empty);
+        for action in actions.drain(..) {
+            match action {
+                Action::Dial(dial) => self.dial(&dial),
+                other => self.core.act(other),
+            }
+        }
+        self.core.actions = actions;
+        self.core.actions_done();
+        true
+    }
+
+    /// Opens an outgoing connection.
+    fn dial(&mut self, dial: &Dial) {
+        if !self.core.begin_dial(dial) {
+            return;
+        }
+        let socket = match &dial.address {
+            Address::Inet(address) => socket::unconnected(address, None),
+            Address::Unix(path) => socket::connected_local(path),
+        };
+        match socket.map_err(Fault::from).and_then(|socket| self.reactor.adopt(Source::Stream(socket))) {
+            Ok(token) => self.core.dialed(dial, token),
+            Err(fault) => self.core.dial_failed(dial.id, fault),
         }
     }
 
@@ -279,6 +324,7 @@ impl<R: Reactor> Worker<R> {
                 Message::ReadMore(key) => self.core.read_more(key),
                 Message::Wake(key) => self.core.wake_stream(key),
                 Message::Dropped(key) => self.core.dropped(key),
+                Message::Undialed(id, fault) => self.core.undialed(id, fault),
                 Message::Resident(seat, message) => {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
@@ -395,6 +441,7 @@ impl<R: Reactor> Worker<R> {
     fn drop_retired(&mut self) {
         let core = &mut self.core;
         core.retired = false;
+        let mut over = Vec::new();
         for (number, place) in core.handlers.iter_mut().enumerate() {
             let Some(mounted) = place else { continue };
             let open = |(_, record): (u32, &Record)| usize::from(record.handler) == number;
@@ -405,10 +452,14 @@ impl<R: Reactor> Worker<R> {
                 core.retired = true;
                 continue;
             }
+            over.push(number as u16);
             for token in mounted.watches.drain(..) {
                 self.reactor.submit(token, Op::Close);
             }
             *place = None;
+        }
+        for handler in over {
+            core.retire_upstreams(handler);
         }
     }
 
@@ -478,6 +529,7 @@ impl<R: Reactor> Worker<R> {
         core.metrics.h2_streams_open.set(streams as i64);
         core.metrics.h2_unsent_bytes.set(core.http2.unsent_bytes() as i64);
         core.metrics.jobs.set(occupancy.jobs as i64);
+        core.metrics.upstreams_open.set(core.upstreams.open() as i64);
         core.log.flush();
         if core.now.unix_s() != core.checked_second {
             core.checked_second = core.now.unix_s();

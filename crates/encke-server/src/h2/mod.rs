@@ -296,7 +296,7 @@ impl Core {
     /// Whether there is anything to submit, or a stream to go on with.
     #[inline]
     pub(crate) fn is_stirred(&self) -> bool {
-        !self.ops.is_empty() || !self.http2.is_quiet()
+        !self.ops.is_empty() || self.tray.has_actions() || !self.http2.is_quiet()
     }
 
     /// Has engines and streams go on. True if that may have led to operations, or there is more to do.

@@ -13,7 +13,8 @@ use encke_io::{Done, Now};
 use super::room::{Letter, Room};
 use crate::handler::JobId;
 use crate::record::Asked;
-use crate::resident::{Engine, Farewells, Gone, Kernel, Resident, ResidentMailbox, Slot};
+use crate::resident::{Engine, Gone, Kernel, Resident, ResidentMailbox, Slot};
+use crate::spread::Farewells;
 
 impl Resident for Room {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {

@@ -32,7 +32,8 @@ use super::subscriber::Stashed;
 use crate::conns::earlier;
 use crate::exchange::Exchange;
 use crate::reply::{Body, Reply};
-use crate::resident::{Engine, Farewells, ResidentMailbox};
+use crate::resident::{Engine, ResidentMailbox};
+use crate::spread::Farewells;
 use crate::websocket::{Inflation, SocketState};
 
 /// Messages in one batch for another worker. At 100 bytes each a batch is some 25 KiB of references.

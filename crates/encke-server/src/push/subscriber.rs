@@ -32,7 +32,8 @@ use crate::conn::NONE;
 use crate::framing::ContentLength;
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
-use crate::resident::{Engine, Gone, Slot, spread_retry_ms};
+use crate::resident::{Engine, Gone, Slot};
+use crate::spread::spread_retry_ms;
 use crate::websocket::{SocketMessage, SocketState, read_frames};
 
 /// Publishes of a WebSocket that wait for their answer before it is read no further.

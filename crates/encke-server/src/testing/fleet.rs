@@ -168,6 +168,7 @@ impl Core {
         assert_eq!(self.flights.len(), 0, "seed {seed}: flights");
         assert_eq!(self.entries.len(), 0, "seed {seed}: log entries");
         assert!(self.residents.is_settled(), "seed {seed}: closed connections that no resident knows of");
+        assert_eq!(self.upstreams.open(), 0, "seed {seed}: outgoing connections");
         assert_eq!(self.wheel.armed(), 0, "seed {seed}: timers");
         assert_eq!(self.out.len() + self.segments.len() + self.ops.len(), 0, "seed {seed}: output");
     }

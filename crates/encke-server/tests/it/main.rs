@@ -25,6 +25,7 @@ mod stands;
 mod answers;
 mod bodies;
 mod delays;
+mod dials;
 mod drain;
 mod framing;
 mod h2;

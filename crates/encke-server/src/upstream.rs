@@ -1,0 +1,346 @@
+//! Outgoing connections: a feature connects to another server and exchanges bytes with it.
+//!
+//! ```text
+//!  callback of a feature ─► Desk::dial, send, … ─► Tray: actions, in order
+//!                                                     │ the callback has returned
+//!  Worker::serve_actions ◄────────────────────────────┘
+//!     │ dial: socket ─► reactor        others: operations of the connection
+//!     ▼
+//!  Connected ─► Received, Sent, Ended, Overdue … ─► Handler::upstream or Resident::upstream
+//!                    │
+//!                    └─ Failed: closed by the engine        Desk::close: closed by the feature
+//! ```
+//! **The engine owns sockets, time and back-pressure, the feature owns the protocol.** An outgoing connection lives on the
+//! worker that dialed it. Its events go to the handler or the resident that dialed, and to no other.
+//!
+//! **Two records.** The socket has a slot among all connections (`Phase::Upstream`), so timers, receiving and the transport
+//! work as for any other connection. The slot's `record` is the place of an [`Upstream`] here: the owner, what waits to be
+//! sent, and the generation of the id. The id exists before the socket does, because `dial` returns it inside the callback;
+//! therefore the table of ids is in the [`Tray`](crate::handler::Tray).
+//!
+//! **Order.** A callback only notes actions. The worker executes them when the callback has returned, in the order of the
+//! calls, so no callback of a feature runs inside another one. Sends of one callback leave in one operation. A dial that
+//! fails at once is reported in a later step of the turn ([`Message::Undialed`](crate::link::Message)): a feature that
+//! redials at every failure does not keep its worker from other work.
+//!
+//! **The end of an id.** `Desk::close` ends the id at once, and no event of it follows, although the socket is closed only
+//! when the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. A place is used
+//! again with another generation, and an action for an ended id does nothing. [`UpstreamEvent::Ended`] ends nothing: the
+//! peer sends no more, but may still receive.
+//!
+//! **Back-pressure.** Received bytes are lent for the event, and nothing of them is kept here: a feature that cannot use
+//! more calls `pause`, and the kernel's window closes. Bytes to send are owned by the one send in flight and by `waiting`
+//! behind it; [`UpstreamEvent::Sent`] reports each send, so that a feature bounds what waits. At rest a connection is its
+//! slot and its [`Upstream`], and has no buffer.
+//!
+//! **Limits.** [`Policy::upstreams`](crate::Policy) bounds the outgoing connections of the process. During a drain the
+//! worker ends when its last client has gone; outgoing connections that are open then, and at the end of the drain's time,
+//! fail with [`UpstreamFault::Draining`].
+//!
+//! TLS will be a second parameter of `dial`, which sets the slot's `Transport`: [`Core::flush_upstream`] and
+//! `Core::received` already go through it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
+
+use crate::conn::{Conn, HELD, NONE, PAUSED, PEER_ENDED, Phase, SENDING};
+use crate::core::Core;
+use crate::handler::JobId;
+use crate::link::Message;
+use crate::outgoing::{Action, Dial, State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId};
+
+impl Core {
+    /// A feature dials: notes the connection. Returns false if there is no room for it, which its owner then learns.
+    pub(crate) fn begin_dial(&mut self, dial: &Dial) -> bool {
+        self.metrics.dials.add(1);
+        let place = dial.id.slot as usize;
+        if self.upstreams.table.len() <= place {
+            self.upstreams.table.resize_with(place + 1, || Upstream::VACANT);
+        }
+        self.upstreams.table[place] = Upstream {
+            generation: dial.id.generation,
+            owner: dial.owner,
+            state: State::Undialed,
+            ..Upstream::VACANT
+        };
+        let has_room = self.census.enter_upstream(self.policy.upstreams);
+        if !has_room {
+            self.fail_dial(dial.id, UpstreamFault::Limit);
+        }
+        has_room
+    }
+
+    /// The socket of a dial is in the reactor. A Unix socket is connected already.
+    pub(crate) fn dialed(&mut self, dial: &Dial, token: Token) {
+        self.upstreams.open += 1;
+        let (peer, connect) = match &dial.address {
+            Address::Inet(address) => (Peer::Inet(*address), Some(Op::Connect(*address))),
+            Address::Unix(_) => (Peer::Local, None),
+        };
+        let mut conn = Conn::new(token.generation, peer, Phase::Upstream);
+        conn.flags |= PAUSED;
+        conn.record = dial.id.slot;
+        self.conns.put(token.index, conn);
+        let upstream = &mut self.upstreams.table[dial.id.slot as usize];
+        upstream.token = token;
+        upstream.state = State::Connecting;
+        match connect {
+            Some(connect) => self.ops.push((token, connect)),
+            None => self.upstream_connected(token),
+        }
+    }
+
+    /// A dial has no socket. Its owner learns it in a later step of the turn.
+    pub(crate) fn fail_dial(&mut self, id: UpstreamId, fault: UpstreamFault) {
+        self.link.send(Message::Undialed(id, fault));
+    }
+
+    /// The system has made no socket for a dial.
+    pub(crate) fn dial_failed(&mut self, id: UpstreamId, fault: Fault) {
+        self.census.leave_upstream();
+        self.fail_dial(id, UpstreamFault::Failed(fault));
+    }
+
+    /// Reports a dial that has no socket.
+    pub(crate) fn undialed(&mut self, id: UpstreamId, fault: UpstreamFault) {
+        if self.upstreams.get_mut(id).is_some() {
+            self.fail_upstream(id.slot, fault);
+        }
+    }
+
+    /// Executes what a feature has asked for, but for dials.
+    pub(crate) fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(id, segment) => {
+                if self.upstreams.get_mut(id).is_none() {
+                    return self.recycle_segment(segment);
+                }
+                let spare = &mut self.spare_segments;
+                let upstream = &mut self.upstreams.table[id.slot as usize];
+                if upstream.waiting.capacity() == 0 {
+                    upstream.waiting = spare.pop().unwrap_or_default();
+                }
+                upstream.waiting.push(segment);
+                self.touch_upstream(id.slot);
+            }
+            Action::Shutdown(id) => {
+                if let Some(upstream) = self.upstreams.get_mut(id) {
+                    upstream.ending = true;
+                    self.touch_upstream(id.slot);
+                }
+            }
+            Action::Receive(id, on) => {
+                let Some(upstream) = self.upstreams.get_mut(id) else { return };
+                let (token, open) = (upstream.token, upstream.state == State::Open);
+                let Some(conn) = self.conn(token) else { return };
+                conn.flags = if on { conn.flags & !HELD } else { conn.flags | HELD };
+                if open {
+                    self.receive_upstream(token);
+                }
+            }
+            Action::Deadline(id, after_ns) => {
+                let Some(token) = self.upstreams.get_mut(id).map(|upstream| upstream.token) else { return };
+                if self.conn(token).is_some() {
+                    self.set_deadline(token, after_ns);
+                }
+            }
+            Action::Close(id) => {
+                if self.upstreams.get_mut(id).is_some() {
+                    self.close_upstream(id.slot, UpstreamEnd::Closed);
+                }
+            }
+            Action::Dial(_) => debug_assert!(false, "the worker dials"),
+        }
+    }
+
+    fn touch_upstream(&mut self, place: u32) {
+        if self.upstreams.touched.last() != Some(&place) {
+            self.upstreams.touched.push(place);
+        }
+    }
+
+    /// The actions of a callback are executed: sends what they have put down.
+    pub(crate) fn actions_done(&mut self) {
+        while let Some(place) = self.upstreams.touched.pop() {
+            self.flush_upstream(place);
+        }
+        self.tray.refill(|| self.buffers.take_spare());
+    }
+
+    /// Sends what waits, unless a send is in flight, and ends this side behind it.
+    fn flush_upstream(&mut self, place: u32) {
+        let upstream = &mut self.upstreams.table[place as usize];
+        if upstream.state != State::Open {
+            return;
+        }
+        let token = upstream.token;
+        let conn = &mut self.conns[token.index as usize];
+        if conn.has(SENDING) {
+            return;
+        }
+        let mut segments = std::mem::take(&mut upstream.waiting);
+        segments.retain(|segment| !segment.is_empty());
+        if !segments.is_empty() {
+            upstream.in_flight = segments.iter().map(Segment::len).sum();
+            conn.flags |= SENDING;
+            let last = upstream.ending;
+            if !conn.transport.is_plain()
+                && let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch)
+            {
+                self.recycle_segments(segments);
+                return self.fail_upstream(place, UpstreamFault::Failed(fault));
+            }
+            self.ops.push((token, Op::Send(Send { segments, more: false })));
+        } else {
+            self.recycle_segments(segments);
+        }
+        if std::mem::take(&mut self.upstreams.table[place as usize].ending) {
+            self.ops.push((token, Op::Shutdown));
+        }
+    }
+
+    /// Receives from an outgoing connection, or pauses receiving, as its owner wants.
+    fn receive_upstream(&mut self, token: Token) {
+        let conn = &self.conns[token.index as usize];
+        let hungry = !conn.has(HELD) && !conn.has(PEER_ENDED);
+        self.set_receiving(token, hungry);
+    }
+
+    /// The place of an outgoing connection that has not been closed.
+    fn upstream_place(&mut self, token: Token) -> Option<u32> {
+        let place = self.conn(token)?.record;
+        (place != NONE).then_some(place)
+    }
+
+    pub(crate) fn upstream_connected(&mut self, token: Token) {
+        let Some(place) = self.upstream_place(token) else { return };
+        self.upstreams.table[place as usize].state = State::Open;
+        self.receive_upstream(token);
+        self.tell_upstream(place, UpstreamEvent::Connected);
+        self.flush_upstream(place);
+    }
+
+    pub(crate) fn upstream_received(&mut self, token: Token, bytes: &mut [u8]) {
+        self.metrics.upstream_received_bytes.add(bytes.len() as u64);
+        if let Some(place) = self.upstream_place(token) {
+            self.tell_upstream(place, UpstreamEvent::Received(bytes));
+        }
+    }
+
+    pub(crate) fn upstream_sent(&mut self, token: Token) {
+        let Some(place) = self.upstream_place(token) else { return };
+        let sent = std::mem::take(&mut self.upstreams.table[place as usize].in_flight);
+        self.metrics.upstream_sent_bytes.add(sent);
+        self.tell_upstream(place, UpstreamEvent::Sent(sent));
+        self.flush_upstream(place);
+    }
+
+    /// The peer has ended its side, and everything before was received.
+    pub(crate) fn upstream_ended(&mut self, token: Token) {
+        if let Some(place) = self.upstream_place(token) {
+            self.tell_upstream(place, UpstreamEvent::Ended);
+        }
+    }
+
+    pub(crate) fn upstream_overdue(&mut self, token: Token) {
+        self.conns[token.index as usize].deadline_ns = u64::MAX;
+        if let Some(place) = self.upstream_place(token) {
+            self.tell_upstream(place, UpstreamEvent::Overdue);
+        }
+    }
+
+    /// An operation of an outgoing connection has failed, a send after `sent` bytes.
+    pub(crate) fn upstream_broken(&mut self, token: Token, fault: Fault, sent: u64) {
+        let Some(place) = self.upstream_place(token) else { return };
+        if sent > 0 {
+            self.metrics.upstream_sent_bytes.add(sent);
+            self.tell_upstream(place, UpstreamEvent::Sent(sent));
+        }
+        self.fail_upstream(place, UpstreamFault::Failed(fault));
+    }
+
+    /// Closes an outgoing connection and reports it to its owner.
+    fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
+        let (id, owner) = (self.upstreams.id(place), self.upstreams.table[place as usize].owner);
+        let current = self.tray.is_current(id);
+        self.close_upstream(place, UpstreamEnd::of(fault));
+        if current && self.tell(owner, id, UpstreamEvent::Failed(fault)).is_err() {
+            self.metrics.handler_panics.add(1);
+        }
+    }
+
+    /// The server stops: closes an outgoing connection, if it is one that is open.
+    pub(crate) fn drain_upstream(&mut self, token: Token) {
+        if let Some(place) = self.upstream_place(token) {
+            self.fail_upstream(place, UpstreamFault::Draining);
+        }
+    }
+
+    /// The server stops, and no client is left.
+    pub(crate) fn drain_upstreams(&mut self) {
+        for place in 0..self.upstreams.table.len() as u32 {
+            if self.upstreams.table[place as usize].state != State::Vacant {
+                self.fail_upstream(place, UpstreamFault::Draining);
+            }
+        }
+    }
+
+    /// Closes the outgoing connections of a handler that a reload has replaced.
+    pub(crate) fn retire_upstreams(&mut self, owner: u16) {
+        for place in 0..self.upstreams.table.len() as u32 {
+            let upstream = &self.upstreams.table[place as usize];
+            if upstream.state != State::Vacant && upstream.owner == owner {
+                self.close_upstream(place, UpstreamEnd::Retired);
+            }
+        }
+    }
+
+    /// Closes an outgoing connection and ends its id. With bytes left to send it is reset, so that the peer does not take
+    /// what it has for whole.
+    fn close_upstream(&mut self, place: u32, end: UpstreamEnd) {
+        let id = self.upstreams.id(place);
+        let upstream = std::mem::replace(&mut self.upstreams.table[place as usize], Upstream::VACANT);
+        self.tray.release(id);
+        self.metrics.upstream_ended(end);
+        let token = upstream.token;
+        let unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
+        self.recycle_segments(upstream.waiting);
+        let Some(conn) = self.conn(token) else { return };
+        conn.record = NONE;
+        conn.deadline_ns = u64::MAX;
+        let abort = unsent || conn.has(SENDING);
+        self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
+    }
+
+    /// The socket of an outgoing connection is closed.
+    pub(crate) fn upstream_closed(&mut self, token: Token) {
+        self.conns[token.index as usize] = Conn::vacant();
+        self.wheel.cancel(token.index);
+        self.upstreams.open -= 1;
+        self.census.leave_upstream();
+    }
+
+    /// Reports an event to the owner of a place, unless that has closed it.
+    fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
+        let id = self.upstreams.id(place);
+        if !self.tray.is_current(id) {
+            return;
+        }
+        let owner = self.upstreams.table[place as usize].owner;
+        if self.tell(owner, id, event).is_err() {
+            self.metrics.handler_panics.add(1);
+            self.close_upstream(place, UpstreamEnd::Panic);
+        }
+    }
+
+    /// Reports an event to a handler or a resident; an error is a panic of the handler.
+    fn tell(&mut self, owner: u16, id: UpstreamId, event: UpstreamEvent<'_>) -> std::thread::Result<()> {
+        if let Some(seat) = JobId::seat_of(owner) {
+            self.call_engine(seat, |resident, engine| resident.upstream(engine, id, event));
+            return Ok(());
+        }
+        let Some(Some(mounted)) = self.handlers.get_mut(usize::from(owner)) else { return Ok(()) };
+        catch_unwind(AssertUnwindSafe(|| mounted.handler.upstream(id, event)))
+    }
+}
