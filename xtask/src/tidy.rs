@@ -104,8 +104,7 @@ const EXCEPTIONS: &[Exception] = &[
     Exception {
         rule: "dependency",
         place: "h2",
-        why: "the server's side of HTTP/2 there, the generator's here: beside each other, with no crate below both that \
-              could have it",
+        why: "connections of HTTP/2 there; the heads and data of a server's streams here, until its framing is ours",
     },
     Exception { rule: "dependency", place: "http", why: "as h2: the heads that it speaks in" },
     Exception { rule: "dependency", place: "bytes", why: "as h2: the data that it speaks in" },

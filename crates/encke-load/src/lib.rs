@@ -28,7 +28,6 @@ pub mod find;
 mod gathering;
 pub mod list;
 pub mod message;
-mod multiplex;
 pub mod pace;
 pub mod plan;
 pub mod push;

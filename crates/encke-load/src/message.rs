@@ -9,11 +9,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use encke_session::http2::Letter;
 use encke_wire::field;
 use encke_wire::http1::{FieldError, put_field, put_field_number};
 use encke_wire::method::Method;
 
-use crate::multiplex::Letter;
 use crate::random::Random;
 use crate::template::Template;
 

@@ -27,13 +27,13 @@ use std::time::Duration;
 
 use encke_io::wheel::Wheel;
 use encke_io::{Event, Fault, Op, OpKind, Segment, Send, Token};
+use encke_session::http2::Letter;
 
 use crate::answer::{Heads, Reader};
 use crate::check::Comparison;
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::gathering::Gathering;
 use crate::message::Mix;
-use crate::multiplex::Letter;
 use crate::pace::Pace;
 use crate::plan::{Plan, Protocol, Share};
 use crate::random::Random;

@@ -13,10 +13,10 @@ use std::fmt;
 use std::io;
 
 use encke_io::Fault;
+use encke_session::http2;
 use encke_stats::{Counter, Distribution, Histogram};
 use encke_wire::http1::Refusal;
 
-use crate::multiplex;
 use crate::push::Wrong;
 
 /// What one thread counts.
@@ -204,7 +204,7 @@ pub enum Cause {
     /// HTTP/2 cannot carry the request.
     Unfit,
     /// By HTTP/2 the stream or the connection is over.
-    Http2(multiplex::Cause),
+    Http2(http2::Cause),
     /// The server has answered by this status.
     Status(u16),
     /// A subscription cannot be understood.

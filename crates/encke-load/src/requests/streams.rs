@@ -12,9 +12,9 @@
 use super::{Flight, Requests, State};
 use crate::check::Comparison;
 use crate::crowd::{Moment, Outbox};
-use crate::multiplex::{self, Multiplex, Told};
 use crate::tally::{Cause, Phase};
 use encke_io::{Op, Segment, Send, Token};
+use encke_session::http2::{self, Multiplex, Told};
 
 /// A user's connection as HTTP/2 has it.
 pub(super) struct Carrier {
@@ -61,7 +61,7 @@ impl Requests {
         if !carrier.is_busy() && (left == 0 || carrier.wire.is_leaving()) {
             if user.served > 0 && user.count > 0 && !carrier.has_looked {
                 // Who takes connections only to leave would be asked for ever.
-                let cause = Cause::Http2(multiplex::Cause::Leave(multiplex::Code(0)));
+                let cause = Cause::Http2(http2::Cause::Leave(http2::Code(0)));
                 return self.unconnected(index, Phase::Greeting, &cause, at, out);
             }
             self.hang_up(index, out);

@@ -7,6 +7,7 @@
 
 mod bell;
 mod budget;
+mod client;
 mod pipe;
 mod server;
 mod trailers;
@@ -14,5 +15,6 @@ mod watch;
 
 pub use bell::Rung;
 pub use budget::{Account, BYTES_LEAST, Budget, Budgets, Charge, Totals};
+pub use client::{Cause, Code, Letter, Multiplex, Told};
 pub use server::{End, Limits, Polled, ServerConnection};
 pub use watch::{Breach, Watch};

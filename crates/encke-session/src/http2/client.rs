@@ -38,7 +38,7 @@ const FIELDS_BYTES_MAX: u32 = 64 * 1024;
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 /// A connection with streams on it. `K` is what its owner knows of a stream.
-pub(crate) struct Multiplex<K> {
+pub struct Multiplex<K> {
     pipe: Pipe,
     connection: Connection<Pipe, Bytes>,
     sender: SendRequest<Bytes>,
@@ -67,7 +67,7 @@ enum Stage {
 }
 
 /// What has become of a stream.
-pub(crate) enum Told<K> {
+pub enum Told<K> {
     /// The head of its answer has come.
     Head(u32),
     /// A piece of its answer's body has come.
@@ -97,14 +97,14 @@ pub struct Code(pub u32);
 
 /// A request as HTTP/2 puts it.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub struct Letter {
     request: Request<()>,
     body: Bytes,
 }
 
 impl<K> Multiplex<K> {
     /// One that has yet to say that it is there.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let pipe = Pipe::default();
         let mut builder = Builder::new();
         builder
@@ -133,13 +133,13 @@ impl<K> Multiplex<K> {
     }
 
     /// Bytes arrived; [`Multiplex::tidings`] says what has come of them.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         self.pipe.0.borrow_mut().input.extend_from_slice(bytes);
         self.go_on();
     }
 
     /// Moves what is to be sent to the end of `out`.
-    pub(crate) fn output(&mut self, out: &mut Vec<u8>) {
+    pub fn output(&mut self, out: &mut Vec<u8>) {
         self.go_on();
         let output = &mut self.pipe.0.borrow_mut().output;
         if out.is_empty() {
@@ -150,17 +150,17 @@ impl<K> Multiplex<K> {
     }
 
     /// Whether the server has said that it speaks HTTP/2.
-    pub(crate) fn is_greeted(&self) -> bool {
+    pub fn is_greeted(&self) -> bool {
         self.sender.current_max_send_streams() > 0
     }
 
     /// Why it has ended, if it has.
-    pub(crate) fn over(&self) -> Option<Cause> {
+    pub fn over(&self) -> Option<Cause> {
         self.over
     }
 
     /// Whether the server takes no more streams.
-    pub(crate) fn is_leaving(&mut self) -> bool {
+    pub fn is_leaving(&mut self) -> bool {
         // The crate tells of a GOAWAY to those alone who would begin something.
         if !self.leaving {
             let mut context = Context::from_waker(Waker::noop());
@@ -170,12 +170,12 @@ impl<K> Multiplex<K> {
     }
 
     /// Streams that are open.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.streams.len() - self.free.len()
     }
 
     /// Streams that the server would take beside those that are open.
-    pub(crate) fn room(&mut self) -> usize {
+    pub fn room(&mut self) -> usize {
         if self.is_leaving() {
             return 0;
         }
@@ -183,7 +183,7 @@ impl<K> Multiplex<K> {
     }
 
     /// Begins a stream. It is given back if the server takes none at present.
-    pub(crate) fn send(&mut self, key: K, letter: Letter) -> Result<(), K> {
+    pub fn send(&mut self, key: K, letter: Letter) -> Result<(), K> {
         let mut context = Context::from_waker(Waker::noop());
         if !matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(()))) {
             return Err(key);
@@ -213,24 +213,24 @@ impl<K> Multiplex<K> {
     }
 
     /// What its owner knows of a stream of which [`Multiplex::tidings`] has just told.
-    pub(crate) fn key(&mut self, place: u32) -> Option<&mut K> {
+    pub fn key(&mut self, place: u32) -> Option<&mut K> {
         self.streams.get_mut(place as usize)?.key.as_mut()
     }
 
     /// What is known of each stream that is open.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.streams.iter().filter_map(|stream| stream.key.as_ref())
     }
 
     /// Resets a stream of which this holds, if there is one.
-    pub(crate) fn cancel(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<K> {
+    pub fn cancel(&mut self, is_meant: impl Fn(&K) -> bool) -> Option<K> {
         let meant = |stream: &Stream<K>| stream.key.as_ref().is_some_and(&is_meant);
         // A stream that is let go of is reset by the crate.
         self.streams.iter().position(meant).and_then(|place| self.release(place as u32))
     }
 
     /// What has become of streams, one after the other; `None` until bytes arrive, or streams begin.
-    pub(crate) fn tidings(&mut self) -> Option<Told<K>> {
+    pub fn tidings(&mut self) -> Option<Told<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
                 std::mem::swap(&mut self.ripe, &mut lock(&self.rung.0));
@@ -326,7 +326,7 @@ impl Cause {
 impl Letter {
     /// The request that stands in bytes of HTTP/1, for a server that is reached by TLS or in the clear. `None` if it
     /// cannot be one of HTTP/2.
-    pub(crate) fn of(bytes: &[u8], secure: bool) -> Option<Self> {
+    pub fn of(bytes: &[u8], secure: bool) -> Option<Self> {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
         let body = Bytes::copy_from_slice(&bytes[end + 4..]);
         let mut lines =
