@@ -23,6 +23,7 @@ use encke_server::log::AccessLog;
 use encke_server::plan::MountPoint;
 use encke_server::push::archive::Archive;
 use encke_server::push::cluster::Cluster;
+use encke_server::push::figures;
 use encke_server::push::plan::PushPlan;
 use encke_server::push::rights::Openness;
 use encke_server::request::Request;
@@ -128,6 +129,8 @@ impl Service {
                 plan = plan.stored_in(Archive::open(folder)?);
             }
             server = server.push_by(plan);
+        } else {
+            server = figures::off().into_iter().fold(server, Server::source);
         }
         if inherited.is_empty() {
             for door in doors {

@@ -97,9 +97,9 @@ impl Admin {
                 status["families"] = families.unwrap_or_default()["families"].take();
                 as_json(&status)
             }
-            b"/api/v1/cluster" => match self.board.cluster() {
-                Some(cluster) => as_json(&cluster),
-                None => {
+            b"/api/v1/cluster" => match self.board.part("cluster") {
+                Some(cluster) if !cluster.is_null() => as_json(&cluster),
+                _ => {
                     let text = "404 Not Found\nThis server is a node by itself: cluster.nats is not set.\n";
                     Reply::text(404, text)
                 }
@@ -176,10 +176,9 @@ impl Admin {
     /// What a person wants to know at a glance.
     fn status(&self) -> Value {
         let board = &self.board;
-        let push = board.push_figures();
         let text =
             |addresses: &[encke_io::Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
-        json!({
+        let mut status = json!({
             "schema": 1,
             "version": env!("CARGO_PKG_VERSION"),
             "state": if self.stops() { "stopping" } else { "serving" },
@@ -195,16 +194,14 @@ impl Admin {
             "requests": board.metrics.iter().map(|worker| worker.requests.value()).sum::<u64>(),
             "resident_bytes": encke_io::host::resident_bytes(),
             "descriptors": encke_io::host::open_descriptors(),
-            "push": {
-                "subscribers": push.subscribers,
-                "queue_age_ns": push.queue_age_ns,
-                "unsent_bytes": push.unsent_bytes,
-                "unsent_bytes_max": push.unsent_bytes_max,
-                "subscriber_user_bytes": push.user_bytes,
-                "subscriber_kernel_bytes": push.kernel_bytes,
-            },
-            "cluster": board.cluster(),
-        })
+        });
+        for source in board.sources() {
+            // No source replaces a key of the engine.
+            if let (None, Some(part)) = (status.get(source.name()), source.status()) {
+                status[source.name()] = part;
+            }
+        }
+        status
     }
 }
 

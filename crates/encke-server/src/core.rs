@@ -478,7 +478,6 @@ impl Core {
             let desk = Desk::new(number as u16, Rc::clone(&self.tray));
             let mut setup = WorkerSetup {
                 residents: &mut self.residents,
-                metrics: &self.metrics,
                 now: self.now,
                 number: self.number,
                 workers: self.workers,

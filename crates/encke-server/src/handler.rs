@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use encke_io::socket::Watched;
 use encke_io::{Address, Done, Job, JobLane, Now, Segment};
+use encke_stats::Source;
 
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::metrics::Metrics;
@@ -20,6 +21,13 @@ pub trait Mount: Send + Sync {
     /// Makes a worker's own handler, at its start and at each reload. A feature whose connections outlive their requests
     /// opens its resident by [`WorkerSetup::resident`].
     fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;
+
+    /// The figures of the feature, for `/metrics`, the status and the console. The server reads them at its start and at each
+    /// reload; figures that shall outlive a reload are shared by the mounts before and after it. Of sources with the same
+    /// name only the first one is shown.
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        Vec::new()
+    }
 }
 
 /// Answers requests, on one worker.
@@ -193,9 +201,9 @@ impl Desk {
         self.tray.now.get()
     }
 
-    /// What the worker counts.
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.tray.metrics
+    /// Counts something that was refused, by the rule that it broke.
+    pub fn refused(&self, rule: &'static str) {
+        self.tray.metrics.refused(rule);
     }
 }
 

@@ -1,15 +1,15 @@
-//! What a worker counts, and how the counts of all workers are told.
+//! The figures of the engine: each worker counts in its own [`Metrics`] without a lock, and [`EngineFigures`] adds them up.
 //!
-//! Each worker writes its own [`Metrics`] without a lock; whoever asks adds them up.
+//! A feature counts for itself, and adds its figures by a source of its own ([`Mount::sources`](crate::Mount::sources)).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, LastSecond};
+use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, Source};
 
 use crate::close::CloseReason;
+use crate::log::AccessLog;
 use crate::outgoing::UpstreamEnd;
-use crate::push::admission::{Away, Transport};
 use encke_io::lock;
 
 /// One worker's counts.
@@ -52,33 +52,6 @@ pub(crate) struct Metrics {
     pub(crate) h2_unsent_bytes: Gauge,
     pub(crate) h2_resets_received: Counter,
     pub(crate) h2_resets_sent: Counter,
-    pub(crate) subscribers: Gauge,
-    /// Subscribers that began to listen.
-    pub(crate) admissions: Counter,
-    pub(crate) turned_away: [[Counter; Transport::ALL.len()]; Away::ALL.len()],
-    pub(crate) published: Counter,
-    pub(crate) deliveries: Counter,
-    /// From a message's acceptance to the last send of its fan-out on this worker.
-    fanouts: Mutex<BTreeMap<String, Arc<Histogram>>>,
-    /// For how long the message has waited that waits longest for a subscriber who could take it, in µs: the most.
-    pub(crate) queue_age_us: LastSecond,
-    /// Of the last second in which there was a turn.
-    pub(crate) sample: Sample,
-}
-
-/// What a look at subscribers has found.
-#[derive(Default)]
-pub(crate) struct Sample {
-    /// How many there were, and what they took in this process, in bytes.
-    pub(crate) subscribers: Gauge,
-    pub(crate) user: Gauge,
-    /// How many were looked at.
-    pub(crate) count: Gauge,
-    /// What their peers have not acknowledged, in bytes: of all together, and the most of one.
-    pub(crate) unsent: Gauge,
-    pub(crate) unsent_most: Gauge,
-    /// What the kernel holds for what is in their buffers, in bytes: of all together.
-    pub(crate) kernel: Gauge,
 }
 
 impl Metrics {
@@ -101,12 +74,6 @@ impl Metrics {
         *lock(&self.handshake_failures).entry(reason).or_default() += 1;
     }
 
-    /// Where to record fan-outs, by class: what was recorded under a name goes on under it.
-    pub(crate) fn fanouts(&self, classes: &[String]) -> Vec<Arc<Histogram>> {
-        let mut known = lock(&self.fanouts);
-        classes.iter().map(|class| Arc::clone(known.entry(class.clone()).or_default())).collect()
-    }
-
     pub(crate) fn closed(&self, reason: CloseReason) {
         self.closes[reason as usize].add(1);
     }
@@ -122,65 +89,24 @@ impl Metrics {
     }
 }
 
-/// How channels are doing, on all workers together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PushFigures {
-    pub(crate) subscribers: u64,
-    /// For how long the oldest message has waited for a subscriber who could take it: the most of the last two seconds.
-    pub(crate) queue_age_ns: u64,
-    /// What lies in the kernel for one subscriber and is not acknowledged: of some of them the mean and the most.
-    pub(crate) unsent_bytes: u64,
-    pub(crate) unsent_bytes_max: u64,
-    /// What one subscriber takes: in this process by its own account, and in the kernel's buffers.
-    pub(crate) user_bytes: u64,
-    pub(crate) kernel_bytes: u64,
+/// The engine's source.
+pub(crate) struct EngineFigures {
+    pub(crate) workers: Vec<Arc<Metrics>>,
+    pub(crate) log: AccessLog,
 }
 
-impl PushFigures {
-    /// Adds up the workers' figures of the moment `now_ns` of the monotonic clock.
-    pub(crate) fn of(workers: &[Arc<Metrics>], now_ns: u64) -> Self {
-        let sum = |of: &dyn Fn(&Metrics) -> &Gauge| -> u64 {
-            workers.iter().map(|worker| u64::try_from(of(worker).value()).unwrap_or(0)).sum()
-        };
-        let most = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).max().unwrap_or(0);
-        let sampled = sum(&|worker| &worker.sample.count);
-        let mean = |sum: u64, count: u64| sum.checked_div(count).unwrap_or(0);
-        Self {
-            subscribers: sum(&|worker| &worker.subscribers),
-            queue_age_ns: most(&|worker| worker.queue_age_us.recent(now_ns)) * 1_000,
-            unsent_bytes: mean(sum(&|worker| &worker.sample.unsent), sampled),
-            unsent_bytes_max: most(&|worker| u64::try_from(worker.sample.unsent_most.value()).unwrap_or(0)),
-            user_bytes: mean(sum(&|worker| &worker.sample.user), sum(&|worker| &worker.sample.subscribers)),
-            kernel_bytes: mean(sum(&|worker| &worker.sample.kernel), sampled),
-        }
+impl Source for EngineFigures {
+    fn name(&self) -> &'static str {
+        "engine"
     }
 
-    /// The same under the names that operators read.
-    pub(crate) fn families(&self) -> [Family; 3] {
-        [
-            Family::gauge(
-                "encke_push_queue_age_seconds",
-                "For how long the oldest message has waited for a subscriber who could take it: the most of the last two seconds.",
-            )
-            .value(self.queue_age_ns as f64 / 1e9),
-            Family::gauge(
-                "encke_push_unsent_bytes",
-                "What the kernel holds for a subscriber and its peer has not acknowledged, of some subscribers each second: the mean and the most.",
-            )
-            .with(&[("of", "mean")], self.unsent_bytes)
-            .with(&[("of", "most")], self.unsent_bytes_max),
-            Family::gauge(
-                "encke_push_subscriber_bytes",
-                "Memory of one subscriber: in this process by its own account, and in the kernel's buffers (the socket itself is some 4 kB more).",
-            )
-            .with(&[("memory", "user")], self.user_bytes)
-            .with(&[("memory", "kernel")], self.kernel_bytes),
-        ]
+    fn families(&self) -> Vec<Family> {
+        families(&self.workers, self.log.dropped())
     }
 }
 
 /// Adds up the workers' counts under the names that operators read.
-pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
+fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
     let sum = |of: &dyn Fn(&Metrics) -> u64| workers.iter().map(|worker| of(worker)).sum::<u64>();
     let level = |of: &dyn Fn(&Metrics) -> i64| workers.iter().map(|worker| of(worker)).sum::<i64>();
     let open = level(&|worker| worker.open.value());
@@ -248,31 +174,9 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
     for (why, count) in by_why {
         failures = failures.with(&[("reason", why)], count);
     }
-    let mut turned_away = Family::counter(
-        "encke_push_turned_away_total",
-        "Subscribers that were told to come back later, by why and by how they listen.",
-    );
-    for (away, transport) in
-        Away::ALL.into_iter().flat_map(|away| Transport::ALL.map(|transport| (away, transport)))
-    {
-        let count = sum(&|worker| worker.turned_away[away as usize][transport as usize].value());
-        let labels = [("reason", away.name()), ("transport", transport.name())];
-        turned_away = turned_away.with(&labels, count);
-    }
     let mut latency = Distribution::new();
-    let mut by_class: BTreeMap<String, Distribution> = BTreeMap::new();
     for worker in workers {
         worker.latency.add_to(&mut latency);
-        for (class, histogram) in lock(&worker.fanouts).iter() {
-            histogram.add_to(by_class.entry(class.clone()).or_default());
-        }
-    }
-    let mut fanouts = Family::histogram(
-        "encke_push_fanout_seconds",
-        "From a message's acceptance to the last send of it to a subscriber that could take it, by class of channels.",
-    );
-    for (class, distribution) in by_class {
-        fanouts = fanouts.labelled("class", class, distribution);
     }
 
     vec![
@@ -335,51 +239,5 @@ pub(crate) fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family
         Family::counter("encke_h2_resets_total", "Streams of HTTP/2 that ended before their answer, by who ended them.")
             .with(&[("by", "peer")], sum(&|worker| worker.h2_resets_received.value()))
             .with(&[("by", "us")], sum(&|worker| worker.h2_resets_sent.value())),
-        Family::gauge("encke_push_subscribers", "Connections that listen to channels.")
-            .value(level(&|worker| worker.subscribers.value())),
-        Family::counter("encke_push_admissions_total", "Subscribers that began to listen.")
-            .value(sum(&|worker| worker.admissions.value())),
-        turned_away,
-        Family::counter("encke_push_messages_total", "Messages accepted from publishers.")
-            .value(sum(&|worker| worker.published.value())),
-        Family::counter("encke_push_deliveries_total", "Sends of messages to subscribers; one may carry several messages.")
-            .value(sum(&|worker| worker.deliveries.value())),
-        fanouts,
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    #[test]
-    fn figures_are_means_over_all_workers_and_the_most_of_any() {
-        let workers: Vec<Arc<Metrics>> = (0..2).map(|_| Arc::default()).collect();
-        assert_eq!(PushFigures::of(&workers, 0).user_bytes, 0, "nobody is there");
-        for (worker, (unsent, most, age_us)) in workers.iter().zip([(100, 60, 5), (500, 400, 2)]) {
-            // Since the sample others have come.
-            worker.subscribers.set(15);
-            worker.sample.subscribers.set(10);
-            worker.sample.user.set(1_400);
-            worker.sample.count.set(3);
-            worker.sample.unsent.set(unsent);
-            worker.sample.unsent_most.set(most);
-            worker.sample.kernel.set(3 * 768);
-            worker.queue_age_us.raise(SECOND_NS, age_us);
-        }
-        let figures = PushFigures::of(&workers, SECOND_NS);
-        assert_eq!(
-            figures,
-            PushFigures {
-                subscribers: 30,
-                queue_age_ns: 5_000,
-                unsent_bytes: 100,
-                unsent_bytes_max: 400,
-                user_bytes: 140,
-                kernel_bytes: 768,
-            }
-        );
-    }
 }

@@ -35,7 +35,6 @@ use crate::framing::{ContentLength, FramingKind, HeadParts};
 use crate::handler::{Desk, JobId};
 use crate::link::{Link, Message};
 use crate::log::Entry;
-use crate::metrics::Metrics;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
@@ -290,7 +289,6 @@ impl Residents {
 /// A worker that opens a mount.
 pub struct WorkerSetup<'a> {
     pub(crate) residents: &'a mut Residents,
-    pub(crate) metrics: &'a Arc<Metrics>,
     pub(crate) now: Now,
     pub(crate) number: usize,
     pub(crate) workers: usize,
@@ -302,15 +300,8 @@ pub struct WorkerSetup<'a> {
 impl WorkerSetup<'_> {
     /// Calls `open` as a worker of its own would.
     pub(crate) fn alone<T>(now: Now, open: impl FnOnce(&mut WorkerSetup<'_>) -> T) -> T {
-        let (mut residents, metrics) = (Residents::default(), Arc::default());
-        open(&mut WorkerSetup {
-            residents: &mut residents,
-            metrics: &metrics,
-            now,
-            number: 0,
-            workers: 1,
-            seat: None,
-        })
+        let mut residents = Residents::default();
+        open(&mut WorkerSetup { residents: &mut residents, now, number: 0, workers: 1, seat: None })
     }
 }
 
@@ -340,10 +331,6 @@ impl WorkerSetup<'_> {
     /// How many workers the server has.
     pub fn workers(&self) -> usize {
         self.workers
-    }
-
-    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
-        self.metrics
     }
 }
 
@@ -405,10 +392,6 @@ impl Engine<'_> {
         let run = Box::new(move || Box::new(job()) as Done);
         self.core.ops.push((Token::NONE, Op::Offload(Job { key: id.0, lane: JobLane::Local, run })));
         id
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.core.metrics
     }
 }
 
@@ -727,10 +710,6 @@ impl Slot<'_> {
         if let Some(waiting) = self.core.entries.remove(&self.token.index) {
             self.core.end_entry(Some(waiting.entry), status, content, waiting.started_ns);
         }
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.core.metrics
     }
 
     fn next_request(&mut self) {

@@ -28,6 +28,7 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 use encke_session::tls::{Identity, Watch};
+use encke_stats::{Family, Source};
 
 use crate::admin::Pulse;
 use crate::census::Census;
@@ -36,7 +37,7 @@ use crate::command::{Command, DoorKind};
 use crate::handler::Mount;
 use crate::link::{Link, Message};
 use crate::log::AccessLog;
-use crate::metrics::{self, Metrics, PushFigures};
+use crate::metrics::{EngineFigures, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::push::plan::PushPlan;
@@ -114,6 +115,7 @@ pub struct Server {
     inherited: Vec<Listener>,
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
+    sources: Vec<Arc<dyn Source>>,
     push: Option<Arc<PushPlan>>,
     acme: Arc<Acme>,
     log: AccessLog,
@@ -127,6 +129,8 @@ pub struct Running {
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     policy: Mutex<Policy>,
+    /// What push obeys, if it is on.
+    push: Mutex<Option<Arc<PushPlan>>>,
     /// Looks at the files of certificates, once there are any.
     watch: Mutex<Option<Watch>>,
     backlog: u32,
@@ -146,8 +150,11 @@ struct Named {
 /// What is known of a running server, for whoever asks: admin handlers, the program.
 pub struct Board {
     pub(crate) metrics: Vec<Arc<Metrics>>,
-    /// What push obeys, if it is on.
-    push: Mutex<Option<Arc<PushPlan>>>,
+    engine: Arc<dyn Source>,
+    /// Those of the mounts that are served at present.
+    mounted: Mutex<Vec<Arc<dyn Source>>>,
+    /// Those that belong to no mount.
+    others: Vec<Arc<dyn Source>>,
     pub(crate) stopping: std::sync::atomic::AtomicBool,
     /// For those who look on.
     pub(crate) pulse: Arc<Pulse>,
@@ -159,30 +166,39 @@ pub struct Board {
     acme: Arc<Acme>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
-    pub(crate) log: AccessLog,
     /// Start, in seconds since 1970.
     pub(crate) started_s: u64,
 }
 
 impl Board {
     /// What the workers have counted so far, and what is true of all of them.
-    pub(crate) fn families(&self) -> Vec<encke_stats::Family> {
-        let mut families = metrics::families(&self.metrics, self.log.dropped());
-        let now_ns = now_ns();
-        if let Some(push) = &*lock(&self.push) {
-            families.extend(push.admission.families(now_ns));
-            families.extend(PushFigures::of(&self.metrics, now_ns).families());
-            families.extend(push.archive.iter().flat_map(|archive| archive.families()));
-            families.extend(push.cluster.iter().flat_map(|cluster| cluster.families()));
-        }
+    pub(crate) fn families(&self) -> Vec<Family> {
+        let mut families: Vec<Family> = self.sources().iter().flat_map(|source| source.families()).collect();
         families.extend(self.certificates());
         families.extend(self.acme.families());
         families
     }
 
-    /// The nodes of its cluster, if it is one of them.
-    pub(crate) fn cluster(&self) -> Option<serde_json::Value> {
-        lock(&self.push).as_ref()?.cluster.as_ref().map(|cluster| cluster.status())
+    /// The part of the status that a source of this name has.
+    pub(crate) fn part(&self, name: &str) -> Option<serde_json::Value> {
+        self.sources().iter().find(|source| source.name() == name)?.status()
+    }
+
+    /// The sources in the order in which they are shown. Of those with the same name only the first one is.
+    pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
+        let mounted = lock(&self.mounted).clone();
+        let mut sources = vec![Arc::clone(&self.engine)];
+        for source in mounted.iter().chain(&self.others) {
+            if sources.iter().all(|known| known.name() != source.name()) {
+                sources.push(Arc::clone(source));
+            }
+        }
+        sources
+    }
+
+    /// Shows the sources of these mounts from now on.
+    fn show(&self, points: &[MountPoint]) {
+        *lock(&self.mounted) = points.iter().flat_map(|point| point.mount.sources()).collect();
     }
 
     /// Who its listeners say they are.
@@ -191,9 +207,9 @@ impl Board {
     }
 
     /// When certificates end, if there are any.
-    fn certificates(&self) -> Option<encke_stats::Family> {
+    fn certificates(&self) -> Option<Family> {
         let ends: BTreeMap<_, _> = self.identities().iter().flat_map(|identity| identity.ends()).collect();
-        let family = encke_stats::Family::gauge(
+        let family = Family::gauge(
             "encke_tls_certificate_expiry_seconds",
             "When a certificate ends, in seconds since 1970, by its file.",
         );
@@ -202,11 +218,6 @@ impl Board {
                 family.labelled("file", file.display().to_string(), ends_s)
             })
         })
-    }
-
-    /// How channels are doing.
-    pub(crate) fn push_figures(&self) -> PushFigures {
-        PushFigures::of(&self.metrics, now_ns())
     }
 }
 
@@ -219,6 +230,7 @@ impl Server {
             inherited: Vec::new(),
             admin: Vec::new(),
             mounts: Vec::new(),
+            sources: Vec::new(),
             push: None,
             acme: Arc::default(),
             log: AccessLog::off(),
@@ -279,6 +291,13 @@ impl Server {
         self
     }
 
+    /// Adds figures that belong to no mount. Those of a mount come by [`Mount::sources`].
+    #[must_use]
+    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
+        self.sources.push(source);
+        self
+    }
+
     /// Has channels: what is published to them reaches everybody who listens. Name the addresses first: without
     /// [`AuthSettings`] that say otherwise, channels are open to this machine alone, and only if the server listens
     /// nowhere else.
@@ -309,7 +328,8 @@ impl Server {
 
     /// As [`Server::start`], with handlers that want to know of the server they are part of.
     pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, push, acme, log } = self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, push, acme, log } =
+            self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -341,7 +361,9 @@ impl Server {
         let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
         let board = Arc::new(Board {
             metrics: metrics.clone(),
-            push: Mutex::new(push.clone()),
+            engine: Arc::new(EngineFigures { workers: metrics.clone(), log: log.clone() }),
+            mounted: Mutex::default(),
+            others: sources,
             stopping: false.into(),
             pulse: Arc::default(),
             backend,
@@ -351,10 +373,10 @@ impl Server {
             acme,
             admin_addresses,
             connections: options.policy.connections,
-            log: log.clone(),
             started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
         mounts.extend(admin(&board));
+        board.show(&mounts);
         let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
 
         let mut running = Running {
@@ -364,6 +386,7 @@ impl Server {
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             policy: Mutex::new(plan.policy.clone()),
+            push: Mutex::new(push),
             watch: Mutex::new(None),
             backlog: options.backlog,
             certificates_every: options.certificates_every,
@@ -451,7 +474,7 @@ impl Running {
 
     /// What push obeys, if it is on.
     pub fn push_plan(&self) -> Option<Arc<PushPlan>> {
-        lock(&self.board.push).clone()
+        lock(&self.push).clone()
     }
 
     /// Number of workers.
@@ -460,7 +483,7 @@ impl Running {
     }
 
     /// What the workers have counted so far, under the names of `/metrics`.
-    pub fn families(&self) -> Vec<encke_stats::Family> {
+    pub fn families(&self) -> Vec<Family> {
         self.board.families()
     }
 
@@ -476,7 +499,7 @@ impl Running {
 
     /// Gives the workers other limits. What they serve stays.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
-        let push = lock(&self.board.push).clone();
+        let push = self.push_plan();
         self.reload_with(policy, mounts, push);
     }
 
@@ -517,7 +540,8 @@ impl Running {
                 }
             }
         }
-        lock(&self.board.push).clone_from(&push);
+        self.board.show(&points);
+        lock(&self.push).clone_from(&push);
         lock(&self.policy).clone_from(&policy);
         let plan = Arc::new(Plan { policy, mounts: points.clone() });
         for link in &self.links {
@@ -734,9 +758,4 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
         _ => "",
     }
-}
-
-/// The moment, on the monotonic clock that workers go by.
-fn now_ns() -> u64 {
-    encke_io::clock::Clock::new().now().mono_ns
 }

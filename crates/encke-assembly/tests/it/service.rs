@@ -1,12 +1,22 @@
 //! A whole service: its admin listener, and how it stops.
 
+use std::sync::Arc;
+
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
+use encke_server::{Desk, Handler, Mount, WorkerSetup};
+use encke_stats::{Family, Source};
+use serde_json::{Value, json};
 
+use crate::rig::handlers::hello;
 use crate::rig::{Client, Folder, Stand, wait_for};
 
 on_every_stand! {
     readiness_ends_before_the_service_does,
+}
+
+on_two_stands! {
+    a_feature_shows_its_figures_by_a_source_of_its_own,
 }
 
 fn readiness_ends_before_the_service_does(stand: Stand) {
@@ -21,6 +31,57 @@ fn readiness_ends_before_the_service_does(stand: Stand) {
     assert_eq!(status("/healthz"), 200);
     let answer = Client::connect(&site).get("/file");
     assert!(answer.text() == "content" && !answer.closes(), "{answer:?}");
+}
+
+/// A feature with figures.
+struct Toy;
+
+/// A source of this name.
+struct Figures(&'static str);
+
+impl Mount for Toy {
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        hello.open(desk, worker)
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        vec![Arc::new(Figures("toy")), Arc::new(Figures("pid"))]
+    }
+}
+
+impl Source for Figures {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let shown = self.0 == "toy";
+        shown.then(|| Family::gauge("toy_figures", "Figures of a toy.").value(3_u64)).into_iter().collect()
+    }
+
+    fn status(&self) -> Option<Value> {
+        Some(json!({ "figures": 3 }))
+    }
+}
+
+fn a_feature_shows_its_figures_by_a_source_of_its_own(stand: Stand) {
+    let folder = Folder::new();
+    let service = Service::start_with(&settings(stand, &folder, ""), Toy).expect("free ports");
+    let admin = service.admin_addresses()[0].clone();
+    let get = |path: &str| Client::connect(&admin).get(&format!("{path}?token=t"));
+    let metrics = get("/metrics");
+    assert!(metrics.text().contains("\ntoy_figures 3\n"), "{}", metrics.text());
+    let status: Value = serde_json::from_str(get("/api/v1/status").text()).expect("JSON");
+    assert_eq!(status["toy"], json!({ "figures": 3 }));
+    let family = |family: &Value| family["name"] == "toy_figures";
+    assert!(status["families"].as_array().is_some_and(|families| families.iter().any(family)));
+    assert_eq!(status["pid"], std::process::id(), "no source replaces a key of the engine");
+    for part in ["push", "cluster"] {
+        assert!(status.get(part).is_some(), "{part} is missing");
+    }
+    assert_eq!(get("/api/v1/cluster").status, 404);
+    service.drain();
+    service.join();
 }
 
 /// Settings of a service for a folder.

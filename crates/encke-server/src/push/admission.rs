@@ -251,7 +251,7 @@ impl Room {
                 if !self.plan.admission.admit(slot.now().mono_ns) {
                     return Some((Away::Admission, self.when_to_come_back(slot, transport, Away::Admission)));
                 }
-                slot.metrics().admissions.add(1);
+                self.counters.admissions.add(1);
             }
             // Last, because a client that is turned away for another reason opens no channel.
             if !subscription.limited {
@@ -267,7 +267,7 @@ impl Room {
 
     /// Somebody is turned away, and counted: after how many ms to come back.
     fn when_to_come_back(&self, slot: &Slot<'_>, transport: Transport, away: Away) -> u64 {
-        slot.metrics().turned_away[away as usize][transport as usize].add(1);
+        self.counters.turned_away(away, transport);
         let queue_ns = match away {
             Away::Connections | Away::Admission => self.plan.admission.queue(slot.now().mono_ns),
             Away::Drain | Away::Outage | Away::Channels => 0,

@@ -11,7 +11,9 @@ use std::io;
 use std::sync::Arc;
 
 use encke_hub::{Epoch, Errand, Rules};
+#[cfg(feature = "nats")]
 use encke_stats::Family;
+use encke_stats::Source;
 use serde_json::Value;
 
 use crate::resident::ResidentMailbox;
@@ -23,6 +25,22 @@ pub mod settings;
 pub use with::Cluster;
 #[cfg(not(feature = "nats"))]
 pub use without::Cluster;
+
+/// The name of the cluster in the status.
+const NAME: &str = "cluster";
+
+/// The source of a node that is in no cluster.
+pub(crate) struct NoCluster;
+
+impl Source for NoCluster {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn status(&self) -> Option<Value> {
+        Some(Value::Null)
+    }
+}
 
 #[cfg(feature = "nats")]
 mod with {
@@ -37,7 +55,9 @@ mod with {
     use serde_json::json;
 
     use super::settings::{StreamSettings, StreamStorage};
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
+    use super::{
+        Arc, ClusterSettings, Epoch, Errand, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
+    };
     use crate::push::room::Letter;
     use encke_settings::notice;
     use encke_settings::{Level, Secret};
@@ -185,9 +205,15 @@ mod with {
         pub(crate) fn is_up(&self) -> bool {
             self.lanes.iter().all(Lane::is_up)
         }
+    }
+
+    impl Source for Cluster {
+        fn name(&self) -> &'static str {
+            NAME
+        }
 
         /// The nodes as this one sees them.
-        pub(crate) fn status(&self) -> Value {
+        fn status(&self) -> Option<Value> {
             let nodes = self.nodes();
             let newest = nodes.iter().map(|node| node.about.offset).max().unwrap_or(0);
             let one = |Node { id: NodeId(id), about, silent, here }: &Node| {
@@ -205,23 +231,23 @@ mod with {
                 })
             };
             let stream = |lane: &Lane| json!({ "name": lane.stream, "up": lane.is_up() });
-            json!({
+            Some(json!({
                 "schema": 1,
                 "stream": self.lanes.first().map(|lane| &lane.stream),
                 "streams": self.lanes.iter().map(stream).collect::<Vec<_>>(),
                 "up": self.is_up(),
                 "nodes": nodes.iter().map(one).collect::<Vec<_>>(),
-            })
+            }))
         }
 
-        pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
+        fn families(&self) -> Vec<Family> {
             let sum = |counter: fn(&Figures) -> &Counter| {
                 self.lanes.iter().map(|lane| counter(&lane.figures).value()).sum::<u64>()
             };
             let waits = |number: fn(&Figures) -> &AtomicU64| {
                 self.lanes.iter().map(|lane| number(&lane.figures).load(Ordering::Relaxed)).sum::<u64>()
             };
-            [
+            vec![
                 Family::gauge("encke_cluster_up", "Whether the streams of the cluster can be reached.")
                     .value(u64::from(self.is_up())),
                 Family::gauge(
@@ -251,7 +277,6 @@ mod with {
                 )
                 .value(waits(|figures| &figures.dropped)),
             ]
-            .into_iter()
         }
     }
 
@@ -326,7 +351,7 @@ mod without {
 
     use encke_hub::{Backlog, Queueing};
 
-    use super::{Arc, ClusterSettings, Epoch, Errand, Family, ResidentMailbox, Rules, Value, io};
+    use super::{Arc, ClusterSettings, Epoch, Errand, ResidentMailbox, Rules, Source, io};
 
     /// A node's part in a cluster: there is none, in this build.
     pub struct Cluster(Infallible);
@@ -375,15 +400,11 @@ mod without {
         pub(crate) fn is_up(&self) -> bool {
             match self.0 {}
         }
+    }
 
-        pub(crate) fn status(&self) -> Value {
+    impl Source for Cluster {
+        fn name(&self) -> &'static str {
             match self.0 {}
-        }
-
-        pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
-            match self.0 {}
-            #[expect(unreachable_code, reason = "it says which iterator")]
-            std::iter::empty()
         }
     }
 }

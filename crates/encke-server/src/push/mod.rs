@@ -10,7 +10,8 @@
 //!            connections: one send each, of bytes that all subscribers at one place share
 //! ```
 //! This folder owns push from the path to the frame: [`negotiate`] reads requests, [`form`] and [`envelope`] write
-//! messages, [`room`] brings hub and connections together, [`resident`] is what the worker calls, [`socket`] speaks WebSocket, [`rights`] knows who may.
+//! messages, [`room`] brings hub and connections together, [`resident`] is what the worker calls, [`socket`] speaks WebSocket, [`rights`] knows who may, [`figures`]
+//! counts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 use encke_io::Done;
+use encke_stats::Source;
 use encke_wire::method::Method;
 use encke_wire::websocket;
 
@@ -32,6 +34,7 @@ pub mod admission;
 pub mod archive;
 pub mod cluster;
 pub mod envelope;
+pub mod figures;
 pub mod form;
 mod negotiate;
 mod pace;
@@ -110,11 +113,10 @@ pub(crate) struct Push(pub(crate) Arc<PushPlan>);
 impl Mount for Push {
     fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let plan = Arc::clone(&self.0);
-        let fanouts = worker.metrics().fanouts(&plan.classes);
         let room = worker
             .resident(|worker| Room::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers()));
         room.obey(Arc::clone(&plan));
-        room.fanouts = fanouts;
+        room.fanouts = room.counters.fanouts(&plan.classes);
         Box::new(Pusher {
             plan,
             asks: room.asks(),
@@ -125,6 +127,10 @@ impl Mount for Push {
             inquiries: HashMap::new(),
             jobs: HashMap::new(),
         })
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        self.0.sources()
     }
 }
 
@@ -231,7 +237,7 @@ impl Handler for Pusher {
                 incoming.bytes.extend_from_slice(data);
                 let bytes = self.incoming_bytes + incoming.bytes.capacity();
                 if bytes > self.plan.incoming_bytes && self.incoming_bytes > 0 {
-                    self.desk.metrics().refused(CROWDED);
+                    self.desk.refused(CROWDED);
                     return incoming.exchange.answer(crowded().and_close());
                 }
                 self.incoming_bytes = bytes;
@@ -254,7 +260,7 @@ impl Handler for Pusher {
                 encke_settings::notice::report(encke_settings::Level::Warn, error);
             }
             Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
-            None => self.desk.metrics().refused(ASK_FULL),
+            None => self.desk.refused(ASK_FULL),
         }
         for asking in inquiry.waiting {
             match verdict.as_deref() {
@@ -397,7 +403,7 @@ impl Pusher {
         let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
         let Some(rates) = rates else { return Ok(()) };
         rates.admit(publisher, messages as u64, self.desk.now().mono_ns).map_err(|too_fast| {
-            self.desk.metrics().refused(pace::TOO_FAST);
+            self.desk.refused(pace::TOO_FAST);
             hold_up(too_fast)
         })
     }

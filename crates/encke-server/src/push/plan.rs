@@ -8,6 +8,7 @@ use encke_hub::{Epoch, Rules, Streams};
 use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::Cluster;
+use super::figures::PushFigures;
 use super::pace::{AddressRates, Limit};
 use super::rights::{Act, Openness, Rights};
 use crate::push::rights::settings::AuthSettings;
@@ -47,6 +48,8 @@ pub struct PushPlan {
     pub anonymous_rates: Option<Arc<AddressRates>>,
     /// How fast each client address may open channels, if there is a limit.
     pub channel_rates: Option<Arc<AddressRates>>,
+    /// What workers count.
+    pub figures: Arc<PushFigures>,
 }
 
 impl PushPlan {
@@ -82,6 +85,7 @@ impl PushPlan {
                 .channel_rate
                 .on()
                 .map(|rate| Arc::new(AddressRates::new(Limit::Channels, rate))),
+            figures: Arc::default(),
         })
     }
 
@@ -109,6 +113,7 @@ impl PushPlan {
             admission,
             anonymous_rates,
             channel_rates,
+            figures: Arc::clone(&other.figures),
             ..self
         }
     }

@@ -71,7 +71,7 @@ impl Resident for Room {
         for (token, answer) in self.trade(engine.now()) {
             self.heard(engine, token, &answer);
         }
-        self.note_queue_age(engine, engine.now());
+        self.note_queue_age(engine.now());
         if let Some(commit) = self.take_commit(engine.now()) {
             engine.offload(commit);
         }
@@ -81,18 +81,18 @@ impl Resident for Room {
         self.push_slice(engine, sends)
     }
 
-    fn sliced(&mut self, engine: &mut Engine<'_>, now: Now, more: bool) {
+    fn sliced(&mut self, _: &mut Engine<'_>, now: Now, more: bool) {
         self.record_fanouts(now);
         if more {
-            self.note_queue_age(engine, now);
+            self.note_queue_age(now);
         } else {
-            self.end_fanout(engine);
+            self.end_fanout();
         }
     }
 
     fn finish(&mut self, engine: &mut Engine<'_>) {
         self.confirm_changes(engine);
-        engine.metrics().subscribers.set(self.hub.subscribers() as i64);
+        self.counters.subscribers.set(self.hub.subscribers() as i64);
     }
 
     fn each_second(&mut self, engine: &mut Engine<'_>, kernel: &dyn Kernel) {

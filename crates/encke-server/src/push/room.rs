@@ -23,6 +23,7 @@ use encke_io::{Done, Now};
 use encke_stats::Histogram;
 
 use super::envelope;
+use super::figures::PushCounters;
 use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
@@ -32,7 +33,7 @@ use super::subscriber::Stashed;
 use crate::conns::earlier;
 use crate::exchange::Exchange;
 use crate::reply::{Body, Reply};
-use crate::resident::{Engine, ResidentMailbox};
+use crate::resident::ResidentMailbox;
 use crate::spread::Farewells;
 use crate::websocket::{Inflation, SocketState};
 
@@ -183,6 +184,8 @@ pub(crate) struct Room {
     links: Arc<[ResidentMailbox]>,
     /// What was to be sent to the first worker before it was known.
     early: Vec<Letter>,
+    /// The figures of this worker.
+    pub(crate) counters: Arc<PushCounters>,
     /// How long fan-outs took, by class of channels.
     pub(crate) fanouts: Vec<Arc<Histogram>>,
     /// By place of the connection.
@@ -326,6 +329,7 @@ impl Room {
         let requests = plan.epochs.iter().map(|_| Vec::new()).collect();
         Self {
             hub: Hubs::new(core, &plan.epochs, Arc::clone(&plan.streams), &plan.rules),
+            counters: plan.figures.of_worker(core),
             plan,
             core,
             press: Press::new(),
@@ -628,8 +632,8 @@ impl Room {
     }
 
     /// The last send of what was on its way is done.
-    pub(crate) fn end_fanout(&mut self, engine: &Engine<'_>) {
-        engine.metrics().published.add(std::mem::take(&mut self.published));
+    pub(crate) fn end_fanout(&mut self) {
+        self.counters.published.add(std::mem::take(&mut self.published));
         if self.hub_pending || self.fanout_since.take().is_none() {
             return;
         }

@@ -34,7 +34,7 @@ impl Room {
                 break;
             }
         }
-        let sample = &engine.metrics().sample;
+        let sample = &self.counters.sample;
         sample.count.set(count);
         sample.unsent.set(unsent);
         sample.unsent_most.set(most);
@@ -45,10 +45,10 @@ impl Room {
     }
 
     /// Notes for how long messages have waited for subscribers who could take them.
-    pub(crate) fn note_queue_age(&self, engine: &Engine<'_>, now: Now) {
+    pub(crate) fn note_queue_age(&self, now: Now) {
         let behind_ns = self.hub.lag(hub_now(now)).behind_ns;
         if behind_ns > 0 {
-            engine.metrics().queue_age_us.raise(now.mono_ns, behind_ns.div_ceil(1_000));
+            self.counters.queue_age_us.raise(now.mono_ns, behind_ns.div_ceil(1_000));
         }
     }
 

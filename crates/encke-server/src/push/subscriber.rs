@@ -270,7 +270,7 @@ impl Room {
         let mut deliveries = std::mem::take(&mut self.deliveries);
         let more = self.hub.slice(hub_now(engine.now()), most, &mut self.press, &mut deliveries);
         self.rest(engine.now(), more);
-        engine.metrics().deliveries.add(deliveries.len() as u64);
+        self.counters.deliveries.add(deliveries.len() as u64);
         for delivery in deliveries.drain(..) {
             self.deliver(engine, delivery);
         }

@@ -27,6 +27,7 @@ mod bodies;
 mod delays;
 mod dials;
 mod drain;
+mod figures;
 mod framing;
 mod h2;
 mod http1;
