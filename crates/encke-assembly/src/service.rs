@@ -11,21 +11,18 @@ use std::sync::Arc;
 
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
-use encke_server::Identity;
+use encke_server::{Identity, https};
 use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
+
+use encke_push::PushPlan;
+use encke_rights::Openness;
 use encke_server::admin::Admin;
 use encke_server::exchange::Exchange;
 use encke_server::handler::Mount;
-use encke_server::https;
 use encke_server::log::AccessLog;
 use encke_server::plan::MountPoint;
-use encke_server::push::archive::Archive;
-use encke_server::push::cluster::Cluster;
-use encke_server::push::figures;
-use encke_server::push::plan::PushPlan;
-use encke_server::push::rights::Openness;
 use encke_server::request::Request;
 use encke_server::server::{Bound, Door, Options, Running, Server};
 use encke_server::tls::Acme;
@@ -47,6 +44,8 @@ pub struct Service {
     /// Fetches certificates.
     acme: Arc<Acme>,
     log: AccessLog,
+    /// Channels, if they are on.
+    push: Option<Arc<PushPlan>>,
     settings: Settings,
     connections: usize,
     token: Arc<str>,
@@ -117,20 +116,21 @@ impl Service {
         if let Some((prefix, proofs)) = proofs(settings, &acme) {
             server = server.mount(&prefix, proofs);
         }
+        let mut push = None;
         if settings.push.enabled {
             let openness = openness(settings, &doors);
             note_enclosure(openness, &mut notes);
             let mut plan = PushPlan::new(&settings.push, &settings.auth, openness)?;
             if settings.cluster.is_on() {
-                let cluster = Cluster::join(&settings.cluster, &plan.rules)?;
-                let streams = settings.cluster.streams().map_err(|(_, wrong)| io::Error::other(wrong))?;
-                plan = plan.shared_by(cluster, streams);
+                plan = plan.joined(&settings.cluster)?;
             } else if let Some(folder) = &settings.server.state_dir {
-                plan = plan.stored_in(Archive::open(folder)?);
+                plan = plan.kept_in(folder)?;
             }
-            server = server.push_by(plan);
+            let plan = Arc::new(plan);
+            server = server.mount_all(plan.mounts());
+            push = Some(plan);
         } else {
-            server = figures::off().into_iter().fold(server, Server::source);
+            server = encke_push::sources_without_push().into_iter().fold(server, Server::source);
         }
         if inherited.is_empty() {
             for door in doors {
@@ -171,7 +171,7 @@ impl Service {
             running.stop();
             return Err(error);
         }
-        Ok(Self { running, acme, log, settings: settings.clone(), connections, token, notes })
+        Ok(Self { running, acme, log, push, settings: settings.clone(), connections, token, notes })
     }
 
     /// What somebody should know who has just started it, with the remedy.
@@ -229,8 +229,7 @@ impl Service {
         if self.settings.server.admin != settings.server.admin {
             notes.push("server.admin has changed, but takes effect at the next start only".into());
         }
-        let stores =
-            self.running.push_plan().is_none_or(|push| push.archive.is_some() || push.cluster.is_some());
+        let stores = self.push.as_ref().is_none_or(|push| push.keeps());
         if !stores && settings.push.channel.iter().any(|channel| channel.durable) {
             notes.push(
                 "durable channels take effect at the next start only: this server was started without \
@@ -243,11 +242,11 @@ impl Service {
         let log = self.log.prepare(&settings.log)?;
         let site: Arc<dyn Mount> = Arc::new(site(settings)?);
         let push = self
-            .running
-            .push_plan()
+            .push
+            .as_ref()
             .map(|old| {
                 let new = PushPlan::new(&settings.push, &settings.auth, openness(settings, &doors))?;
-                Ok::<_, io::Error>(Arc::new(new.with_epoch_of(&old)))
+                Ok::<_, io::Error>(Arc::new(new.with_epoch_of(old)))
             })
             .transpose()?;
         // Where `listen` stays the same nothing is touched: neither a port that the system chose, nor a socket that
@@ -268,8 +267,9 @@ impl Service {
         for key in self.settings.listeners_waiting_for_start(settings) {
             notes.push(format!("{key} has changed, but takes effect at the next start only"));
         }
-        let mounts = mounts(site, settings, &self.acme);
-        self.running.reload_with(settings.policy(connections), Some(mounts), push);
+        let mounts = mounts(site, settings, &self.acme, push.as_ref());
+        self.running.reload(settings.policy(connections), Some(mounts));
+        self.push = push;
         self.connections = connections;
         self.settings = settings.clone();
         Ok(notes)
@@ -285,7 +285,7 @@ impl Service {
             // The file is another one now, and that one, too, is never served.
             let site: Arc<dyn Mount> = Arc::new(site(&self.settings)?);
             let policy = self.settings.policy(self.connections);
-            self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme)));
+            self.running.reload(policy, Some(mounts(site, &self.settings, &self.acme, self.push.as_ref())));
         }
         Ok(())
     }
@@ -341,10 +341,16 @@ fn proofs(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount +
     (!fetched(settings).is_empty()).then(|| (https::CHALLENGES.to_owned(), answer))
 }
 
-/// Everything but channels.
-fn mounts(site: Arc<dyn Mount>, settings: &Settings, acme: &Arc<Acme>) -> Vec<(String, Arc<dyn Mount>)> {
+/// Everything that is served beside the admin listener.
+fn mounts(
+    site: Arc<dyn Mount>,
+    settings: &Settings,
+    acme: &Arc<Acme>,
+    push: Option<&Arc<PushPlan>>,
+) -> Vec<(String, Arc<dyn Mount>)> {
     let proofs = proofs(settings, acme).map(|(prefix, proofs)| (prefix, Arc::new(proofs) as Arc<dyn Mount>));
-    std::iter::once(("/".to_owned(), site)).chain(proofs).collect()
+    let push = push.into_iter().flat_map(PushPlan::mounts);
+    std::iter::once(("/".to_owned(), site)).chain(proofs).chain(push).collect()
 }
 
 #[cfg(unix)]

@@ -25,22 +25,20 @@ use serde::{Deserialize, Serialize};
 
 mod listen;
 
+pub use encke_push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
+pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
+pub use encke_rights::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 pub use encke_server::limits::LimitSettings;
 pub use encke_server::log::{LogFormat, LogSettings};
-pub use encke_server::push::cluster::settings::{ClusterSettings, StreamSettings, StreamStorage};
-pub use encke_server::push::rights::settings::{
-    Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken,
-};
-pub use encke_server::push::settings::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use encke_settings::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 pub use encke_settings::{
     ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
 };
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 
+use encke_push::Ack;
 use encke_server::https;
 use encke_server::policy::Policy;
-use encke_server::push::settings::Ack;
 
 /// Everything that a settings file may say. The default is what a server without a file obeys.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]

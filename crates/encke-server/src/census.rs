@@ -75,7 +75,7 @@ impl Census {
 }
 
 /// Whom an address counts for: itself, or for IPv6 its /64 network, which is what one subscriber gets.
-pub(crate) fn household(address: IpAddr) -> IpAddr {
+pub fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
         v4 => v4,

@@ -112,7 +112,7 @@ impl IndexMut<usize> for Conns {
 
 /// The earlier of two moments, where there are any. An iterator over them takes five times the instructions, in each turn.
 #[inline]
-pub(crate) const fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+pub const fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(first), Some(second)) => Some(if first < second { first } else { second }),
         (Some(moment), None) | (None, Some(moment)) => Some(moment),

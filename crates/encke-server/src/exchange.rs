@@ -46,7 +46,7 @@ impl Exchange {
     }
 
     /// Adds fields to the answer, whoever gives it.
-    pub(crate) fn add_fields(&mut self, fields: &Fields) {
+    pub fn add_fields(&mut self, fields: &Fields) {
         self.fields.extend(fields);
     }
 

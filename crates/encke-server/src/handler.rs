@@ -52,7 +52,6 @@ pub trait Handler {
 }
 
 /// What a call came to.
-#[non_exhaustive]
 pub enum Outcome {
     /// Answered.
     Now(Reply),

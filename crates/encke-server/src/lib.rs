@@ -46,8 +46,6 @@ mod peer;
 pub mod plan;
 #[doc(hidden)]
 pub mod policy;
-#[doc(hidden)]
-pub mod push;
 mod record;
 mod reply;
 #[doc(hidden)]
@@ -67,7 +65,9 @@ mod upstream;
 mod websocket;
 mod worker;
 
+pub use census::household;
 pub use close::{CloseReason, Guilty};
+pub use conns::earlier;
 pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use encke_settings::Network;
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
@@ -75,7 +75,6 @@ pub use framing::{ContentLength, FramingKind};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;
-pub use push::rights::{Pass, Signer};
 pub use record::Asked;
 pub use reply::{BLOCK_CONTENT_MAX, Body, ContentView, Fields, Prepared, Pull, Pulled, Reply};
 pub use request::{Kept, Origin, Request};

@@ -30,6 +30,7 @@ const LASTING: u16 = ADMIN | SECURE | COUNTED | TO_HTTPS;
 
 impl Conn {
     /// The record of a connection at rest; none if anything goes on with it.
+    #[cfg(test)]
     pub(crate) fn park(&self) -> Option<[u8; PARKED_BYTES]> {
         self.is_at_rest().then(|| self.lasting())
     }

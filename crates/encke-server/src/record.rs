@@ -70,7 +70,7 @@ pub struct Asked {
 
 impl Asked {
     /// For a request that was not read: its response is the last of the connection.
-    pub(crate) fn unread(token: Token) -> Self {
+    pub fn unread(token: Token) -> Self {
         let framing = if is_stream(token) { FramingKind::Http2 } else { FramingKind::Chunked };
         Self { framing, head_only: false, keep: false, awaits_continue: false }
     }

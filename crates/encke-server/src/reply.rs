@@ -195,8 +195,18 @@ impl Fields {
     }
 
     /// The lines as HTTP/1 sends them.
-    pub(crate) fn lines(&self) -> &[u8] {
+    pub fn lines(&self) -> &[u8] {
         &self.lines
+    }
+
+    /// Adds lines that this program has written itself, each ended by CRLF, as [`Fields::lines`] has them.
+    ///
+    /// # Panics
+    /// With debug assertions: they are no well-formed lines.
+    pub fn push_lines(&mut self, lines: &[u8]) {
+        self.lines.extend_from_slice(lines);
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"), "{}", lines.escape_ascii());
+        debug_assert!(!lines.contains(&0) && !lines.windows(4).any(|end| end == b"\r\n\r\n"));
     }
 
     /// The lines, to append well-formed ones.

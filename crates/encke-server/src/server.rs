@@ -40,11 +40,6 @@ use crate::log::AccessLog;
 use crate::metrics::{EngineFigures, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
-use crate::push::plan::PushPlan;
-use crate::push::rights::settings::AuthSettings;
-use crate::push::rights::{Openness, Shut};
-use crate::push::settings::PushSettings;
-use crate::push::{CLIENT_PATH, Push, client};
 use crate::tls::Acme;
 use crate::worker::{Shared, Worker};
 
@@ -116,7 +111,6 @@ pub struct Server {
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
     sources: Vec<Arc<dyn Source>>,
-    push: Option<Arc<PushPlan>>,
     acme: Arc<Acme>,
     log: AccessLog,
 }
@@ -129,8 +123,6 @@ pub struct Running {
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
     policy: Mutex<Policy>,
-    /// What push obeys, if it is on.
-    push: Mutex<Option<Arc<PushPlan>>>,
     /// Looks at the files of certificates, once there are any.
     watch: Mutex<Option<Watch>>,
     backlog: u32,
@@ -231,7 +223,6 @@ impl Server {
             admin: Vec::new(),
             mounts: Vec::new(),
             sources: Vec::new(),
-            push: None,
             acme: Arc::default(),
             log: AccessLog::off(),
         }
@@ -298,23 +289,17 @@ impl Server {
         self
     }
 
-    /// Has channels: what is published to them reaches everybody who listens. Name the addresses first: without
-    /// [`AuthSettings`] that say otherwise, channels are open to this machine alone, and only if the server listens
-    /// nowhere else.
-    ///
-    /// # Errors
-    /// The settings contradict themselves, or the system gives no randomness.
-    pub fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self> {
-        let openness = Openness::of(false, false, self.doors.iter().map(|door| &door.address));
-        Ok(self.push_by(PushPlan::new(push, auth, openness)?))
+    /// Serves several mounts, each below its prefix.
+    #[must_use]
+    pub fn mount_all(mut self, mounts: impl IntoIterator<Item = (String, Arc<dyn Mount>)>) -> Self {
+        let points = mounts.into_iter();
+        self.mounts.extend(points.map(|(prefix, mount)| MountPoint { prefix, mount, admin: false }));
+        self
     }
 
-    /// Has channels, by a plan.
-    pub fn push_by(mut self, plan: PushPlan) -> Self {
-        let plan = Arc::new(plan);
-        self.mounts.extend(push_mounts(&plan));
-        self.push = Some(plan);
-        self
+    /// The listeners that were named.
+    pub fn doors(&self) -> &[Door] {
+        &self.doors
     }
 
     /// Binds every address and starts the workers. When it returns, every listener accepts.
@@ -328,8 +313,7 @@ impl Server {
 
     /// As [`Server::start`], with handlers that want to know of the server they are part of.
     pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, push, acme, log } =
-            self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, acme, log } = self;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -386,7 +370,6 @@ impl Server {
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
             policy: Mutex::new(plan.policy.clone()),
-            push: Mutex::new(push),
             watch: Mutex::new(None),
             backlog: options.backlog,
             certificates_every: options.certificates_every,
@@ -435,15 +418,6 @@ impl Server {
     }
 }
 
-/// Where the channels of a plan are, and the library to read them with.
-fn push_mounts(plan: &Arc<PushPlan>) -> [MountPoint; 2] {
-    let push = Push(Arc::clone(plan));
-    [
-        MountPoint { prefix: plan.prefix.clone(), mount: Arc::new(push), admin: false },
-        MountPoint { prefix: CLIENT_PATH.into(), mount: Arc::new(client), admin: false },
-    ]
-}
-
 impl Named {
     fn of(door: &Door, bound: &Address) -> Option<Self> {
         let identity = Arc::clone(door.tls.as_ref()?);
@@ -472,11 +446,6 @@ impl Running {
         (self.board.backend, self.board.backend_reason)
     }
 
-    /// What push obeys, if it is on.
-    pub fn push_plan(&self) -> Option<Arc<PushPlan>> {
-        lock(&self.push).clone()
-    }
-
     /// Number of workers.
     pub fn workers(&self) -> usize {
         self.links.len()
@@ -497,53 +466,33 @@ impl Running {
         }
     }
 
-    /// Gives the workers other limits. What they serve stays.
+    /// Gives the workers other limits, and other mounts in place of all they have but those of the admin listener.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
-        let push = self.push_plan();
-        self.reload_with(policy, mounts, push);
-    }
-
-    /// Gives channels other settings; the stream of messages goes on. Who may not listen any more is disconnected.
-    ///
-    /// # Errors
-    /// The settings contradict themselves; then the old ones stay.
-    pub fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()> {
-        let Some(old) = self.push_plan() else { return Ok(()) };
-        let openness = Openness::Shut(Shut::Settings);
-        let plan = Arc::new(PushPlan::new(push, auth, openness)?.with_epoch_of(&old));
-        let policy = lock(&self.policy).clone();
-        self.reload_with(policy, None, Some(plan));
-        Ok(())
-    }
-
-    /// As [`Running::reload`], with other rules for channels.
-    pub fn reload_with(
-        &self,
-        policy: Policy,
-        mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
-        push: Option<Arc<PushPlan>>,
-    ) {
         let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
             points.retain(|point| point.admin);
-            points.extend(mounts.into_iter().map(|(prefix, mount)| MountPoint {
-                prefix,
-                mount,
-                admin: false,
-            }));
-            points.extend(push.iter().flat_map(push_mounts));
-        } else if let Some(push) = &push {
-            for new in push_mounts(push) {
-                let old = points.iter_mut().find(|point| !point.admin && point.prefix == new.prefix);
-                if let Some(old) = old {
-                    *old = new;
-                }
+            let mounts = mounts.into_iter();
+            points.extend(mounts.map(|(prefix, mount)| MountPoint { prefix, mount, admin: false }));
+        }
+        self.apply(policy, &points);
+    }
+
+    /// Puts each of these mounts in the place of the one with its prefix. All others stay.
+    pub fn replace(&self, mounts: impl IntoIterator<Item = (String, Arc<dyn Mount>)>) {
+        let mut points = lock(&self.mounts);
+        for (prefix, mount) in mounts {
+            if let Some(old) = points.iter_mut().find(|point| !point.admin && point.prefix == prefix) {
+                old.mount = mount;
             }
         }
-        self.board.show(&points);
-        lock(&self.push).clone_from(&push);
+        let policy = lock(&self.policy).clone();
+        self.apply(policy, &points);
+    }
+
+    fn apply(&self, policy: Policy, points: &[MountPoint]) {
+        self.board.show(points);
         lock(&self.policy).clone_from(&policy);
-        let plan = Arc::new(Plan { policy, mounts: points.clone() });
+        let plan = Arc::new(Plan { policy, mounts: points.to_vec() });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
         }

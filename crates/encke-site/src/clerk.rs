@@ -38,10 +38,9 @@ use super::page::{Page, SETTLED_AFTER_NS, Taste};
 use super::press::Source;
 use super::shelf::{self, Load, Shelf, SlotKey};
 use super::watch::{Watch, Watched, give_back};
-use encke_server::Exchange;
-use encke_server::{Body, ContentView, Fields, Reply};
-use encke_server::{Desk, Handler, JobId, Outcome};
-use encke_server::{Kept, Request};
+use encke_server::{
+    Body, ContentView, Desk, Exchange, Fields, Handler, JobId, Kept, Outcome, Reply, Request,
+};
 
 /// A worker's handler of files.
 pub(super) struct Clerk {

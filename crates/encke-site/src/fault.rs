@@ -3,8 +3,7 @@
 use encke_wire::field::{self, Known};
 use encke_wire::{accept, status};
 
-use encke_server::Request;
-use encke_server::{Body, Fields, Reply};
+use encke_server::{Body, Fields, Reply, Request};
 
 /// An error: its status, and the fields that belong to it (`Allow`, `Content-Range`).
 #[derive(Clone, Debug)]

@@ -56,8 +56,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_io::files::FileId;
 use encke_settings::{Contradiction, Section};
 
-use encke_server::WorkerSetup;
-use encke_server::{Desk, Handler, Mount};
+use encke_server::{Desk, Handler, Mount, WorkerSetup};
 
 pub use rules::SiteError;
 pub use settings::SiteSettings;

@@ -29,8 +29,7 @@ use encke_wire::range::{self, ByteRange, Multipart, Ranges};
 use super::fault::Fault;
 use super::find::{Content, Leaf, Part, SIBLINGS};
 use super::rules::{Policy, Rules};
-use encke_server::Request;
-use encke_server::{Body, ContentView, Fields, Prepared, Reply};
+use encke_server::{Body, ContentView, Fields, Prepared, Reply, Request};
 
 /// A file in each of its codings.
 #[derive(Clone)]

@@ -65,8 +65,8 @@ fn start() -> Result<encke_server::Running, Box<dyn std::error::Error>> {
         .door(Door { tls: identity, ..Door::from(listen.parse::<SocketAddr>()?) })
         .mount("/", site)
         .mount("/echo", Echo)
-        .mount("/ws-echo", ws_echo)
-        .push(&PushSettings::default(), &AuthSettings::default())?;
+        .mount("/ws-echo", ws_echo);
+    let server = encke_push::mount(server, &PushSettings::default(), &AuthSettings::default())?;
     Ok(server.start()?)
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use encke_assembly::settings::{OrOff, Settings};
 use encke_io::clock::Clock;
-use encke_server::{Pass, Signer};
+use encke_rights::{Pass, Signer};
 
 use crate::arguments::Token;
 use crate::{Done, Failure, print};

@@ -8,6 +8,7 @@ use encke_io::offload::{REMOTE_QUEUE_MAX, REMOTE_THREADS_MAX};
 use encke_site::{Site, SiteSettings};
 
 use super::push::handshake;
+use crate::rig::{Channels as _, Reloads as _};
 use crate::rig::{Folder, Rig, Stand};
 
 on_every_back_end! {

@@ -5,10 +5,12 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke_assembly::settings::{AuthSettings, ChannelSettings, KeySettings, PushSettings, Secret};
-use encke_server::{CloseReason, Pass, Signer};
+use encke_rights::{Pass, Signer};
+use encke_server::CloseReason;
 use encke_wire::websocket::Opcode;
 
 use super::push::{Socket, publish_by};
+use crate::rig::Channels as _;
 use crate::rig::{End, Rig, Stand};
 
 on_every_back_end! {

@@ -2,6 +2,7 @@
 
 use encke_assembly::settings::{AuthSettings, PushSettings};
 
+use crate::rig::Channels as _;
 use crate::rig::h2::*;
 use crate::rig::{Rig, Stand};
 

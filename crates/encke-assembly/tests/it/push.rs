@@ -9,6 +9,7 @@ use encke_wire::sse;
 use encke_wire::websocket::{self, Opcode};
 
 use crate::rig::{Answer, Client, End, Rig, Stand};
+use crate::rig::{Channels as _, Reloads as _};
 
 on_every_stand! {
     a_message_reaches_every_kind_of_subscriber,

@@ -15,6 +15,7 @@ use encke_wire::websocket::Opcode;
 
 use crate::push::{Socket, Stream, handshake, json, post, wait_for_subscribers, with};
 use crate::rig::{Answer, Client, End, Rig, Stand};
+use crate::rig::{Channels as _, Reloads as _};
 
 on_every_stand! {
     a_stranger_publishes_at_a_rate_and_is_told_when_it_may_again,

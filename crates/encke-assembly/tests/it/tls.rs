@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, StreamOwned};
 
+use crate::rig::Channels as _;
 use crate::rig::Stand;
 use crate::rig::tls::*;
 

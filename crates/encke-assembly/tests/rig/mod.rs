@@ -6,6 +6,14 @@
 #[path = "../../../encke-server/tests/rig/mod.rs"]
 mod engine;
 
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use encke_assembly::settings::{AuthSettings, PushSettings};
+use encke_push::PushPlan;
+use encke_rights::{Openness, Shut};
+use encke_server::{Running, Server};
 use encke_site::{Site, SiteSettings};
 
 pub use engine::*;
@@ -26,5 +34,42 @@ impl Sites for Stand {
     fn serve_site(self, folder: &Folder) -> Rig {
         let site = site(folder);
         self.serve(|server| server.mount("/", site))
+    }
+}
+
+thread_local! {
+    /// The channels that this case has mounted last.
+    static CHANNELS: RefCell<Option<Arc<PushPlan>>> = const { RefCell::new(None) };
+}
+
+/// A server with channels.
+pub trait Channels: Sized {
+    /// Mounts channels: name the addresses first. They are open to this machine alone, unless the settings say otherwise.
+    fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self>;
+}
+
+impl Channels for Server {
+    fn push(self, push: &PushSettings, auth: &AuthSettings) -> io::Result<Self> {
+        let openness = Openness::of(false, false, self.doors().iter().map(|door| &door.address));
+        let plan = Arc::new(PushPlan::new(push, auth, openness)?);
+        CHANNELS.set(Some(Arc::clone(&plan)));
+        Ok(self.mount_all(plan.mounts()))
+    }
+}
+
+/// A server whose channels change.
+pub trait Reloads {
+    /// Gives the channels of this case other settings; messages and rates stay.
+    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()>;
+}
+
+impl Reloads for Running {
+    fn reload_push(&self, push: &PushSettings, auth: &AuthSettings) -> io::Result<()> {
+        let old = CHANNELS.with_borrow(Option::clone).expect("the case has mounted channels");
+        let plan = PushPlan::new(push, auth, Openness::Shut(Shut::Settings))?;
+        let plan = Arc::new(plan.with_epoch_of(&old));
+        self.replace(plan.mounts());
+        CHANNELS.set(Some(plan));
+        Ok(())
     }
 }

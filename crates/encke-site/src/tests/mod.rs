@@ -16,8 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use encke_io::files::FileId;
 use encke_io::{Now, Segment};
-use encke_server::testing;
-use encke_server::{Body, ContentView, Mount as _, Prepared, Reply};
+use encke_server::{Body, ContentView, Mount as _, Prepared, Reply, testing};
 
 use super::clerk::Clerk;
 use super::{Site, SiteSettings};

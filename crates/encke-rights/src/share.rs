@@ -12,11 +12,11 @@
 
 use std::sync::Arc;
 
-use crate::reply::{Fields, Reply};
+use encke_server::{Fields, Reply};
 
 /// Which pages of other origins may read an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Share {
+pub enum Share {
     /// None.
     #[default]
     Nobody,
@@ -31,7 +31,7 @@ const EXPOSED: &[u8] = b"ETag, Encke-Channel, Encke-Event, Encke-Gap, Encke-Id, 
 
 impl Share {
     /// The fields that say so.
-    pub(crate) fn fields(&self) -> Fields {
+    pub fn fields(&self) -> Fields {
         let mut fields = self.origin_fields();
         if !fields.is_empty() {
             add(&mut fields, "Access-Control-Expose-Headers", EXPOSED);
@@ -40,7 +40,7 @@ impl Share {
     }
 
     /// The fields that say what a page may ask: the answer to a preflight. `methods` and `names` are what there is.
-    pub(crate) fn preflight_fields(&self, methods: &str, names: &str) -> Fields {
+    pub fn preflight_fields(&self, methods: &str, names: &str) -> Fields {
         let mut fields = self.origin_fields();
         if !fields.is_empty() {
             add(&mut fields, "Access-Control-Allow-Methods", methods.as_bytes());
@@ -51,7 +51,7 @@ impl Share {
     }
 
     /// An answer with the fields that say so.
-    pub(crate) fn onto(&self, mut reply: Reply) -> Reply {
+    pub fn onto(&self, mut reply: Reply) -> Reply {
         reply.fields.extend(&self.fields());
         reply
     }

@@ -31,14 +31,11 @@ use encke_wire::websocket;
 use super::form::{self, Kind};
 use super::negotiate::refusal;
 use super::pace::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
-use super::rights::Share;
 use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
-use crate::close::CloseReason;
-use crate::conn::NONE;
-use crate::record::Asked;
-use crate::reply::{Body, Reply};
-use crate::resident::Slot;
+use crate::room::NONE;
+use encke_rights::Share;
+use encke_server::{Asked, Body, CloseReason, Reply, Slot};
 
 /// How many may begin to listen; one for all workers.
 #[derive(Debug)]
@@ -79,7 +76,7 @@ pub(crate) enum Transport {
 }
 
 /// The queue's pace where there is no limit to admissions: that of the default.
-const QUEUE_RATE: NonZeroU32 = crate::push::settings::ADMISSION;
+const QUEUE_RATE: NonZeroU32 = crate::settings::ADMISSION;
 
 /// Places at most, as seconds of the rate: a crowd that has just come, is cut, and comes again at once is let in.
 const BURST_S: u64 = 2;
@@ -309,7 +306,8 @@ impl Room {
         if form::is_socket(kind) {
             close_turned_away(slot, away);
         } else {
-            let asked = Asked { framing: form::framing(form), ..Asked::unread(slot.token()) };
+            let mut asked = Asked::unread(slot.token());
+            asked.framing = form::framing(form);
             self.answer_turned_away(slot, asked, away, kind, &share);
         }
         slot.settle();

@@ -16,13 +16,13 @@ use encke_stats::Family;
 use encke_stats::Source;
 use serde_json::Value;
 
-use crate::resident::ResidentMailbox;
+use encke_server::ResidentMailbox;
 use settings::ClusterSettings;
 
-pub mod settings;
+pub(crate) mod settings;
 
 #[cfg(feature = "nats")]
-pub use with::Cluster;
+pub(crate) use with::Cluster;
 #[cfg(not(feature = "nats"))]
 pub use without::Cluster;
 
@@ -58,7 +58,7 @@ mod with {
     use super::{
         Arc, ClusterSettings, Epoch, Errand, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
     };
-    use crate::push::room::Letter;
+    use crate::room::Letter;
     use encke_settings::notice;
     use encke_settings::{Level, Secret};
 

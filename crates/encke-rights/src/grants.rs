@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_hub::{Name, Pattern, PatternError};
 
-use crate::push::rights::settings::Act;
+use crate::settings::Act;
 
 /// A set of acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,7 +27,7 @@ impl FromIterator<Act> for Acts {
 
 /// What somebody may do. A clone shares the patterns.
 #[derive(Clone, Debug)]
-pub(crate) struct Grants {
+pub struct Grants {
     /// On every channel: what anybody may.
     everywhere: Acts,
     /// By [`Act`], on the channels that one of the patterns matches.
@@ -66,7 +66,7 @@ impl Grants {
     }
 
     /// Whether an act is allowed on a channel.
-    pub(crate) fn allow(&self, act: Act, channel: &Name) -> bool {
+    pub fn allow(&self, act: Act, channel: &Name) -> bool {
         let named = || self.named.as_ref().map_or(&[][..], |named| &named[act as usize]);
         self.everywhere.has(act) || named().iter().any(|pattern| pattern.matches(channel))
     }
@@ -76,7 +76,7 @@ impl Grants {
 ///
 /// # Errors
 /// It is none: what is wrong with it, and what one looks like.
-pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
+pub fn pattern(text: &str) -> Result<Pattern, String> {
     text.parse().map_err(|error: PatternError| {
         format!("`{text}` is no pattern of channels ({error}); one is written like `news/*` or `**`")
     })

@@ -24,17 +24,14 @@ use encke_wire::websocket::{self, Opcode, Rules};
 use super::admission::close_turned_away;
 use super::form::{self, EXPIRES, Kind, PollResponse};
 use super::plan::PushPlan;
-use super::rights::{Identity, Share};
 use super::room::{Extra, Room, Spoken, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
-use crate::close::CloseReason;
-use crate::conn::NONE;
-use crate::framing::ContentLength;
-use crate::record::Asked;
-use crate::reply::{Fields, Reply};
-use crate::resident::{Engine, Gone, Slot};
-use crate::spread::spread_retry_ms;
-use crate::websocket::{SocketMessage, SocketState, read_frames};
+use crate::room::NONE;
+use encke_rights::{Identity, Share};
+use encke_server::{
+    Asked, CloseReason, ContentLength, Engine, Fields, Gone, Reply, Slot, SocketMessage, SocketState,
+    read_frames, spread_retry_ms,
+};
 
 /// Publishes of a WebSocket that wait for their answer before it is read no further.
 const UNANSWERED_MAX: u32 = 64;
@@ -395,7 +392,7 @@ impl Room {
             return slot.close(CloseReason::HandlerPanic);
         };
         let mut fields = Fields::new();
-        fields.lines_mut().extend_from_slice(lines);
+        fields.push_lines(lines);
         fields.extend(&self.take_share(slot.place()).fields());
         let len = (answer.len() - content_at) as u64;
         let content = if status == 204 { ContentLength::Absent } else { ContentLength::Known(len) };

@@ -15,8 +15,7 @@ use encke_io::host;
 use encke_stats::{Counter, Family, Histogram};
 
 use encke_io::lock;
-use encke_settings::Level;
-use encke_settings::notice;
+use encke_settings::{Level, notice};
 
 /// Its name in the folder of state.
 const FILE: &str = "push.redb";

@@ -3,14 +3,12 @@
 use std::net::SocketAddr;
 
 use encke_io::{Address, Now, Peer};
-use encke_session::tls::{Certified, TlsKnown};
-use encke_wire::http1::{Head, HeadLimits, Progress};
+use encke_server::{Certified, Origin, TlsKnown, testing};
 
 use super::keys::tests::{SECRET, signings};
 use super::token::{Channels, Claims, NumericDate};
 use super::*;
-use crate::push::rights::settings::KeySettings;
-use crate::request::{Asker, Origin};
+use crate::settings::KeySettings;
 use encke_settings::{Secret, Section as _};
 
 const NOW_S: u64 = 1_795_300_000;
@@ -77,16 +75,13 @@ impl Asked {
 
     pub(super) fn look<T>(&self, look: impl FnOnce(&Request<'_>) -> T) -> T {
         let bytes = format!("{}{}\r\n", self.line, self.fields).into_bytes();
-        let mut head = Head::new();
-        let progress = head.feed(&bytes, &HeadLimits::default());
-        assert!(matches!(progress, Progress::Done { .. }), "{progress:?}: {}", bytes.escape_ascii());
         let (client, local) = match self.peer {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),
             Peer::Local => (None, true),
         };
         let origin = Origin { peer: self.peer, client, secure: self.secure, tls: self.tls.clone(), local };
         let now = Now { mono_ns: 0, unix_ns: self.now_s * 1_000_000_000 };
-        look(&Request { head: &head, bytes: &bytes, asker: Asker::Known(&origin), now })
+        testing::lend(&bytes, &origin, now, look)
     }
 
     fn identity(&self, rights: &Rights) -> Result<Identity, Denial> {

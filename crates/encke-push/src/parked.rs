@@ -6,7 +6,7 @@ use encke_hub::{Epoch, Form, Member, Name, Once, Position, Since, Subscribe, Sub
 
 use super::form::{self, Kind};
 use super::room::{Room, hub_now};
-use crate::resident::Slot;
+use encke_server::Slot;
 
 /// Bytes of a subscriber's record before the names.
 ///

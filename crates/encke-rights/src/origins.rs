@@ -10,7 +10,7 @@ use std::sync::Arc;
 use encke_wire::field::Known;
 use encke_wire::target::{self, Authority};
 
-use crate::request::Request;
+use encke_server::Request;
 
 /// The pages of which origins may speak with this server, besides its own.
 #[derive(Debug, Default)]

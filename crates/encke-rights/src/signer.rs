@@ -5,7 +5,7 @@ use std::path::Path;
 use super::grants;
 use super::keys::Signing;
 use super::token::{self, Channels, Claims, NumericDate, TOKEN_BYTES_MAX};
-use crate::push::rights::settings::{Act, AuthSettings};
+use crate::settings::{Act, AuthSettings};
 
 /// What signs tokens.
 pub struct Signer {

@@ -26,7 +26,7 @@ use encke_wire::http1::{HeadLimits, Progress, ResponseHead};
 
 use super::Denial;
 use super::keys::Digest;
-use crate::push::rights::settings::{Act, AskUrl};
+use crate::settings::{Act, AskUrl};
 
 /// An application on the same machine responds in milliseconds. A request in progress occupies one of the pool's
 /// threads for remote jobs.
@@ -40,7 +40,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether somebody may do something: to be asked of the application.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub struct Question {
     /// Of the rights under which it is asked.
     pub(super) serial: u64,
     pub(super) url: AskUrl,
@@ -55,7 +55,7 @@ pub(crate) struct Question {
 
 /// What the application says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Yes.
     Allowed {
         /// For so many seconds; 0: this once.
@@ -74,7 +74,7 @@ pub(crate) enum Verdict {
 
 impl Question {
     /// Asks, and waits for the answer.
-    pub(crate) fn ask(&self) -> Verdict {
+    pub fn ask(&self) -> Verdict {
         self.ask_within(PATIENCE)
     }
 
@@ -173,7 +173,7 @@ impl Question {
     }
 
     /// Names the question, without holding what is secret in it.
-    pub(crate) fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         let channel = self.channel.as_str().as_bytes();
         let mut text = vec![self.act as u8];
         let credentials = [&self.authorization, &self.cookie, &self.certificate].map(Option::as_deref);

@@ -15,8 +15,7 @@ use encke_wire::method::Method;
 use encke_wire::target::{decode_escapes, query_pairs};
 
 use super::form::Kind;
-use crate::reply::Reply;
-use crate::request::Request;
+use encke_server::{Reply, Request};
 
 /// How long a poll waits if it does not say.
 pub(crate) const WAIT_S: u64 = 25;

@@ -11,10 +11,7 @@ use std::sync::Arc;
 use encke_io::{Done, Now};
 
 use super::room::{Letter, Room};
-use crate::handler::JobId;
-use crate::record::Asked;
-use crate::resident::{Engine, Gone, Kernel, Resident, ResidentMailbox, Slot};
-use crate::spread::Farewells;
+use encke_server::{Asked, Engine, Farewells, Gone, JobId, Kernel, Resident, ResidentMailbox, Slot};
 
 impl Resident for Room {
     fn enter(&mut self, slot: &mut Slot<'_>, asked: Asked, start: Box<dyn Any + Send>) {

@@ -27,15 +27,13 @@ use super::figures::PushCounters;
 use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
-use super::rights::{Act, Identity, Share};
 use super::socket::Speaker;
 use super::subscriber::Stashed;
-use crate::conns::earlier;
-use crate::exchange::Exchange;
-use crate::reply::{Body, Reply};
-use crate::resident::ResidentMailbox;
-use crate::spread::Farewells;
-use crate::websocket::{Inflation, SocketState};
+use encke_rights::{Act, Identity, Share};
+use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox, SocketState};
+
+/// The word of a connection ([`Slot::word`](encke_server::Slot::word)) that is no subscriber.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Messages in one batch for another worker. At 100 bytes each a batch is some 25 KiB of references.
 const FEED_BATCH: usize = 256;
@@ -55,9 +53,9 @@ pub(crate) struct Subscription {
     pub(crate) share: Share,
     /// The subscriber's identity, if a token or certificate established one: it may expire or lose its rights.
     pub(crate) identity: Option<Identity>,
-    /// [`Rights::serial`](super::rights::Rights::serial) of the rights that admitted the request.
+    /// [`Rights::serial`](encke_rights::Rights::serial) of the rights that admitted the request.
     pub(crate) rights_serial: u64,
-    /// The client's address as a number ([`client_number`](super::rights::client_number)).
+    /// The client's address as a number ([`client_number`](encke_rights::client_number)).
     pub(crate) client: u64,
     /// Whether limits by client address apply.
     pub(crate) limited: bool,
@@ -375,7 +373,7 @@ impl Room {
         if self.pending || !self.asks.borrow().is_empty() {
             Some(0)
         } else {
-            earlier(self.next_ns, self.hub.due_ns())
+            encke_server::earlier(self.next_ns, self.hub.due_ns())
         }
     }
 

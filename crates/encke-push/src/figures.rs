@@ -66,7 +66,7 @@ impl PushCounters {
 
 /// The figures of all workers.
 #[derive(Default)]
-pub struct PushFigures {
+pub(crate) struct PushFigures {
     /// By number of the worker. A worker takes its own once, when it opens push.
     workers: Mutex<Vec<Arc<PushCounters>>>,
 }
@@ -204,7 +204,7 @@ impl PushPlan {
 }
 
 /// The sources of a server whose push is off: the status has the same keys.
-pub fn off() -> [Arc<dyn Source>; 2] {
+pub fn sources_without_push() -> [Arc<dyn Source>; 2] {
     [Arc::new(PushFigures::default()), Arc::new(NoCluster)]
 }
 

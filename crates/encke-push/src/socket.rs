@@ -9,8 +9,8 @@ use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
 use super::envelope::{Op, Said};
-use super::rights::{Act, Identity};
-use crate::websocket::SocketMessage;
+use encke_rights::{Act, Identity};
+use encke_server::SocketMessage;
 
 /// A subscriber that may publish, too.
 pub(crate) struct Speaker {
@@ -140,7 +140,7 @@ pub(crate) fn put_error(out: &mut Vec<u8>, reference: Option<u64>, status: u16, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::websocket::SocketState;
+    use encke_server::SocketState;
 
     #[test]
     fn a_socket_at_rest_is_40_bytes() {

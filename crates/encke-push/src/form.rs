@@ -15,10 +15,8 @@ use encke_wire::sse::{self, Data, Line};
 use encke_wire::websocket::{self, Deflater, Opcode};
 
 use super::envelope;
-use super::rights::Share;
-use crate::framing::FramingKind;
-use crate::reply::Fields;
-use crate::websocket::DEFLATE_LEVEL;
+use encke_rights::Share;
+use encke_server::{DEFLATE_LEVEL, Fields, FramingKind};
 
 /// What a subscriber gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,15 +279,16 @@ pub(crate) fn put_nothing(form: Form, position: &str, gap: Option<&Gap>, out: &m
 
 /// The fields of a stream. `share`: who may read it.
 pub(crate) fn stream_fields(form: Form, share: &Share) -> Fields {
-    let mut fields = Fields::new();
-    let lines = fields.lines_mut();
+    let mut lines = Vec::new();
     put_content_type(
-        lines,
+        &mut lines,
         if kind(form) == Kind::Ndjson { "application/x-ndjson" } else { "text/event-stream" },
     );
     lines.extend_from_slice(CACHING);
     // A stock nginx in front would keep back 4 KiB of the stream without it.
     lines.extend_from_slice(b"X-Accel-Buffering: no\r\n");
+    let mut fields = Fields::new();
+    fields.push_lines(&lines);
     fields.extend(&share.fields());
     fields
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::push::rights::settings::KeySettings;
+use crate::settings::KeySettings;
 
 /// How a token is signed (RFC 7518 §3.1, RFC 8037 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ impl Algorithm {
 
 /// A SHA-256 digest: names a token or a key without holding it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Digest(pub(super) [u8; 32]);
+pub struct Digest(pub(super) [u8; 32]);
 
 impl Digest {
     pub(super) fn of(bytes: &[u8]) -> Self {
@@ -394,7 +394,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A key that verifies what `signing` signs.
-    pub(in crate::push::rights) fn verifying(signing: &Signing, kid: Option<&str>) -> Key {
+    pub(crate) fn verifying(signing: &Signing, kid: Option<&str>) -> Key {
         let key = match signing {
             Signing::Hs256(_) => Key::of_secret(SECRET),
             Signing::Es256(key) => Ok(Key::of_p256(*key.verifying_key())),
@@ -403,10 +403,10 @@ pub(super) mod tests {
         key.expect("a good key").named(kid)
     }
 
-    pub(in crate::push::rights) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
     /// One of each kind; made for this test.
-    pub(in crate::push::rights) fn signings() -> [Signing; 3] {
+    pub(crate) fn signings() -> [Signing; 3] {
         let p256 =
             p256::ecdsa::SigningKey::from_slice(&[7; 32]).expect("7 repeated is below the order of P-256");
         [

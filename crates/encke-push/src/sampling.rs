@@ -8,8 +8,7 @@ use encke_io::Now;
 
 use super::room::{Extra, Room, hub_now};
 use super::socket::Speaker;
-use crate::resident::{CONNECTION_BYTES, Engine, Kernel};
-use crate::websocket::SocketState;
+use encke_server::{CONNECTION_BYTES, Engine, Kernel, SocketState};
 
 /// Subscribers looked at a second, by two system calls each: some 10 µs in all.
 const SAMPLES: i64 = 16;

@@ -12,7 +12,7 @@ use encke_wire::{field, target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::push::rights::{self, Openness, Rights, Shut};
+use crate::{self as rights, Openness, Rights, Shut};
 
 /// `[auth]`
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]

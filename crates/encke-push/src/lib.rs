@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::Arc;
 
 use encke_hub::{Draft, Flags, IdempotencyKey, Name};
@@ -23,41 +24,55 @@ use encke_stats::Source;
 use encke_wire::method::Method;
 use encke_wire::websocket;
 
-use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
-use crate::reply::{Body, Fields, Reply};
-use crate::request::{Kept, Request};
-use crate::resident::{Takeover, WorkerSetup};
-use crate::websocket::accept_deflate;
+use encke_rights::{
+    Act, AuthSettings, Decision, Denial, Digest, Identity, Openness, Question, Share, TokenCache, Verdict,
+};
+use encke_server::{
+    Body, Desk, Exchange, ExchangeKey, Fields, Handler, JobId, Kept, Mount, Outcome, Piece, Reply, Request,
+    Server, Takeover, WorkerSetup, accept_deflate,
+};
 
-pub mod admission;
-pub mod archive;
-pub mod cluster;
-pub mod envelope;
-pub mod figures;
-pub mod form;
+mod admission;
+mod archive;
+mod cluster;
+mod envelope;
+mod figures;
+mod form;
 mod negotiate;
 mod pace;
 mod parked;
-pub mod plan;
+mod plan;
 mod resident;
-pub mod rights;
-pub mod room;
+mod room;
 mod sampling;
-pub mod settings;
+mod settings;
 #[cfg(test)]
-pub mod simulation;
-pub mod socket;
+mod simulation;
+mod socket;
 mod subscriber;
+
+pub use cluster::settings::{ClusterSettings, StreamSettings, StreamStorage};
+pub use figures::sources_without_push;
+pub use plan::PushPlan;
+pub use settings::{Ack, ChannelSettings, Policy, PushSettings};
 
 use envelope::Said;
 use form::Kind;
 use negotiate::{Query, Wish, bad, refusal};
 use pace::TooFast;
-use plan::PushPlan;
-use rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
 use room::{Ask, Asks, Publish, Room, Subscription};
 use subscriber::Start;
+
+/// Mounts channels on a server: what is published to them reaches every subscriber. Name the listeners first: unless the
+/// settings say otherwise, channels are open to this machine alone, and only if the server listens nowhere else.
+///
+/// # Errors
+/// The settings contradict themselves, or the system gives no randomness.
+pub fn mount(server: Server, push: &PushSettings, auth: &AuthSettings) -> io::Result<Server> {
+    let openness = Openness::of(false, false, server.doors().iter().map(|door| &door.address));
+    let plan = Arc::new(PushPlan::new(push, auth, openness)?);
+    Ok(server.mount_all(plan.mounts()))
+}
 
 /// Envelopes that one request may publish.
 const BATCH_MAX: usize = 10_000;
@@ -72,7 +87,7 @@ const CROWDED: &str = "push_incoming";
 const ASK_FULL: &str = "push_ask";
 
 /// The client library, at `/encke.js`: made from `client/` and kept in the repository as it is served.
-const CLIENT: &str = include_str!("../../../../client/dist/encke.js");
+const CLIENT: &str = include_str!("../../../client/dist/encke.js");
 /// Where it is.
 pub(crate) const CLIENT_PATH: &str = "/encke.js";
 
@@ -482,7 +497,7 @@ impl Pusher {
                     share,
                     identity: identity.is_somebody().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
-                    client: rights::client_number(request.origin().client),
+                    client: encke_rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
                 };
                 Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
@@ -499,7 +514,9 @@ impl Pusher {
                 let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
                 let kind = if envelopes { Kind::Envelope } else { Kind::Payload };
                 let mut fields = Fields::new();
-                handshake.put_fields(fields.lines_mut(), envelopes.then_some("encke.v1"));
+                let mut lines = Vec::new();
+                handshake.put_fields(&mut lines, envelopes.then_some("encke.v1"));
+                fields.push_lines(&lines);
                 let subscription = Subscription {
                     since: negotiate::since(request, query, false),
                     channels,
@@ -510,7 +527,7 @@ impl Pusher {
                     share: Share::Nobody,
                     identity: identity.is_somebody().then(|| identity.clone()),
                     rights_serial: self.plan.rights.serial(),
-                    client: rights::client_number(request.origin().client),
+                    client: encke_rights::client_number(request.origin().client),
                     limited: !identity.is_unlimited(),
                 };
                 let speaker = socket::Speaker {

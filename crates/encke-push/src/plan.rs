@@ -1,55 +1,58 @@
 //! What push obeys: made from settings, replaced whole at a reload.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use encke_hub::{Epoch, Rules, Streams};
+use encke_server::Mount;
 
 use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::Cluster;
+use super::cluster::settings::ClusterSettings;
 use super::figures::PushFigures;
 use super::pace::{AddressRates, Limit};
-use super::rights::{Act, Openness, Rights};
-use crate::push::rights::settings::AuthSettings;
-use crate::push::settings::PushSettings;
+use super::{CLIENT_PATH, Push, client};
+use crate::settings::PushSettings;
+use encke_rights::{Act, AuthSettings, Openness, Rights};
 
 /// Settings of push, as workers use them.
 pub struct PushPlan {
     /// Where channels are, with a slash at both ends.
-    pub prefix: String,
-    pub rules: Arc<Rules>,
+    pub(crate) prefix: String,
+    pub(crate) rules: Arc<Rules>,
     /// Names of the classes of channels, by number.
-    pub classes: Vec<String>,
-    pub rights: Rights,
+    pub(crate) classes: Vec<String>,
+    pub(crate) rights: Rights,
     /// Which channel is of which stream; one has all of them but in a cluster that says otherwise.
-    pub streams: Arc<Streams>,
+    pub(crate) streams: Arc<Streams>,
     /// Name the lives of the streams, in their order; stay the same over reloads.
-    pub epochs: Arc<[Epoch]>,
+    pub(crate) epochs: Arc<[Epoch]>,
     /// Where messages are stored, if they are.
-    pub archive: Option<Arc<Archive>>,
+    pub(crate) archive: Option<Arc<Archive>>,
     /// The streams that this node shares with others, if it does.
-    pub cluster: Option<Arc<Cluster>>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// What bodies of publishes that are not whole may take, a worker.
-    pub incoming_bytes: usize,
+    pub(crate) incoming_bytes: usize,
     /// Silence after which a stream says that it is alive.
-    pub heartbeat_ns: u64,
+    pub(crate) heartbeat_ns: u64,
     /// When a client that was sent away comes back: half of this more or less.
-    pub retry_ms: u64,
+    pub(crate) retry_ms: u64,
     /// Messages to WebSockets that offer it are compressed.
-    pub compress: bool,
+    pub(crate) compress: bool,
     /// What may lie in the kernel unsent of a subscriber's stream, in bytes (TCP_NOTSENT_LOWAT).
-    pub unsent_bytes: u32,
+    pub(crate) unsent_bytes: u32,
     /// After so long without an acknowledgement a subscriber is taken for dead (TCP_USER_TIMEOUT), in ms.
-    pub dead_after_ms: u32,
+    pub(crate) dead_after_ms: u32,
     /// How many may begin to listen.
-    pub admission: Arc<Admission>,
+    pub(crate) admission: Arc<Admission>,
     /// How fast strangers may publish, if they may at all and not as fast as they like.
-    pub anonymous_rates: Option<Arc<AddressRates>>,
+    pub(crate) anonymous_rates: Option<Arc<AddressRates>>,
     /// How fast each client address may open channels, if there is a limit.
-    pub channel_rates: Option<Arc<AddressRates>>,
+    pub(crate) channel_rates: Option<Arc<AddressRates>>,
     /// What workers count.
-    pub figures: Arc<PushFigures>,
+    pub(crate) figures: Arc<PushFigures>,
 }
 
 impl PushPlan {
@@ -87,6 +90,34 @@ impl PushPlan {
                 .map(|rate| Arc::new(AddressRates::new(Limit::Channels, rate))),
             figures: Arc::default(),
         })
+    }
+
+    /// The channels, and the library to read them with, below their prefixes.
+    pub fn mounts(self: &Arc<Self>) -> [(String, Arc<dyn Mount>); 2] {
+        [(self.prefix.clone(), Arc::new(Push(Arc::clone(self)))), (CLIENT_PATH.to_owned(), Arc::new(client))]
+    }
+
+    /// The streams of a cluster, which the plan's server joins.
+    ///
+    /// # Errors
+    /// The settings contradict themselves, or the cluster cannot be joined.
+    pub fn joined(self, cluster: &ClusterSettings) -> io::Result<Self> {
+        let streams = cluster.streams().map_err(|(_, wrong)| io::Error::other(wrong))?;
+        let cluster = Cluster::join(cluster, &self.rules)?;
+        Ok(self.shared_by(cluster, streams))
+    }
+
+    /// The stream that goes on in the store of a folder.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub fn kept_in(self, folder: &Path) -> io::Result<Self> {
+        Ok(self.stored_in(Archive::open(folder)?))
+    }
+
+    /// Whether messages outlive the process: stored, or kept by a cluster.
+    pub fn keeps(&self) -> bool {
+        self.archive.is_some() || self.cluster.is_some()
     }
 
     /// The same streams under other settings. Where a rate stays, what is used up of it stays used up.

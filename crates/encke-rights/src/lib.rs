@@ -38,24 +38,22 @@ mod grants;
 mod keys;
 mod open;
 mod origins;
-pub mod settings;
+mod settings;
 mod share;
 mod signer;
 mod table;
 mod token;
 
-pub(crate) use ask::{Question, Verdict};
-pub(crate) use grants::pattern;
-pub(crate) use keys::Digest;
+pub use ask::{Question, Verdict};
+pub use grants::pattern;
+pub use keys::Digest;
 pub use open::{Openness, Shut};
-pub(crate) use share::Share;
+pub use share::Share;
 pub use signer::{Pass, Signer};
 
-pub use settings::Act;
+pub use settings::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
 
-use crate::census::household;
-use crate::push::rights::settings::{AskUrl, AuthSettings, StaticToken};
-use crate::request::Request;
+use encke_server::{Request, household};
 use grants::{Acts, Grants};
 use keys::{KEYS_MAX, Key};
 use origins::{Origins, Page};
@@ -69,7 +67,7 @@ const TOKENS_MAX: usize = 1024;
 const STATIC_TOKEN_BYTES_MIN: usize = 16;
 
 /// Who may do what, by the settings of one moment.
-pub(crate) struct Rights {
+pub struct Rights {
     /// Tells these rights from those before a reload.
     serial: u64,
     anonymous: Acts,
@@ -92,17 +90,17 @@ struct Fixed {
 
 /// Who asks. A clone costs a count.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity(Arc<Somebody>);
+pub struct Identity(Arc<Somebody>);
 
 /// What is known of somebody.
 #[derive(Debug)]
-pub(crate) struct Somebody {
+pub struct Somebody {
     /// The user's name, if a token says it.
-    pub(crate) name: Option<Arc<str>>,
+    pub name: Option<Arc<str>>,
     /// What they may do.
-    pub(crate) grants: Grants,
+    pub grants: Grants,
     /// When that ends, in seconds since 1970.
-    pub(crate) expires_unix_s: Option<u64>,
+    pub expires_unix_s: Option<u64>,
     credential: Credential,
 }
 
@@ -123,7 +121,7 @@ enum Credential {
 
 /// Why somebody may not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Denial {
+pub enum Denial {
     /// 401: a token could help.
     Unauthorized(String),
     /// 403: whoever asks is known, and may not; or comes from a page that may not.
@@ -135,7 +133,7 @@ pub(crate) enum Denial {
 /// Empty at first: 160 KiB for either when there is something to remember, and some 300 bytes a token. One that
 /// names as many channels as fit takes 20 KiB, so whoever may sign could fill 80 MiB.
 #[derive(Default)]
-pub(crate) struct TokenCache(Option<Box<Memory>>);
+pub struct TokenCache(Option<Box<Memory>>);
 
 /// What is known under the rights of one moment.
 struct Memory {
@@ -155,7 +153,7 @@ struct Answer {
 }
 
 /// What [`Rights::decide`] comes to.
-pub(crate) enum Decision {
+pub enum Decision {
     /// They may.
     Allowed,
     /// They may not.
@@ -170,7 +168,7 @@ impl Rights {
     ///
     /// # Errors
     /// What of it is not to be had or cannot be meant.
-    pub(crate) fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, String> {
+    pub fn new(auth: &AuthSettings, origins: &[String], openness: Openness) -> Result<Self, String> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let mut keys = Vec::new();
         for (place, key) in auth.keys.iter().enumerate() {
@@ -223,7 +221,7 @@ impl Rights {
     ///
     /// # Errors
     /// A page of another site does, or the token is worth nothing.
-    pub(crate) fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Identity, Denial> {
+    pub fn identify(&self, request: &Request<'_>, cache: &mut TokenCache) -> Result<Identity, Denial> {
         let page = self.origins.page(request);
         let open = self.openness.admits(request, page);
         if let (Page::Foreign(_), Err(_)) = (page, open) {
@@ -287,7 +285,7 @@ impl Rights {
     }
 
     /// Whether somebody may do something, as far as it is known here.
-    pub(crate) fn decide(
+    pub fn decide(
         &self,
         identity: &Identity,
         act: Act,
@@ -330,7 +328,7 @@ impl Rights {
 
     /// The same somebody under these rights, which have replaced those before: `None` if what they came with is worth
     /// nothing any more.
-    pub(crate) fn renew(&self, identity: &Identity) -> Option<Identity> {
+    pub fn renew(&self, identity: &Identity) -> Option<Identity> {
         let (grants, credential) = match identity.credential {
             Credential::Open if !matches!(self.openness, Openness::Shut(_)) => {
                 (Grants::everywhere(Acts::ALL), Credential::Open)
@@ -354,14 +352,14 @@ impl Rights {
     }
 
     /// Whether those who came without a token may still read channels, as far as it is known here.
-    pub(crate) fn admits_nobody(&self) -> bool {
+    pub fn admits_nobody(&self) -> bool {
         !matches!(self.openness, Openness::Shut(_))
             || self.anonymous.has(Act::Subscribe)
             || self.ask.is_some()
     }
 
     /// Whether the page that sent a request may read the answer, though it is of another origin (CORS).
-    pub(crate) fn share(&self, request: &Request<'_>) -> Share {
+    pub fn share(&self, request: &Request<'_>) -> Share {
         match self.origins.page(request) {
             Page::None | Page::Same => Share::Nobody,
             Page::Listed(origin) => self.origins.named(origin).map_or(Share::Anybody, Share::Page),
@@ -371,7 +369,7 @@ impl Rights {
     }
 
     /// Distinguishes these rights from those before and after a reload.
-    pub(crate) const fn serial(&self) -> u64 {
+    pub const fn serial(&self) -> u64 {
         self.serial
     }
 
@@ -425,32 +423,32 @@ impl Identity {
     }
 
     /// Whether they may do something without anybody being asked.
-    pub(crate) fn may(&self, act: Act, channel: &Name) -> bool {
+    pub fn may(&self, act: Act, channel: &Name) -> bool {
         self.grants.allow(act, channel)
     }
 
     /// Whether it is the same value: clones are.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether they may publish only because anybody may: then there is a limit to how fast.
-    pub(crate) fn publishes_as_anybody(&self) -> bool {
+    pub fn publishes_as_anybody(&self) -> bool {
         matches!(self.credential, Credential::Nobody(_)) && self.grants.is_everywhere(Act::Publish)
     }
 
     /// Whether the token or certificate has expired at this time, in seconds since 1970.
-    pub(crate) fn has_expired(&self, now_unix_s: u64) -> bool {
+    pub fn has_expired(&self, now_unix_s: u64) -> bool {
         self.expires_unix_s.is_some_and(|end_s| end_s <= now_unix_s)
     }
 
     /// Whether a token or a certificate has told who they are.
-    pub(crate) fn is_somebody(&self) -> bool {
+    pub fn is_somebody(&self) -> bool {
         matches!(self.credential, Credential::Fixed(_) | Credential::Signed(_) | Credential::Certified)
     }
 
     /// What to answer when they may not.
-    pub(crate) fn denial(&self, act: Act, channel: &Name) -> Denial {
+    pub fn denial(&self, act: Act, channel: &Name) -> Denial {
         let act = match act {
             Act::Publish => "publish to",
             Act::Subscribe => "read",
@@ -470,7 +468,7 @@ impl Identity {
 
     /// A number for whoever publishes, the same for all tokens of a user: by it keys of idempotency are told apart.
     /// Somebody without a name is their address (of IPv6 its /64 network).
-    pub(crate) fn publisher(&self, request: &Request<'_>) -> u64 {
+    pub fn publisher(&self, request: &Request<'_>) -> u64 {
         let digest = match (&self.name, self.credential) {
             (Some(name), _) => Digest::of(&[b"name", name.as_bytes()].concat()),
             (None, Credential::Fixed(digest) | Credential::Signed(digest)) => digest,
@@ -482,14 +480,14 @@ impl Identity {
     }
 
     /// Whether limits by client address do not apply: the server is open to this machine, or to all for a demonstration.
-    pub(crate) fn is_unlimited(&self) -> bool {
+    pub fn is_unlimited(&self) -> bool {
         matches!(self.credential, Credential::Open)
     }
 }
 
 /// A number for a client address; of IPv6, for its /64 network. `None` is a Unix socket. IPv4 has the numbers of ::/16, which
 /// is reserved.
-pub(crate) fn client_number(address: Option<IpAddr>) -> u64 {
+pub fn client_number(address: Option<IpAddr>) -> u64 {
     match address.map(household) {
         Some(IpAddr::V4(v4)) => 0xffff << 32 | u64::from(v4.to_bits()),
         Some(IpAddr::V6(v6)) => (v6.to_bits() >> 64) as u64,
@@ -507,7 +505,7 @@ impl Deref for Identity {
 
 impl TokenCache {
     /// Remembers what an application has answered, as long as it allows.
-    pub(crate) fn learn(&mut self, question: &Question, verdict: &Verdict, now_unix_s: u64) {
+    pub fn learn(&mut self, question: &Question, verdict: &Verdict, now_unix_s: u64) {
         let (kept_s, denial) = match verdict {
             Verdict::Allowed { kept_s } => (*kept_s, None),
             Verdict::Denied { denial, kept_s } => (*kept_s, Some(denial.clone())),

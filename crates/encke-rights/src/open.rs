@@ -19,7 +19,7 @@ use encke_wire::http1::Version;
 use encke_wire::target::{self, Authority};
 
 use super::origins::Page;
-use crate::request::Request;
+use encke_server::Request;
 
 /// To whom the server is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -45,14 +45,12 @@ use encke_wire::sse::{Event, Parser};
 use super::Push;
 use super::archive::Archive;
 use super::plan::PushPlan;
-use super::rights::{Act, Openness, Shut};
-use crate::handler::Mount;
-use crate::policy::Policy;
-use crate::push::rights::settings::AuthSettings;
-use crate::push::settings::Ack;
-use crate::push::settings::{ChannelSettings, PushSettings};
-use crate::testing::traces::{Observed, Suite};
-use crate::testing::{Counts, Fleet, Stepped};
+use crate::settings::Ack;
+use crate::settings::{ChannelSettings, PushSettings};
+use encke_rights::{Act, AuthSettings, Openness, Shut};
+use encke_server::testing::traces::{Observed, Suite};
+use encke_server::testing::{Counts, Fleet, Stepped};
+use encke_server::{Mount, Policy};
 use encke_settings::{OrOff, Period};
 
 /// In CI. `ENCKE_SIM_SEEDS=A-B` runs others.

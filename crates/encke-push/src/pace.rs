@@ -57,7 +57,7 @@ impl AddressRates {
         self.rate
     }
 
-    /// Takes `count` tokens of an address, which is a number ([`client_number`](super::rights::client_number)). More channels
+    /// Takes `count` tokens of an address, which is a number ([`client_number`](encke_rights::client_number)). More channels
     /// than there ever are tokens cost all of them, so that no subscription is refused for good.
     ///
     /// # Errors
