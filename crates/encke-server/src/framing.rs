@@ -40,10 +40,10 @@ const COPY_BYTES_MAX: usize = 4 * 1024;
 /// How the content of a response is marked off from what follows on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FramingKind {
-    /// HTTP/1.1: content without a length is sent in chunks.
-    Chunked,
     /// HTTP/1.0: content without a length ends with the connection.
     Close,
+    /// HTTP/1.1: content without a length is sent in chunks.
+    Chunked,
     /// A stream of HTTP/2.
     Http2,
     /// Another protocol has the connection: bytes as they are.

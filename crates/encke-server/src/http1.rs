@@ -434,8 +434,8 @@ impl Core {
                     Decoder::Chunked(_) => true,
                 };
                 // A stream has no next request, so that nothing of it needs to be read to go on.
-                let is_stream = asked.framing == FramingKind::Http2;
-                (Some(decoder), !short || asked.awaits_continue || is_stream)
+                let single = asked.framing == FramingKind::Http2;
+                (Some(decoder), !short || asked.awaits_continue || single)
             }
         };
         if let Some(decoder) = discard {
