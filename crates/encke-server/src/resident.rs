@@ -674,6 +674,11 @@ impl Slot<'_> {
         self.core.close(self.token, reason, false);
     }
 
+    /// Closes the connection now with a reset, so that the peer does not take what it has for whole.
+    pub fn reset(&mut self, reason: CloseReason) {
+        self.core.close(self.token, reason, true);
+    }
+
     /// Responds as a handler would: the connection is between requests again, or closes.
     pub fn respond(&mut self, asked: Asked, reply: Reply) {
         let status = reply.status;

@@ -262,6 +262,7 @@ impl Core {
 
     /// Closes an outgoing connection and reports it to its owner.
     fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
+        self.residents.report_gone();
         let (id, owner) = (self.upstreams.id(place), self.upstreams.table[place as usize].owner);
         let current = self.tray.is_current(id);
         self.close_upstream(place, UpstreamEnd::of(fault));
@@ -323,6 +324,8 @@ impl Core {
 
     /// Reports an event to the owner of a place, unless that has closed it.
     fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
+        // A resident learns first which of its connections have closed, and may close this one with them.
+        self.residents.report_gone();
         let id = self.upstreams.id(place);
         if !self.tray.is_current(id) {
             return;

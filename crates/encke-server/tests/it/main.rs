@@ -37,3 +37,4 @@ mod peers;
 mod residents;
 #[cfg(feature = "tls")]
 mod tls;
+mod tunnels;

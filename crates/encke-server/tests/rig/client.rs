@@ -135,6 +135,12 @@ impl Client {
         self.stream.local_addr().expect("it is connected")
     }
 
+    /// Its socket, for what is sent and read by several threads.
+    pub fn stream(&self) -> &TcpStream {
+        assert!(self.arrived.is_empty(), "received, and not read");
+        &self.stream
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("the server reads");
     }

@@ -14,6 +14,7 @@ pub mod client;
 pub mod folder;
 pub mod h2;
 pub mod handlers;
+pub mod relays;
 #[cfg(feature = "tls")]
 pub mod tls;
 

@@ -1,0 +1,326 @@
+//! Toys that use outgoing connections, and the servers that these connect to.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use encke_io::{Address, Segment, Token};
+use encke_server::{
+    Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Request, Resident, Slot,
+    Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
+};
+
+use super::{PATIENCE, any_port};
+
+/// Bytes that may wait on one side before the other is paused.
+pub const WAITING_MAX: usize = 64 * 1024;
+/// Bytes of one event.
+const EVENT_MAX: usize = 64 * 1024;
+
+/// The response by which a tunnel begins.
+pub const TUNNEL_HEAD: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tunnel\r\nConnection: Upgrade\r\n\r\n";
+
+/// Connects each request's connection with another server: bytes pass in both directions until both sides have ended.
+#[derive(Clone)]
+pub struct Tunnel {
+    pub target: Address,
+    /// How often the other server was paused, because its bytes did not leave.
+    pub pauses: Arc<AtomicUsize>,
+}
+
+struct TunnelHandler {
+    target: Address,
+}
+
+/// The tunnels of a worker.
+struct Tunnels {
+    desk: Option<Desk>,
+    pauses: Arc<AtomicUsize>,
+    pairs: HashMap<UpstreamId, Pair>,
+    /// The outgoing connection of each client's, by place.
+    upstreams: HashMap<u32, UpstreamId>,
+}
+
+/// A client's connection and an outgoing one.
+struct Pair {
+    token: Token,
+    /// Bytes of the client that have not left.
+    unsent: u64,
+    /// Bytes for the client that wait for a send to end. Empty, and without room, at rest.
+    waiting: Vec<u8>,
+    /// The other server has ended its side.
+    upstream_over: bool,
+    /// This side has ended, to the other server and to the client.
+    upstream_shut: bool,
+    client_shut: bool,
+}
+
+impl Tunnel {
+    pub fn to(target: impl Into<Address>) -> Self {
+        Self { target: target.into(), pauses: Arc::default() }
+    }
+}
+
+impl Mount for Tunnel {
+    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let pauses = Arc::clone(&self.pauses);
+        worker.resident(|_| Tunnels { desk: None, pauses, pairs: HashMap::new(), upstreams: HashMap::new() });
+        Box::new(TunnelHandler { target: self.target.clone() })
+    }
+}
+
+impl Handler for TunnelHandler {
+    fn call(&mut self, _: &Request<'_>, _: Exchange) -> Outcome {
+        Outcome::Takeover(Takeover::new(self.target.clone()))
+    }
+}
+
+impl Tunnels {
+    fn desk(&self) -> &Desk {
+        self.desk.as_ref().expect("taken when the first connection came")
+    }
+
+    /// Passes bytes of the client on.
+    fn forward(&mut self, slot: &mut Slot<'_>, bytes: &[u8]) {
+        let id = self.upstreams[&slot.place()];
+        let pair = self.pairs.get_mut(&id).expect("a tunnel of this resident");
+        pair.unsent += bytes.len() as u64;
+        if pair.unsent >= WAITING_MAX as u64 {
+            slot.hold();
+        }
+        let mut buffer = self.desk().take_buffer();
+        buffer.extend_from_slice(bytes);
+        self.desk().send(id, [Segment::Bytes(buffer)]);
+    }
+
+    /// Does what is due: sends what waits, passes ends on, closes what has ended in both directions.
+    fn go_on(&mut self, id: UpstreamId, slot: &mut Slot<'_>) {
+        let desk = self.desk.clone().expect("taken when the first connection came");
+        let Some(pair) = self.pairs.get_mut(&id) else { return };
+        if !slot.is_sending() && !pair.waiting.is_empty() {
+            slot.push_buffer(std::mem::take(&mut pair.waiting));
+            slot.settle();
+            desk.resume(id);
+        }
+        if !slot.is_sending() && pair.upstream_over && !pair.client_shut {
+            pair.client_shut = true;
+            slot.shutdown();
+            slot.settle();
+        }
+        if slot.input_is_over() && !pair.upstream_shut {
+            pair.upstream_shut = true;
+            desk.shutdown(id);
+        }
+        if pair.client_shut && pair.upstream_shut && pair.unsent == 0 && !slot.is_sending() {
+            desk.close(id);
+            self.pairs.remove(&id);
+            self.upstreams.remove(&slot.place());
+            slot.close(CloseReason::PeerDone);
+        }
+    }
+}
+
+impl Resident for Tunnels {
+    fn enter(&mut self, slot: &mut Slot<'_>, _: Asked, start: Box<dyn Any + Send>) {
+        let target = *start.downcast::<Address>().expect("what the handler has put there");
+        let id = self.desk.get_or_insert_with(|| slot.desk()).dial(target);
+        let pair = Pair {
+            token: slot.token(),
+            unsent: 0,
+            waiting: Vec::new(),
+            upstream_over: false,
+            upstream_shut: false,
+            client_shut: false,
+        };
+        self.pairs.insert(id, pair);
+        self.upstreams.insert(slot.place(), id);
+        slot.outlast();
+        slot.count_response(101);
+        slot.out().extend_from_slice(TUNNEL_HEAD);
+    }
+
+    fn is_duplex(&self) -> bool {
+        true
+    }
+
+    fn received(&mut self, slot: &mut Slot<'_>, bytes: &mut [u8]) -> usize {
+        self.forward(slot, bytes);
+        bytes.len()
+    }
+
+    fn sent(&mut self, slot: &mut Slot<'_>) {
+        slot.rest_until(u64::MAX);
+        if let Some(bytes) = slot.take_input() {
+            self.forward(slot, &bytes);
+            let used = bytes.len();
+            slot.give_input(bytes, used);
+        }
+        let id = self.upstreams[&slot.place()];
+        self.go_on(id, slot);
+        if slot.is_open() {
+            slot.settle();
+        }
+    }
+
+    fn ended(&mut self, slot: &mut Slot<'_>) {
+        let id = self.upstreams[&slot.place()];
+        self.go_on(id, slot);
+    }
+
+    fn overdue(&mut self, slot: &mut Slot<'_>) {
+        slot.rest_until(u64::MAX);
+    }
+
+    fn closed(&mut self, gone: Gone) {
+        if let Some(id) = self.upstreams.remove(&gone.token.index) {
+            self.pairs.remove(&id);
+            self.desk().close(id);
+        }
+    }
+
+    fn upstream(&mut self, engine: &mut Engine<'_>, id: UpstreamId, event: UpstreamEvent<'_>) {
+        let pair = self.pairs.get_mut(&id).expect("a tunnel of this resident");
+        let mut slot = engine.slot(pair.token).expect("its end closes the outgoing connection");
+        match event {
+            UpstreamEvent::Received(bytes) if slot.is_sending() => {
+                pair.waiting.extend_from_slice(bytes);
+                assert!(pair.waiting.len() < WAITING_MAX + EVENT_MAX, "it was paused before");
+                if pair.waiting.len() >= WAITING_MAX {
+                    self.pauses.fetch_add(1, Ordering::Relaxed);
+                    engine.desk().pause(id);
+                }
+            }
+            UpstreamEvent::Received(bytes) => {
+                assert!(pair.waiting.is_empty(), "what came before leaves before");
+                slot.out().extend_from_slice(bytes);
+                slot.settle();
+            }
+            UpstreamEvent::Sent(bytes) => {
+                pair.unsent -= bytes;
+                if pair.unsent < WAITING_MAX as u64 {
+                    slot.unhold();
+                    slot.settle();
+                }
+                self.go_on(id, &mut slot);
+            }
+            UpstreamEvent::Ended => {
+                pair.upstream_over = true;
+                self.go_on(id, &mut slot);
+            }
+            UpstreamEvent::Failed(_) => {
+                self.upstreams.remove(&slot.place());
+                self.pairs.remove(&id);
+                slot.reset(CloseReason::Upstream);
+            }
+            _ => {}
+        }
+    }
+}
+
+// ---- servers to connect to ----
+
+/// Random numbers of a seed, for sizes: xorshift64 mixes well enough.
+pub struct Sizes(u64);
+
+impl Sizes {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 1 to `most`; small ones are as frequent as large ones.
+    pub fn next(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let bits = most.ilog2() as u64 + 1;
+        let size = 1_usize << (self.0 >> 32) % bits;
+        (size + (self.0 as usize) % size).min(most)
+    }
+}
+
+/// The byte at a place of a stream that tells where it is.
+pub fn byte_at(place: u64, key: u8) -> u8 {
+    (place ^ place >> 8 ^ place >> 16) as u8 ^ key
+}
+
+/// Writes `count` bytes in pieces of random sizes.
+pub fn write_stream(mut to: impl Write, count: u64, key: u8, seed: u64) -> io::Result<()> {
+    let mut sizes = Sizes::new(seed);
+    let mut place = 0;
+    while place < count {
+        let size = (sizes.next(200_000) as u64).min(count - place);
+        let piece: Vec<u8> = (place..place + size).map(|place| byte_at(place, key)).collect();
+        to.write_all(&piece)?;
+        place += size;
+    }
+    Ok(())
+}
+
+/// Compares what arrives with the stream that was written.
+pub struct StreamCheck {
+    pub place: u64,
+    key: u8,
+}
+
+impl StreamCheck {
+    pub const fn new(key: u8) -> Self {
+        Self { place: 0, key }
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            assert_eq!(*byte, byte_at(self.place, self.key), "at {}", self.place);
+            self.place += 1;
+        }
+    }
+
+    /// Reads exactly `count` bytes in pieces of random sizes.
+    pub fn read(&mut self, mut from: impl Read, count: u64, seed: u64) {
+        let mut sizes = Sizes::new(seed);
+        let mut buffer = vec![0; 200_000];
+        let end = self.place + count;
+        while self.place < end {
+            let most = sizes.next(buffer.len()).min((end - self.place) as usize);
+            let read = from.read(&mut buffer[..most]).expect("more comes");
+            assert!(read > 0, "the end, {} bytes too early", end - self.place);
+            self.take(&buffer[..read]);
+        }
+    }
+}
+
+/// A listener, and its address.
+pub fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(any_port()).expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+/// The next connection of a listener.
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a time above 0");
+    stream
+}
+
+/// Leaves by a reset.
+pub fn reset(stream: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).expect("a socket can");
+}
+
+/// Everything up to the end.
+pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("an end in order");
+    bytes
+}
+
+/// Sends no more.
+pub fn finish(stream: &TcpStream) {
+    stream.shutdown(Shutdown::Write).expect("it is connected");
+}
