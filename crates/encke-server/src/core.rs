@@ -20,6 +20,7 @@ use crate::command::DoorKind;
 use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
+use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{Desk, Handler, JobId, Tray};
 use crate::link::{Link, Message};
@@ -92,7 +93,8 @@ pub(crate) struct Core {
     pub(crate) handlers: Vec<Option<Mounted>>,
     /// Prefixes and handlers of each side (site, admin), the longest prefix first; of equal ones the last mounted first.
     pub(crate) routes: [Vec<(Box<[u8]>, u16)>; 2],
-    /// There are handlers of an earlier plan.
+    pub(crate) guards: Guards,
+    /// There are handlers or guards of an earlier plan.
     pub(crate) retired: bool,
     pub(crate) tray: Rc<Tray>,
     pub(crate) link: Arc<Link>,
@@ -221,6 +223,8 @@ impl Core {
                 let watching = self.handlers.iter_mut().flatten().find(|one| one.watches.contains(&token));
                 if let Some(mounted) = watching {
                     mounted.handler.watched();
+                } else {
+                    self.guard_watched(token);
                 }
             }
             Event::Offloaded { key, done } if crate::h2::is_file_job(key) => self.file_was_read(key, done),
@@ -231,6 +235,8 @@ impl Core {
                 } else if let Some(Some(mounted)) = self.handlers.get_mut(job.handler()) {
                     mounted.jobs -= 1;
                     mounted.handler.offloaded(job, done);
+                } else {
+                    self.guard_offloaded(job, done);
                 }
             }
         }
@@ -330,6 +336,7 @@ impl Core {
         for mounted in self.handlers.iter_mut().flatten() {
             mounted.handler.shrink();
         }
+        self.guards.shrink();
         self.buffers.shrink();
         self.shed_one();
     }
@@ -409,8 +416,12 @@ impl Core {
     }
 
     /// An exchange whose client is gone: a handler that reads its body is told.
-    pub(crate) fn abandon(&mut self, slot: u32, record: Record) {
+    pub(crate) fn abandon(&mut self, slot: u32, mut record: Record) {
         use crate::record::Intake;
+        if let Some(held) = record.held.take() {
+            record.entry = self.abandon_held(record.key(slot), &held);
+            record.intake = Intake::Done;
+        }
         if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
             && !record.answered
         {
@@ -494,6 +505,7 @@ impl Core {
             routes.sort_by_key(|(prefix, handler)| std::cmp::Reverse((prefix.len(), *handler)));
             routes
         });
+        self.post_guards(plan, first);
     }
 
     /// The handler for a path: of those of the listener's side, the one with the longest prefix.

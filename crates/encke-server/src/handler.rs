@@ -108,7 +108,8 @@ const SPARE_MAX: usize = 4;
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
 const JOB_BITS: u32 = 48;
-/// The number of the first resident among handlers: no handler has so high a number.
+/// The number of the first guard among handlers, and of the first resident: no handler has so high a number.
+const FIRST_GUARD: u16 = 0xF000;
 const FIRST_RESIDENT: u16 = 0xFE00;
 
 impl Desk {
@@ -278,6 +279,24 @@ impl JobId {
     /// The seat of the resident that has a number among handlers.
     pub(crate) fn seat_of(number: u16) -> Option<u8> {
         (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
+    }
+
+    /// Numbers of guards.
+    pub(crate) const GUARDS_MAX: usize = (FIRST_RESIDENT - FIRST_GUARD) as usize;
+
+    /// The desk number of a guard.
+    pub(crate) const fn desk_of(guard: u16) -> u16 {
+        FIRST_GUARD + guard
+    }
+
+    /// The guard with this desk, if it belongs to a guard.
+    pub(crate) fn guard_of(desk: u16) -> Option<u16> {
+        (FIRST_GUARD..FIRST_RESIDENT).contains(&desk).then(|| desk - FIRST_GUARD)
+    }
+
+    /// The guard of this job, if it belongs to a guard.
+    pub(crate) fn guard(self) -> Option<u16> {
+        Self::guard_of((self.0 >> JOB_BITS) as u16)
     }
 
     pub(crate) fn handler(self) -> usize {

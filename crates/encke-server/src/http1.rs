@@ -29,6 +29,7 @@ use crate::framing::{ContentLength, FramingKind, HeadParts};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::https;
+use crate::log::Entry;
 use crate::peer::PackedPeer;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
@@ -285,7 +286,7 @@ impl Core {
         let policy = Rc::clone(&self.policy);
         let known = if secure { self.tls_known(token) } else { None };
         let asker = Asker::Peer(peer, secure, known.as_ref(), &policy);
-        let request = Request { head, bytes, asker, now: self.now };
+        let request = Request { head, bytes, asker, now: self.now, user: None };
         let intake = Intake::new(head.framing());
         self.metrics.requests.increment();
         if let Some(reply) = self.preliminary(&request, sent_on) {
@@ -294,7 +295,13 @@ impl Core {
         }
 
         let admin = self.conns[token.index as usize].has(ADMIN);
-        let Some(handler) = self.route(admin, request.path()) else {
+        let handler = self.route(admin, request.path());
+        if self.guards.are_posted()
+            && let Some(chain) = self.guards.chain(admin, handler)
+        {
+            return self.guarded(token, request, asked, intake, handler, chain);
+        }
+        let Some(handler) = handler else {
             self.answer_in_call(token, &request, asked, intake, Reply::error(404), None);
             return;
         };
@@ -396,6 +403,18 @@ impl Core {
         handler: u16,
     ) -> u32 {
         let entry = self.begin_entry(request);
+        self.open_record(token, asked, intake, handler, entry)
+    }
+
+    /// Opens the exchange of a request; returns its place.
+    pub(crate) fn open_record(
+        &mut self,
+        token: Token,
+        asked: Asked,
+        intake: Intake,
+        handler: u16,
+        entry: Option<Box<Entry>>,
+    ) -> u32 {
         let place = self.records.insert(Record {
             token,
             generation: self.generation,
@@ -410,6 +429,7 @@ impl Core {
             answered: false,
             reply: None,
             takeover: None,
+            held: None,
             stream: None,
             entry,
             sent_bytes: 0,
@@ -420,7 +440,7 @@ impl Core {
     }
 
     /// Puts down the answer of an open exchange.
-    fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
+    pub(crate) fn answer_record(&mut self, token: Token, place: u32, reply: Reply) {
         let draining = self.draining();
         let record = self.records.get_mut(place).expect("the caller has looked it up");
         record.answered = true;
@@ -652,7 +672,7 @@ impl Core {
     pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, status: Option<u16>) {
         let place = self.conns[token.index as usize].record;
         let Some(record) = self.records.get_mut(place) else { return };
-        let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_));
+        let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_)) && record.held.is_none();
         let key = record.key(place);
         let (handler, answered) = (record.handler, record.answered);
         record.intake = Intake::Done;
@@ -740,7 +760,7 @@ impl Core {
     }
 
     /// Ends an open exchange by giving its connection to a resident.
-    fn take_over_record(&mut self, token: Token, place: u32, takeover: Takeover) {
+    pub(crate) fn take_over_record(&mut self, token: Token, place: u32, takeover: Takeover) {
         let Some(record) = self.records.get_mut(place) else { return };
         let (asked, handler, whole) = (record.asked, record.handler, record.intake.is_done());
         match self.seat_of(takeover.by, handler) {
@@ -891,6 +911,8 @@ impl Core {
                 self.answer_record(token, place, *reply);
             } else if let Some(takeover) = record.takeover.take() {
                 self.take_over_record(token, place, *takeover);
+            } else if record.held.is_some() {
+                self.resume_held(token, place);
             } else if record.stream.is_some() {
                 self.pull(token, place);
             } else if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {
@@ -919,7 +941,7 @@ impl Core {
     }
 
     /// Looks at input that waited, sends what came of it, and receives again if nothing stands against it.
-    fn go_on(&mut self, token: Token) {
+    pub(crate) fn go_on(&mut self, token: Token) {
         let Some(conn) = self.conn(token) else { return };
         // Behind the last request nothing is looked at but the rest of its body.
         let looks = !conn.has(LAST) || conn.phase == Phase::Open;

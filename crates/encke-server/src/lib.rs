@@ -25,6 +25,7 @@ mod date;
 #[doc(hidden)]
 pub mod exchange;
 mod framing;
+mod guard;
 mod h2;
 #[doc(hidden)]
 pub mod handler;
@@ -70,8 +71,10 @@ pub use close::{CloseReason, Guilty};
 pub use conns::earlier;
 pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
 pub use encke_settings::Network;
+pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
+pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint, GuardVerdict, Passage};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;

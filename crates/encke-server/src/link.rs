@@ -9,6 +9,7 @@ use encke_io::Waker;
 use encke_io::lock;
 
 use crate::exchange::ExchangeKey;
+use crate::guard::GuardVerdict;
 use crate::outgoing::{UpstreamFault, UpstreamId};
 use crate::reply::{Fields, Reply};
 use crate::resident::Takeover;
@@ -23,6 +24,8 @@ pub(crate) enum Message {
     Dropped(ExchangeKey),
     /// An outgoing connection that has no socket, from this worker to itself.
     Undialed(UpstreamId, UpstreamFault),
+    /// A guard's verdict; `None` if its ticket was dropped.
+    Verdict(ExchangeKey, Option<Box<GuardVerdict>>),
     /// For the resident at a seat.
     Resident(u8, Box<dyn Any + Send>),
     Command(crate::command::Command),

@@ -755,7 +755,8 @@ mod tests {
         head.feed(text.as_bytes(), &HeadLimits::default());
         let client = Some(std::net::Ipv4Addr::from_bits(address).into());
         let origin = Origin { peer: Peer::Local, client, secure: false, tls: None, local: false };
-        let request = Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now };
+        let request =
+            Request { head: &head, bytes: text.as_bytes(), asker: Asker::Known(&origin), now, user: None };
         let entry = access.begin(&request).expect("the log is on");
         access.at_rest(entry)
     }

@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) accept_pauses: Counter,
     pub(crate) listen_drops: Counter,
     pub(crate) handler_panics: Counter,
+    pub(crate) guard_panics: Counter,
+    pub(crate) guard_tickets_dropped: Counter,
     pub(crate) exchanges: Gauge,
     pub(crate) sends: Gauge,
     pub(crate) jobs: Gauge,
@@ -206,6 +208,9 @@ fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
             .value(level(&|worker| worker.jobs.value())),
         Family::counter("encke_handler_panics_total", "Calls of handlers that panicked.")
             .value(sum(&|worker| worker.handler_panics.value())),
+        Family::counter("encke_guard_failures_total", "Failures of guards, by kind. Each request concerned got a 500.")
+            .with(&[("reason", "panic")], sum(&|worker| worker.guard_panics.value()))
+            .with(&[("reason", "dropped")], sum(&|worker| worker.guard_tickets_dropped.value())),
         Family::counter("encke_log_dropped_lines_total", "Lines of the access log dropped because it was not written fast enough.")
             .value(log_dropped),
         Family::counter("encke_turns_total", "Turns of the workers' loops.")

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::guard::GuardPoint;
 use crate::handler::Mount;
 use crate::policy::Policy;
 
-/// Policy and handlers.
+/// Policy, handlers and guards.
 pub struct Plan {
     pub policy: Policy,
     pub mounts: Vec<MountPoint>,
+    pub(crate) guards: Vec<GuardPoint>,
 }
 
 /// A handler's place.

@@ -14,6 +14,7 @@ use encke_wire::http1::{ChunkedDecoder, Framing};
 use crate::conns::is_stream;
 use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
+use crate::guard::HeldRequest;
 use crate::log::Entry;
 use crate::reply::{Pull, Reply};
 use crate::resident::Takeover;
@@ -41,6 +42,8 @@ pub(crate) struct Record {
     pub(crate) reply: Option<Box<Reply>>,
     /// … and a takeover that did.
     pub(crate) takeover: Option<Box<Takeover>>,
+    /// The request, while it waits for a guard.
+    pub(crate) held: Option<Box<HeldRequest>>,
     pub(crate) stream: Option<Stream>,
     pub(crate) entry: Option<Box<Entry>>,
     /// Bytes of the answer's content so far.

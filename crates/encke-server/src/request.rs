@@ -22,6 +22,8 @@ pub struct Request<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) asker: Asker<'a>,
     pub(crate) now: Now,
+    /// The user's name, if a guard has authenticated the request.
+    pub(crate) user: Option<&'a Arc<str>>,
 }
 
 /// From what a request's origin is told, once somebody asks: most handlers do not.
@@ -177,13 +179,20 @@ impl<'a> Request<'a> {
         self.now
     }
 
+    /// The user's name, if a guard has authenticated the request.
+    pub fn user(&self) -> Option<&'a str> {
+        self.user.map(|user| &**user)
+    }
+
     /// A copy that outlives the call.
     pub fn keep(&self) -> Kept {
         Kept {
             head: Box::new(self.head.clone()),
-            bytes: self.bytes.into(),
+            // A body or further requests may follow the head.
+            bytes: self.bytes.get(..self.head.head_bytes()).unwrap_or(self.bytes).into(),
             origin: self.origin(),
             now: self.now,
+            user: self.user.cloned(),
         }
     }
 }
@@ -194,11 +203,18 @@ pub struct Kept {
     bytes: Box<[u8]>,
     origin: Origin,
     now: Now,
+    user: Option<Arc<str>>,
 }
 
 impl Kept {
     /// The view it was made from.
     pub fn view(&self) -> Request<'_> {
-        Request { head: &self.head, bytes: &self.bytes, asker: Asker::Known(&self.origin), now: self.now }
+        Request {
+            head: &self.head,
+            bytes: &self.bytes,
+            asker: Asker::Known(&self.origin),
+            now: self.now,
+            user: self.user.as_ref(),
+        }
     }
 }

@@ -34,6 +34,7 @@ use crate::admin::Pulse;
 use crate::census::Census;
 use crate::closing::Closing;
 use crate::command::{Command, DoorKind};
+use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::link::{Link, Message};
 use crate::log::AccessLog;
@@ -111,6 +112,7 @@ pub struct Server {
     admin: Vec<Listener>,
     mounts: Vec<MountPoint>,
     sources: Vec<Arc<dyn Source>>,
+    guards: Vec<GuardPoint>,
     acme: Arc<Acme>,
     log: AccessLog,
 }
@@ -122,6 +124,7 @@ pub struct Running {
     board: Arc<Board>,
     pool: Pool,
     mounts: Mutex<Vec<MountPoint>>,
+    guards: Mutex<Vec<GuardPoint>>,
     policy: Mutex<Policy>,
     /// Looks at the files of certificates, once there are any.
     watch: Mutex<Option<Watch>>,
@@ -223,6 +226,7 @@ impl Server {
             admin: Vec::new(),
             mounts: Vec::new(),
             sources: Vec::new(),
+            guards: Vec::new(),
             acme: Arc::default(),
             log: AccessLog::off(),
         }
@@ -289,6 +293,20 @@ impl Server {
         self
     }
 
+    /// Attaches a guard to all requests, except requests of the admin listener. Guards run in the order of these calls.
+    #[must_use]
+    pub fn guard(mut self, guard: impl GuardMount + 'static) -> Self {
+        self.guards.push(GuardPoint { at: None, guard: Arc::new(guard) });
+        self
+    }
+
+    /// Attaches a guard to the mount points at `prefix`. Guards of [`Server::guard`] run before it.
+    #[must_use]
+    pub fn guard_at(mut self, prefix: &str, guard: impl GuardMount + 'static) -> Self {
+        self.guards.push(GuardPoint { at: Some(prefix.to_owned()), guard: Arc::new(guard) });
+        self
+    }
+
     /// Serves several mounts, each below its prefix.
     #[must_use]
     pub fn mount_all(mut self, mounts: impl IntoIterator<Item = (String, Arc<dyn Mount>)>) -> Self {
@@ -313,7 +331,18 @@ impl Server {
 
     /// As [`Server::start`], with handlers that want to know of the server they are part of.
     pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
-        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, acme, log } = self;
+        let Self {
+            options,
+            doors,
+            inherited,
+            admin: admin_listeners,
+            mut mounts,
+            sources,
+            guards,
+            acme,
+            log,
+        } = self;
+        check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
             None => Backend::auto()?,
@@ -361,7 +390,7 @@ impl Server {
         });
         mounts.extend(admin(&board));
         board.show(&mounts);
-        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone() });
+        let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), guards: guards.clone() });
 
         let mut running = Running {
             links: Vec::new(),
@@ -369,6 +398,7 @@ impl Server {
             board,
             pool: pool.clone(),
             mounts: Mutex::new(mounts),
+            guards: Mutex::new(guards),
             policy: Mutex::new(plan.policy.clone()),
             watch: Mutex::new(None),
             backlog: options.backlog,
@@ -415,6 +445,27 @@ impl Server {
             link.send(Message::Command(Command::Meet(Arc::clone(&links))));
         }
         Ok(running)
+    }
+}
+
+/// Checks that each guard has a mount point. A guard without requests would protect nothing, without a sign of it.
+fn check_guards(guards: &[GuardPoint], mounts: &[MountPoint]) -> io::Result<()> {
+    let public = mounts.iter().filter(|mount| !mount.admin);
+    check_guards_at(guards, public.map(|mount| mount.prefix.as_str()))
+}
+
+fn check_guards_at<'a>(
+    guards: &[GuardPoint],
+    prefixes: impl Iterator<Item = &'a str> + Clone,
+) -> io::Result<()> {
+    let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if guards.len() > GUARDS_MAX {
+        return invalid(format!("{} guards: a server may have at most {GUARDS_MAX}", guards.len()));
+    }
+    let mut attached = guards.iter().filter_map(|point| point.at.as_deref());
+    match attached.find(|at| !prefixes.clone().any(|prefix| prefix == *at)) {
+        Some(at) => invalid(format!("cannot attach a guard to {at}: nothing is mounted there")),
+        None => Ok(()),
     }
 }
 
@@ -468,6 +519,29 @@ impl Running {
 
     /// Gives the workers other limits, and other mounts in place of all they have but those of the admin listener.
     pub fn reload(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
+        self.reload_points(policy, mounts);
+    }
+
+    /// As [`Running::reload`], with other guards. A request that waits for a guard keeps the one that it waits for.
+    ///
+    /// # Errors
+    /// A guard is attached to a prefix without a mount point, or there are too many; then nothing changes.
+    pub fn reload_guarded(
+        &self,
+        policy: Policy,
+        mounts: Option<Vec<(String, Arc<dyn Mount>)>>,
+        guards: Vec<GuardPoint>,
+    ) -> io::Result<()> {
+        match &mounts {
+            Some(mounts) => check_guards_at(&guards, mounts.iter().map(|(prefix, _)| prefix.as_str()))?,
+            None => check_guards(&guards, &lock(&self.mounts))?,
+        }
+        *lock(&self.guards) = guards;
+        self.reload_points(policy, mounts);
+        Ok(())
+    }
+
+    fn reload_points(&self, policy: Policy, mounts: Option<Vec<(String, Arc<dyn Mount>)>>) {
         let mut points = lock(&self.mounts);
         if let Some(mounts) = mounts {
             points.retain(|point| point.admin);
@@ -492,7 +566,7 @@ impl Running {
     fn apply(&self, policy: Policy, points: &[MountPoint]) {
         self.board.show(points);
         lock(&self.policy).clone_from(&policy);
-        let plan = Arc::new(Plan { policy, mounts: points.to_vec() });
+        let plan = Arc::new(Plan { policy, mounts: points.to_vec(), guards: lock(&self.guards).clone() });
         for link in &self.links {
             link.send(Message::Command(Command::Reload(Arc::clone(&plan))));
         }

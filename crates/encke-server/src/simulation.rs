@@ -322,6 +322,7 @@ pub(crate) fn observe(seed: u64) -> Observed {
 
 fn plan() -> Plan {
     Plan {
+        guards: Vec::new(),
         policy: Policy { connections: 1_000, ..Policy::default() },
         mounts: vec![MountPoint { prefix: "/".into(), mount: Arc::new(Place), admin: false }],
     }

@@ -31,6 +31,7 @@ use crate::command::{Command, DoorKind};
 use crate::conns::{Conns, Timers, is_stream};
 use crate::core::{Core, Door, RETIRE_NS, Stage};
 use crate::date::DateCache;
+use crate::guard::Guards;
 use crate::h2::Http2;
 use crate::handler::{JobId, Tray};
 use crate::link::{Link, Message};
@@ -91,6 +92,7 @@ impl<R: Reactor> Worker<R> {
             flights: Slab::new(),
             handlers: Vec::new(),
             routes: Default::default(),
+            guards: Guards::default(),
             retired: false,
             tray: Rc::new(Tray::new(Arc::clone(&shared.metrics))),
             link,
@@ -325,6 +327,7 @@ impl<R: Reactor> Worker<R> {
                 Message::Wake(key) => self.core.wake_stream(key),
                 Message::Dropped(key) => self.core.dropped(key),
                 Message::Undialed(id, fault) => self.core.undialed(id, fault),
+                Message::Verdict(key, verdict) => self.core.verdict(key, verdict),
                 Message::Resident(seat, message) => {
                     self.core.call_engine(seat, |resident, engine| resident.message(engine, message));
                 }
@@ -395,14 +398,19 @@ impl<R: Reactor> Worker<R> {
             if let Some(Some(mounted)) = self.core.handlers.get_mut(JobId(job.key).handler()) {
                 mounted.jobs += 1;
             }
+            self.core.guards.job_begins(JobId(job.key));
             self.reactor.submit(Token::NONE, Op::Offload(job));
         }
-        for (handler, watched) in self.core.tray.take_watches() {
-            if let Some(Some(mounted)) = self.core.handlers.get_mut(usize::from(handler))
+        for (desk, watched) in self.core.tray.take_watches() {
+            let watches = match self.core.handlers.get_mut(usize::from(desk)) {
+                Some(Some(mounted)) => Some(&mut mounted.watches),
+                _ => self.core.guards.watches(desk),
+            };
+            if let Some(watches) = watches
                 && let Ok(token) = self.reactor.adopt(Source::Watched(watched))
             {
                 self.reactor.submit(token, Op::Watch);
-                mounted.watches.push(token);
+                watches.push(token);
             }
         }
     }
@@ -460,6 +468,9 @@ impl<R: Reactor> Worker<R> {
         }
         for handler in over {
             core.retire_upstreams(handler);
+        }
+        for token in core.drop_retired_guards() {
+            self.reactor.submit(token, Op::Close);
         }
     }
 

@@ -28,9 +28,11 @@ pub mod plot;
 pub mod prometheus;
 mod second;
 mod source;
+mod ticket;
 
 pub use cell::{Counter, Gauge};
 pub use family::{Family, Kind, Sample, Value};
 pub use histogram::{Distribution, Histogram};
 pub use second::LastSecond;
-pub use source::{Cell, Query, Row, Rows, Sort, Source, Ticket};
+pub use source::{Cell, ListTicket, Query, Row, Rows, Sort, Source};
+pub use ticket::{Gathered, Ticket};

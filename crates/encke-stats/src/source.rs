@@ -3,8 +3,8 @@
 //! ```text
 //!  Source ─ families ──► /metrics
 //!         ─ status ────► /api/v1/status, under the source's name
-//!         ─ list ──┬─► worker 0 ── Ticket::add ─┐
-//!                  └─► worker n ── Ticket::add ─┴─► filtered, sorted, limited ─► Rows
+//!         ─ list ──┬─► worker 0 ── ListTicket::add ─┐
+//!                  └─► worker n ── ListTicket::add ─┴─► filtered, sorted, limited ─► Rows
 //! ```
 //! The feature owns its figures: cells that its workers write, and a source that adds them up when they are read. Whatever
 //! shows figures knows sources, and no feature.
@@ -33,7 +33,7 @@ pub trait Source: Send + Sync {
 
     /// Its rows: connections, channels. It must not wait for them: a ticket may be copied and sent to workers, which answer
     /// later. The source may leave out rows that the query does not ask for; the ticket drops them in any case.
-    fn list(&self, _query: &Query, _ticket: Ticket) {}
+    fn list(&self, _query: &Query, _ticket: ListTicket) {}
 }
 
 /// The rows that are asked for.
@@ -83,7 +83,7 @@ pub struct Rows {
 /// Collects the rows of a list from any number of threads. The list is complete when the last copy of its ticket is dropped:
 /// a worker that cannot answer, or ends, holds up nothing.
 #[derive(Clone)]
-pub struct Ticket(Arc<Pending>);
+pub struct ListTicket(Arc<Pending>);
 
 struct Pending {
     query: Query,
@@ -159,7 +159,7 @@ impl Cell {
     }
 }
 
-impl Ticket {
+impl ListTicket {
     /// A ticket for a list. `respond` is called once, by the thread that drops the ticket's last copy.
     pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
         let merge = Merge { rows: Rows::default(), respond: Some(Box::new(respond)) };
@@ -193,9 +193,9 @@ impl Drop for Pending {
     }
 }
 
-impl fmt::Debug for Ticket {
+impl fmt::Debug for ListTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("query", &self.0.query).finish_non_exhaustive()
+        f.debug_struct("ListTicket").field("query", &self.0.query).finish_non_exhaustive()
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
 
     /// A source whose rows are on two workers.
     struct Channels {
-        workers: [Sender<Ticket>; 2],
+        workers: [Sender<ListTicket>; 2],
     }
 
     impl Source for Channels {
@@ -239,7 +239,7 @@ mod tests {
             "channels"
         }
 
-        fn list(&self, _: &Query, ticket: Ticket) {
+        fn list(&self, _: &Query, ticket: ListTicket) {
             for worker in &self.workers {
                 worker.send(ticket.clone()).expect("the worker lives");
             }
@@ -257,7 +257,7 @@ mod tests {
     /// The list of a query, if its rows are added in this order.
     fn listed(query: &Query, rows: Vec<Row>) -> Rows {
         let (send, receive) = channel();
-        Ticket::new(query, move |rows| send.send(rows).expect("somebody waits")).add(rows);
+        ListTicket::new(query, move |rows| send.send(rows).expect("somebody waits")).add(rows);
         receive.try_recv().expect("the only copy of the ticket is dropped")
     }
 
@@ -268,8 +268,8 @@ mod tests {
         let source: Arc<dyn Source> = Arc::new(Channels { workers: [one, other] });
         let query = Query { filter: Some("news".into()), sort: by("subscribers", true), limit: 2 };
         let (send, listing) = channel();
-        source.list(&query, Ticket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
-        let answer = |tickets: &Receiver<Ticket>, rows: Vec<Row>| {
+        source.list(&query, ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
+        let answer = |tickets: &Receiver<ListTicket>, rows: Vec<Row>| {
             let ticket = tickets.recv().expect("the source has sent it");
             std::thread::scope(|scope| {
                 scope.spawn(move || ticket.add(rows));
@@ -286,7 +286,7 @@ mod tests {
     fn a_worker_that_ends_without_an_answer_holds_up_no_list() {
         let query = Query { limit: 10, ..Query::default() };
         let (send, listing) = channel();
-        let ticket = Ticket::new(&query, move |rows| send.send(rows).expect("somebody waits"));
+        let ticket = ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits"));
         ticket.clone().add([row("a", 1)]);
         assert!(listing.try_recv().is_err());
         drop(ticket);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_list_keeps_at_most_twice_its_limit() {
         let query = Query { limit: 3, ..Query::default() };
-        let ticket = Ticket::new(&query, |_| {});
+        let ticket = ListTicket::new(&query, |_| {});
         ticket.add((0..1_000).map(|number| row("channel", number)));
         let merge = ticket.0.merge.lock().expect("no thread has panicked");
         assert!(merge.rows.rows.len() <= 2 * query.limit, "{}", merge.rows.rows.len());

@@ -218,7 +218,9 @@ impl Writer {
         };
         let client = request.origin().client;
         let tls = request.tls();
-        let user = tls.and_then(|tls| tls.client.as_ref()).map(|client| client.name.as_bytes());
+        let certificate = tls.and_then(|tls| tls.client.as_ref()).map(|client| client.name.as_bytes());
+        let guarded = request.user().filter(|user| !user.is_empty()).map(str::as_bytes);
+        let user = guarded.or(certificate);
         let referer = request.known(Known::Referer);
         let user_agent = request.known(Known::UserAgent);
         match format {
@@ -255,7 +257,10 @@ impl Writer {
                 put_json(&mut entry.text, "cipher", tls.map(|tls| tls.cipher.as_bytes()));
                 let server_name = tls.and_then(|tls| tls.server_name.as_deref());
                 put_json(&mut entry.text, "server_name", server_name.map(str::as_bytes));
-                put_json(&mut entry.text, "certificate", user);
+                put_json(&mut entry.text, "certificate", certificate);
+                if guarded.is_some() {
+                    put_json(&mut entry.text, "user", guarded);
+                }
                 entry.split = here(&entry.text);
             }
         }
@@ -514,11 +519,28 @@ mod tests {
         tls: Option<Arc<TlsKnown>>,
         finish: impl Fn(&mut Entry) -> (u64, u64),
     ) -> String {
+        line_of(format, head, tls, None, finish)
+    }
+
+    fn line_of(
+        format: LogFormat,
+        head: &[u8],
+        tls: Option<Arc<TlsKnown>>,
+        user: Option<&str>,
+        finish: impl Fn(&mut Entry) -> (u64, u64),
+    ) -> String {
+        let user = user.map(Arc::from);
         let mut parsed = Head::new();
         parsed.feed(head, &HeadLimits::default());
         let client = Some("203.0.113.9".parse().expect("an address"));
         let origin = Origin { peer: Peer::Local, client, secure: false, tls, local: false };
-        let request = Request { head: &parsed, bytes: head, asker: Asker::Known(&origin), now: NOW };
+        let request = Request {
+            head: &parsed,
+            bytes: head,
+            asker: Asker::Known(&origin),
+            now: NOW,
+            user: user.as_ref(),
+        };
         let mut writer = Writer::new();
         let mut entry = Entry::default();
         writer.begin(format, &request, &mut entry);
@@ -569,6 +591,27 @@ mod tests {
                 "status": 200, "sent_bytes": 13, "duration_us": 1234,
             })
         );
+    }
+
+    #[test]
+    fn the_user_that_a_guard_names_stands_before_that_of_the_certificate() {
+        let client = Certified { name: "certificate".into(), expires_unix_s: 0 };
+        let known = TlsKnown::new("1.3", "", None, Some(client));
+        let (head, known) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", Some(Arc::new(known)));
+        let told = |format, user| line_of(format, head, known.clone(), user, ok);
+        for (user, shown) in
+            [(Some("A n\"n"), "A\\x20n\\x22n"), (Some(""), "certificate"), (None, "certificate")]
+        {
+            let combined = told(LogFormat::Combined, user);
+            assert!(combined.starts_with(&format!("203.0.113.9 - {shown} [21/Nov")), "{combined}");
+        }
+        let json =
+            |user| -> serde_json::Value { serde_json::from_str(&told(LogFormat::Json, user)).expect("JSON") };
+        assert_eq!(
+            (&json(Some("ann"))["user"], &json(Some("ann"))["certificate"]),
+            (&"ann".into(), &"certificate".into())
+        );
+        assert_eq!(json(None).get("user"), None, "lines without guards stay as they were");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum Stepped {
 
 fn plan(policy: Policy, mounts: Vec<(String, Arc<dyn Mount>)>) -> Plan {
     let mounts = mounts.into_iter().map(|(prefix, mount)| MountPoint { prefix, mount, admin: false });
-    Plan { policy, mounts: mounts.collect() }
+    Plan { policy, mounts: mounts.collect(), guards: Vec::new() }
 }
 
 impl Fleet {

@@ -11,7 +11,7 @@ use encke_server::{
     Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Policy, Reply, Request,
     Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
-use encke_stats::{Counter, Family, Query, Row, Sort, Source, Ticket};
+use encke_stats::{Counter, Family, ListTicket, Query, Row, Sort, Source};
 
 use crate::rig::handlers::hello;
 use crate::rig::{Client, PATIENCE, Rig, Stand};
@@ -47,7 +47,7 @@ impl Source for Visits {
         vec![Family::counter("toy_visits_total", "Visits.").value(sum)]
     }
 
-    fn list(&self, _: &Query, ticket: Ticket) {
+    fn list(&self, _: &Query, ticket: ListTicket) {
         for mailbox in self.mailboxes.get().into_iter().flat_map(|mailboxes| mailboxes.iter()) {
             mailbox.send(ticket.clone());
         }
@@ -121,7 +121,7 @@ impl Resident for Visitors {
     }
 
     fn message(&mut self, _: &mut Engine<'_>, message: Box<dyn Any + Send>) {
-        let ticket: Ticket = *message.downcast().expect("tickets are the only messages");
+        let ticket: ListTicket = *message.downcast().expect("tickets are the only messages");
         let row =
             |name: &String| Row(vec![("name", name.clone().into()), ("worker", (self.number as u64).into())]);
         ticket.add(self.staying.values().map(row));
@@ -208,7 +208,7 @@ fn a_list_has_the_rows_of_all_workers(on: Stand) {
     let query = Query { filter: Some("visitor-0".into()), sort, limit: 3 };
     let (send, receive) = channel();
     let source: Arc<dyn Source> = visits;
-    source.list(&query, Ticket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
+    source.list(&query, ListTicket::new(&query, move |rows| send.send(rows).expect("somebody waits")));
     let list = receive.recv_timeout(PATIENCE).expect("every worker answers");
     let names: Vec<Row> = list.rows.iter().map(|row| Row(row.0[..1].to_vec())).collect();
     let named = |name: &'static str| Row(vec![("name", name.into())]);

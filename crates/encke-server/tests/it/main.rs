@@ -29,6 +29,7 @@ mod dials;
 mod drain;
 mod figures;
 mod framing;
+mod guards;
 mod h2;
 mod http1;
 mod limits;

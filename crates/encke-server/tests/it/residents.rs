@@ -24,7 +24,8 @@ on_every_stand! {
     a_request_with_a_body_is_not_taken_over,
 }
 
-const HEAD: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
+pub(crate) const HEAD: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
 /// Long enough for any test; a connection with `/brief` has no time at all.
 const LONG_NS: u64 = 60_000_000_000;
 
@@ -34,7 +35,7 @@ enum Start {
     Respond,
 }
 
-struct Echo;
+pub(crate) struct Echo;
 
 struct EchoHandler;
 

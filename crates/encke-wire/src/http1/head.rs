@@ -137,6 +137,11 @@ impl Head {
         self.lines.reset();
     }
 
+    /// Length of a whole head, as [`Progress::Done`] has it.
+    pub fn head_bytes(&self) -> usize {
+        usize::from(self.at)
+    }
+
     /// Looks at what has arrived. `buf` starts at the head's first byte and only grows between calls; bytes
     /// after the head are not looked at. After `Done` or `Refused` the answer stays the same until `reset`.
     ///

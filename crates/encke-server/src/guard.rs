@@ -1,0 +1,571 @@
+//! Guards: rules that a request must pass before a handler sees it. Passwords, addresses, rates, a question to another program.
+//!
+//! ```text
+//!  request ─► route ─► guards of the server, guards of the mount point ─► Handler::call
+//!                        │ check
+//!                        ├─ Pass(Passage)   the next guard, then the handler: with the user's name, and fields for the response
+//!                        ├─ Refuse(Reply)   the response; no later guard and no handler is called
+//!                        └─ Later(GuardHold) ─► HeldRequest in the exchange's Record ─┬─ verdict ─► goes on where it stopped
+//!                                 Ticket<GuardVerdict>, on any thread ──── give ──────┘  dropped ─► 500, counted
+//!                                                                        client gone ─► Guard::gone
+//! ```
+//! **Where.** A guard is attached to the server ([`Server::guard`](crate::Server::guard)) or to a mount point
+//! ([`Server::guard_at`](crate::Server::guard_at)), never to a path. A path has many spellings, and only its handler knows which
+//! of them name the same thing; so a guard of a path could be evaded. Requests that no mount point serves pass the server's
+//! guards as well, before they get their 404. The admin listener has no guards.
+//!
+//! **Order.** Guards of the server run first, then guards of the mount point, each group in the order of attachment. A guard sees
+//! the user name that an earlier guard has set ([`Request::user`]). The engine's own responses (501, 413, 417, the
+//! redirect to https) come before all guards.
+//!
+//! **Opening.** [`GuardMount::open`] is called once per worker, at the start and at each reload, with a [`Desk`] of the guard's
+//! own. A guard therefore needs no lock. A request keeps the guards and the handler that it arrived at; guards of an earlier plan
+//! live until no request and no job needs them.
+//!
+//! **While a guard waits** the exchange is open and has no handler:
+//! - The request's head is copied ([`Request::keep`]), and the handler gets this copy as it arrived. A guard that decides within
+//!   its call causes no copy.
+//! - The engine buffers at most one read of the body and sends no `100 Continue`: both wait for
+//!   [`Exchange::read_more`](crate::Exchange::read_more).
+//! - Pipelined requests wait, as for any open exchange. Streams of HTTP/2 wait independently of each other: a stream is a
+//!   connection of its own here.
+//! - A verdict that arrives while an earlier response is being sent waits for that send.
+//! - The engine sets no deadline. A guard that asks another program limits the time itself.
+//! - If the client disconnects, the engine calls [`Guard::gone`], and the verdict is void. A ticket belongs to one call of one
+//!   guard, so it never decides for another request, or for another guard of the same request.
+//! - A drain waits for the request as for any exchange. At its end the engine closes the connection and calls `gone`.
+//!
+//! **Failures.** A guard that panics, and a ticket that is dropped, are a 500: a request passes only by a verdict. Both are
+//! counted (`encke_guard_failures_total`).
+//!
+//! **Cost.** Without guards a request tests one flag. With guards, each request has a `Record` for the length of the checks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use encke_io::{Done, Token};
+use encke_stats::Ticket;
+
+use crate::close::CloseReason;
+use crate::conn::SENDING;
+use crate::core::Core;
+use crate::exchange::{Exchange, ExchangeKey};
+use crate::handler::{Desk, JobId, Outcome};
+use crate::link::{Link, Message};
+use crate::log::Entry;
+use crate::plan::Plan;
+use crate::record::{Asked, Intake};
+use crate::reply::{Fields, Reply};
+use crate::request::{Kept, Request};
+use crate::resident::WorkerSetup;
+
+/// The handler of a request that no mount point serves.
+const NO_HANDLER: u16 = u16::MAX;
+/// Guards that a server may have.
+pub(crate) const GUARDS_MAX: usize = 256;
+
+/// A guard as it is attached to a server: opened once by every worker.
+pub trait GuardMount: Send + Sync {
+    /// Makes a worker's own guard, at its start and at each reload.
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard>;
+}
+
+/// Decides whether requests reach their handlers, on one worker.
+pub trait Guard {
+    /// Checks a request, now or later. It must not wait for anything.
+    fn check(&mut self, request: &Request<'_>, call: GuardCall<'_>) -> GuardOutcome;
+
+    /// The client of a held request has disconnected: its verdict is void.
+    fn gone(&mut self, _key: ExchangeKey) {}
+
+    /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
+
+    /// A descriptor given to [`Desk::watch`] is readable.
+    fn watched(&mut self) {}
+
+    /// Descriptors or memory are short: release caches.
+    fn shrink(&mut self) {}
+}
+
+/// The result of a check.
+pub enum GuardOutcome {
+    /// The request continues with the next guard, or with its handler.
+    Pass(Passage),
+    /// The client gets this response.
+    Refuse(Reply),
+    /// The ticket of [`GuardCall::hold`] was kept and decides.
+    Later(GuardHold),
+}
+
+/// A guard's decision.
+pub enum GuardVerdict {
+    /// See [`GuardOutcome::Pass`].
+    Pass(Passage),
+    /// See [`GuardOutcome::Refuse`].
+    Refuse(Reply),
+}
+
+/// Additions of a guard to a request that passes.
+#[derive(Clone, Debug, Default)]
+pub struct Passage {
+    /// Fields of the response, whether a handler gives it or a later guard. A response that begins a resident connection has
+    /// none of them.
+    pub fields: Fields,
+    /// The user's name: for later guards, the handler and the log.
+    pub user: Option<Arc<str>>,
+}
+
+/// A call of a guard, by which it may hold the request.
+pub struct GuardCall<'a> {
+    link: &'a Arc<Link>,
+    key: ExchangeKey,
+}
+
+/// The proof that a request is held by a ticket.
+pub struct GuardHold(ExchangeKey);
+
+impl GuardCall<'_> {
+    /// Holds the request until the ticket gives a verdict. The first part is for [`GuardOutcome::Later`].
+    pub fn hold(self) -> (GuardHold, Ticket<GuardVerdict>) {
+        let (link, key) = (Arc::clone(self.link), self.key);
+        let ticket = Ticket::new(move |verdict: Option<GuardVerdict>| {
+            link.send(Message::Verdict(key, verdict.map(Box::new)));
+        });
+        (GuardHold(key), ticket)
+    }
+}
+
+impl GuardHold {
+    /// The request's name: what [`Guard::gone`] is called with.
+    pub fn key(&self) -> ExchangeKey {
+        self.0
+    }
+}
+
+impl GuardOutcome {
+    /// The request passes, and nothing is added to it.
+    pub fn pass() -> Self {
+        Self::Pass(Passage::default())
+    }
+}
+
+impl From<GuardVerdict> for GuardOutcome {
+    fn from(verdict: GuardVerdict) -> Self {
+        match verdict {
+            GuardVerdict::Pass(passage) => Self::Pass(passage),
+            GuardVerdict::Refuse(reply) => Self::Refuse(reply),
+        }
+    }
+}
+
+/// A guard that is a function of the request.
+impl<F> GuardMount for F
+where
+    F: Fn(&Request<'_>) -> GuardVerdict + Clone + Send + Sync + 'static,
+{
+    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+        Box::new(GuardFunction(self.clone()))
+    }
+}
+
+struct GuardFunction<F>(F);
+
+impl<F: Fn(&Request<'_>) -> GuardVerdict> Guard for GuardFunction<F> {
+    fn check(&mut self, request: &Request<'_>, _: GuardCall<'_>) -> GuardOutcome {
+        (self.0)(request).into()
+    }
+}
+
+/// A guard and where it is attached.
+#[derive(Clone)]
+pub struct GuardPoint {
+    /// The prefix of a mount point; `None`: the server.
+    pub at: Option<String>,
+    /// The guard.
+    pub guard: Arc<dyn GuardMount>,
+}
+
+/// The numbers of guards that a request has to pass, in order.
+type Chain = Rc<[u16]>;
+
+/// The guards of a worker.
+#[derive(Default)]
+pub(crate) struct Guards {
+    /// By number.
+    posts: Vec<Option<Post>>,
+    /// Chains of mount points that have guards of their own, by handler.
+    chains: Vec<(u16, Chain)>,
+    /// The chain of all others, if the server has guards.
+    server: Option<Chain>,
+    /// There is a chain.
+    posted: bool,
+}
+
+/// A guard.
+struct Post {
+    guard: Box<dyn Guard>,
+    /// Replaced at a reload: it gets no new requests.
+    retired: bool,
+    jobs: usize,
+    watches: Vec<Token>,
+}
+
+/// A request that a guard holds.
+pub(crate) struct HeldRequest {
+    request: Kept,
+    way: Way,
+    /// A verdict that came while a send was in flight.
+    verdict: Option<Option<Box<GuardVerdict>>>,
+}
+
+/// The progress of a request along its guards.
+struct Way {
+    chain: Chain,
+    /// The next guard's place in the chain.
+    next: usize,
+    /// The passages of the guards so far, merged, unless all are empty.
+    passage: Option<Box<Passage>>,
+}
+
+/// A request, lent by its connection or kept.
+enum Subject<'a> {
+    Lent(Request<'a>),
+    Kept(Kept),
+}
+
+impl Subject<'_> {
+    fn view<'s>(&'s self, passage: Option<&'s Passage>) -> Request<'s> {
+        let view = match self {
+            Self::Lent(request) => *request,
+            Self::Kept(kept) => kept.view(),
+        };
+        Request { user: passage.and_then(|passage| passage.user.as_ref()), ..view }
+    }
+
+    fn keep(self) -> Kept {
+        match self {
+            Self::Lent(request) => request.keep(),
+            Self::Kept(kept) => kept,
+        }
+    }
+}
+
+impl Way {
+    fn add(&mut self, new: Passage) {
+        if new.user.is_none() && new.fields.is_empty() {
+            return;
+        }
+        let passage = self.passage.get_or_insert_default();
+        passage.fields.extend(&new.fields);
+        if new.user.is_some() {
+            passage.user = new.user;
+        }
+    }
+
+    /// Adds the fields of all guards so far to a response.
+    fn dress(&self, reply: &mut Reply) {
+        if let Some(passage) = &self.passage {
+            reply.fields.extend(&passage.fields);
+        }
+    }
+}
+
+impl Guards {
+    /// Whether any request has to pass one.
+    #[inline]
+    pub(crate) fn are_posted(&self) -> bool {
+        self.posted
+    }
+
+    /// The guards for requests of a handler. `None`: there are none.
+    pub(crate) fn chain(&self, admin: bool, handler: Option<u16>) -> Option<Chain> {
+        let own = self.chains.iter().find(|(number, _)| Some(*number) == handler);
+        let chain = own.map(|(_, chain)| chain).or(self.server.as_ref());
+        chain.filter(|_| !admin).cloned()
+    }
+
+    /// A job of a guard has been given to the pool.
+    pub(crate) fn job_begins(&mut self, job: JobId) {
+        if let Some(post) = job.guard().and_then(|number| self.post(number)) {
+            post.jobs += 1;
+        }
+    }
+
+    /// The watched descriptors of the guard with this desk.
+    pub(crate) fn watches(&mut self, desk: u16) -> Option<&mut Vec<Token>> {
+        let number = JobId::guard_of(desk)?;
+        self.post(number).map(|post| &mut post.watches)
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for post in self.posts.iter_mut().flatten() {
+            post.guard.shrink();
+        }
+    }
+
+    fn post(&mut self, number: u16) -> Option<&mut Post> {
+        self.posts.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// The number of the next guard.
+    fn free(&mut self) -> u16 {
+        let free = self.posts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.posts.push(None);
+            self.posts.len() - 1
+        });
+        // Only requests that are held, and jobs, keep guards of earlier plans.
+        assert!(free < JobId::GUARDS_MAX, "too many guards of earlier plans");
+        free as u16
+    }
+}
+
+impl Core {
+    /// Opens the guards of a plan whose handlers begin at `first`.
+    pub(crate) fn post_guards(&mut self, plan: &Plan, first: usize) {
+        for post in self.guards.posts.iter_mut().flatten() {
+            post.retired = true;
+            self.retired = true;
+        }
+        let mut numbers = Vec::new();
+        for point in &plan.guards {
+            let number = self.guards.free();
+            let desk = Desk::new(JobId::desk_of(number), Rc::clone(&self.tray));
+            let mut setup = WorkerSetup {
+                residents: &mut self.residents,
+                now: self.now,
+                number: self.number,
+                workers: self.workers,
+                seat: None,
+            };
+            let guard = point.guard.open(desk, &mut setup);
+            let post = Post { guard, retired: false, jobs: 0, watches: Vec::new() };
+            self.guards.posts[usize::from(number)] = Some(post);
+            numbers.push((point.at.as_deref(), number));
+        }
+        let chain = |prefix: Option<&str>| -> Chain {
+            let at = |wanted: Option<&str>| {
+                let matches = move |(at, _): &&(Option<&str>, u16)| *at == wanted;
+                numbers.iter().filter(matches).map(|(_, number)| *number).collect::<Vec<u16>>()
+            };
+            let own = prefix.map(|prefix| at(Some(prefix))).unwrap_or_default();
+            [at(None), own].concat().into()
+        };
+        let server = chain(None);
+        let mounts = plan.mounts.iter().zip(first as u16..).filter(|(mount, _)| !mount.admin);
+        let chains = mounts.map(|(mount, handler)| (handler, chain(Some(&mount.prefix))));
+        self.guards.chains = chains.filter(|(_, chain)| chain.len() > server.len()).collect();
+        self.guards.server = Some(server).filter(|chain| !chain.is_empty());
+        self.guards.posted = self.guards.server.is_some() || !self.guards.chains.is_empty();
+    }
+
+    /// Drops the unused guards of earlier plans. Returns the descriptors that they watched.
+    pub(crate) fn drop_retired_guards(&mut self) -> Vec<Token> {
+        let mut watches = Vec::new();
+        for number in 0..self.guards.posts.len() {
+            let Some(post) = self.guards.posts[number].as_mut().filter(|post| post.retired) else { continue };
+            let holds = |held: &HeldRequest| held.way.chain.iter().any(|guard| usize::from(*guard) == number);
+            if post.jobs > 0
+                || self.records.iter().filter_map(|(_, record)| record.held.as_deref()).any(holds)
+            {
+                self.retired = true;
+                continue;
+            }
+            watches.append(&mut post.watches);
+            self.guards.posts[number] = None;
+        }
+        watches
+    }
+
+    /// A request's head is whole, and it has guards to pass.
+    #[inline(never)]
+    pub(crate) fn guarded(
+        &mut self,
+        token: Token,
+        request: Request<'_>,
+        asked: Asked,
+        intake: Intake,
+        handler: Option<u16>,
+        chain: Chain,
+    ) {
+        self.generation = self.generation.wrapping_add(1);
+        let place = self.open_record(token, asked, intake, handler.unwrap_or(NO_HANDLER), None);
+        let way = Way { chain, next: 0, passage: None };
+        self.pass_guards(token, place, Subject::Lent(request), way);
+    }
+
+    /// Asks the guards that a request has still to pass, then its handler.
+    fn pass_guards(&mut self, token: Token, place: u32, subject: Subject<'_>, mut way: Way) {
+        while let Some(guard) = way.chain.get(way.next).copied() {
+            way.next += 1;
+            let request = subject.view(way.passage.as_deref());
+            match self.ask_guard(guard, place, &request) {
+                Some(GuardOutcome::Pass(passage)) => way.add(passage),
+                Some(GuardOutcome::Refuse(reply)) => {
+                    return self.answer_guarded(token, place, &subject, &way, reply);
+                }
+                Some(GuardOutcome::Later(GuardHold(key))) => {
+                    if self.records.get(place).is_none_or(|record| record.key(place) != key) {
+                        // The hold is of another request, so that no ticket would ever decide.
+                        self.metrics.guard_tickets_dropped.add(1);
+                        return self.answer_guarded(token, place, &subject, &way, Reply::error(500));
+                    }
+                    self.conns[token.index as usize].deadline_ns = u64::MAX;
+                    let held = HeldRequest { request: subject.keep(), way, verdict: None };
+                    if let Some(record) = self.records.get_mut(place) {
+                        record.held = Some(Box::new(held));
+                    }
+                    return;
+                }
+                None => {
+                    self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
+                    self.metrics.guard_panics.add(1);
+                    let reply = Reply::error(500).and_close();
+                    return self.answer_guarded(token, place, &subject, &way, reply);
+                }
+            }
+        }
+        self.admit(token, place, &subject, &way);
+    }
+
+    /// Calls a guard; `None` if it has panicked.
+    fn ask_guard(&mut self, guard: u16, place: u32, request: &Request<'_>) -> Option<GuardOutcome> {
+        let key = self.name_anew(place)?;
+        let call = GuardCall { link: &self.link, key };
+        let guard = &mut self.guards.post(guard)?.guard;
+        catch_unwind(AssertUnwindSafe(|| guard.check(request, call))).ok()
+    }
+
+    /// Gives an open exchange a new key. Tickets with the old key are void.
+    fn name_anew(&mut self, place: u32) -> Option<ExchangeKey> {
+        self.generation = self.generation.wrapping_add(1);
+        let record = self.records.get_mut(place)?;
+        record.generation = self.generation;
+        Some(record.key(place))
+    }
+
+    /// A request has passed all guards: calls its handler.
+    fn admit(&mut self, token: Token, place: u32, subject: &Subject<'_>, way: &Way) {
+        let handler = self.records.get(place).map_or(NO_HANDLER, |record| record.handler);
+        let Some(key) = self.name_anew(place) else { return };
+        if handler == NO_HANDLER {
+            return self.answer_guarded(token, place, subject, way, Reply::error(404));
+        }
+        let request = subject.view(way.passage.as_deref());
+        self.begin_guarded_entry(place, &request);
+        let mut exchange = Exchange::new(Arc::clone(&self.link), key);
+        if let Some(passage) = &way.passage {
+            exchange.add_fields(&passage.fields);
+        }
+        self.link.enter_call(key);
+        let called = self.handlers[usize::from(handler)]
+            .as_mut()
+            .map(|mounted| catch_unwind(AssertUnwindSafe(|| mounted.handler.call(&request, exchange))));
+        let dropped = self.link.leave_call();
+        let mut reply = match called {
+            Some(Ok(Outcome::Now(reply))) => reply,
+            Some(Ok(Outcome::Later)) if !dropped => {
+                self.conns[token.index as usize].deadline_ns = u64::MAX;
+                return;
+            }
+            Some(Ok(Outcome::Takeover(takeover))) => return self.take_over_record(token, place, takeover),
+            Some(Ok(Outcome::Later)) | None => Reply::error(500),
+            Some(Err(_panic)) => {
+                self.conns[token.index as usize].reason = CloseReason::HandlerPanic;
+                self.metrics.handler_panics.add(1);
+                Reply::error(500).and_close()
+            }
+        };
+        way.dress(&mut reply);
+        self.answer_record(token, place, reply);
+    }
+
+    /// Answers a request that its handler does not see.
+    fn answer_guarded(
+        &mut self,
+        token: Token,
+        place: u32,
+        subject: &Subject<'_>,
+        way: &Way,
+        mut reply: Reply,
+    ) {
+        self.begin_guarded_entry(place, &subject.view(way.passage.as_deref()));
+        way.dress(&mut reply);
+        self.answer_record(token, place, reply);
+    }
+
+    /// Begins the log line of a request, once its user is known.
+    fn begin_guarded_entry(&mut self, place: u32, request: &Request<'_>) {
+        let entry = self.begin_entry(request);
+        if let Some(record) = self.records.get_mut(place) {
+            record.entry = entry;
+        }
+    }
+
+    /// Processes a guard's verdict; `None`: its ticket was dropped.
+    pub(crate) fn verdict(&mut self, key: ExchangeKey, verdict: Option<Box<GuardVerdict>>) {
+        let Some(record) = self.records.get_mut(key.slot) else { return };
+        if record.generation != key.generation {
+            return;
+        }
+        let token = record.token;
+        let Some(held) = &mut record.held else { return };
+        held.verdict = Some(verdict);
+        if !self.conns[token.index as usize].has(SENDING) {
+            self.resume_held(token, key.slot);
+            self.go_on(token);
+        }
+    }
+
+    /// Continues with a held request, if it has a verdict.
+    pub(crate) fn resume_held(&mut self, token: Token, place: u32) {
+        let Some(record) = self.records.get_mut(place) else { return };
+        let Some(held) = record.held.take_if(|held| held.verdict.is_some()) else { return };
+        let HeldRequest { request, mut way, verdict } = *held;
+        let subject = Subject::Kept(request);
+        match verdict.flatten().map(|verdict| *verdict) {
+            Some(GuardVerdict::Pass(passage)) => {
+                way.add(passage);
+                self.pass_guards(token, place, subject, way);
+            }
+            Some(GuardVerdict::Refuse(reply)) => self.answer_guarded(token, place, &subject, &way, reply),
+            None => {
+                self.metrics.guard_tickets_dropped.add(1);
+                self.answer_guarded(token, place, &subject, &way, Reply::error(500));
+            }
+        }
+    }
+
+    /// Reports to its guard that the client of a held request has disconnected. Returns the log entry.
+    pub(crate) fn abandon_held(&mut self, key: ExchangeKey, held: &HeldRequest) -> Option<Box<Entry>> {
+        let HeldRequest { request, way, .. } = held;
+        let asked = way.next.checked_sub(1).and_then(|at| way.chain.get(at)).copied();
+        if let Some(post) = asked.and_then(|number| self.guards.post(number))
+            && catch_unwind(AssertUnwindSafe(|| post.guard.gone(key))).is_err()
+        {
+            self.metrics.guard_panics.add(1);
+        }
+        let user = way.passage.as_deref().and_then(|passage| passage.user.as_ref());
+        self.begin_entry(&Request { user, ..request.view() })
+    }
+
+    /// A descriptor that a guard watches is readable.
+    pub(crate) fn guard_watched(&mut self, token: Token) {
+        let mut posts = self.guards.posts.iter_mut().flatten();
+        if let Some(post) = posts.find(|post| post.watches.contains(&token))
+            && catch_unwind(AssertUnwindSafe(|| post.guard.watched())).is_err()
+        {
+            self.metrics.guard_panics.add(1);
+        }
+    }
+
+    /// A job of a guard has ended.
+    pub(crate) fn guard_offloaded(&mut self, job: JobId, done: Option<Done>) {
+        let Some(post) = job.guard().and_then(|number| self.guards.post(number)) else { return };
+        post.jobs -= 1;
+        if catch_unwind(AssertUnwindSafe(|| post.guard.offloaded(job, done))).is_err() {
+            self.metrics.guard_panics.add(1);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Tickets: the right to give a result later, from any thread, and to merge the results of several workers.
+//!
+//! ```text
+//!  Ticket ──────────────────────────── give ─► respond(Some(result))      dropped ─► respond(None)
+//!
+//!  Gathered ─┬─ clone ─► worker 0 ──── add ──┐
+//!            └─ clone ─► worker n ──── add ──┴─► merged ─► last copy dropped ─► respond(merged)
+//! ```
+//! A ticket never waits, and it always ends: a worker that cannot answer, or ends, drops its copy.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The right to give one result, once.
+pub struct Ticket<T> {
+    /// `None` once it was used.
+    respond: Option<Box<dyn FnOnce(Option<T>) + Send>>,
+}
+
+impl<T> Ticket<T> {
+    /// A ticket whose result is passed to `respond`, on the thread that gives it. `None`: the ticket was dropped.
+    pub fn new(respond: impl FnOnce(Option<T>) + Send + 'static) -> Self {
+        Self { respond: Some(Box::new(respond)) }
+    }
+
+    /// Gives the result.
+    pub fn give(mut self, result: T) {
+        if let Some(respond) = self.respond.take() {
+            respond(Some(result));
+        }
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        if let Some(respond) = self.respond.take() {
+            respond(None);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Ticket<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").finish_non_exhaustive()
+    }
+}
+
+/// Merges results from any number of threads into one. The result is complete when the last copy is dropped.
+pub struct Gathered<T>(Arc<Parts<T>>);
+
+struct Parts<T> {
+    merge: fn(&mut T, T),
+    state: Mutex<(Option<T>, Option<Ticket<T>>)>,
+}
+
+impl<T> Gathered<T> {
+    /// Merges all parts with `merge`, in any order, and gives the result to `ticket`. Without any part, it drops the ticket.
+    pub fn new(ticket: Ticket<T>, merge: fn(&mut T, T)) -> Self {
+        Self(Arc::new(Parts { merge, state: Mutex::new((None, Some(ticket))) }))
+    }
+
+    /// Adds a part of the result.
+    pub fn add(&self, part: T) {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut state.0 {
+            Some(merged) => (self.0.merge)(merged, part),
+            none => *none = Some(part),
+        }
+    }
+}
+
+impl<T: Send + 'static> Gathered<T> {
+    /// A ticket for one part.
+    pub fn ticket(&self) -> Ticket<T> {
+        let copy = self.clone();
+        Ticket::new(move |part| {
+            if let Some(part) = part {
+                copy.add(part);
+            }
+        })
+    }
+}
+
+impl<T> Clone for Gathered<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Parts<T> {
+    fn drop(&mut self) {
+        let (merged, ticket) = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(merged), Some(ticket)) = (merged.take(), ticket.take()) {
+            ticket.give(merged);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Gathered<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gathered").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn ticket<T: Send + 'static>() -> (Ticket<T>, Receiver<Option<T>>) {
+        let (send, receive) = channel();
+        (Ticket::new(move |result| send.send(result).expect("the test waits")), receive)
+    }
+
+    #[test]
+    fn a_ticket_gives_its_result_once_from_any_thread() {
+        let (ticket, result) = ticket();
+        std::thread::spawn(move || ticket.give(7)).join().expect("it does not panic");
+        assert_eq!(result.iter().collect::<Vec<_>>(), [Some(7)]);
+    }
+
+    #[test]
+    fn a_dropped_ticket_has_no_result() {
+        let (ticket, result) = ticket::<u32>();
+        drop(ticket);
+        assert_eq!(result.iter().collect::<Vec<_>>(), [None]);
+    }
+
+    #[test]
+    fn results_are_merged_when_the_last_part_has_come() {
+        let (ticket, result) = ticket();
+        let gathered = Gathered::new(ticket, |sum: &mut u32, part| *sum += part);
+        let parts = [gathered.ticket(), gathered.ticket(), gathered.ticket()];
+        drop(gathered);
+        for (number, part) in parts.into_iter().enumerate() {
+            assert!(result.try_recv().is_err(), "part {number} is missing");
+            // One worker ends without a result.
+            if number != 1 {
+                part.give(number as u32 + 1);
+            }
+        }
+        assert_eq!(result.iter().collect::<Vec<_>>(), [Some(4)]);
+    }
+
+    #[test]
+    fn a_result_without_any_part_is_a_dropped_ticket() {
+        let (ticket, result) = ticket::<u32>();
+        drop(Gathered::new(ticket, |_, _| {}).ticket());
+        assert_eq!(result.iter().collect::<Vec<_>>(), [None]);
+    }
+}
