@@ -28,6 +28,7 @@ use encke_hub::{Form, Name, Pace, SubscriberId};
 use encke_stats::{Family, LastSecond};
 use encke_wire::websocket;
 
+use super::away::{Away, Transport};
 use super::form::{self, Kind};
 use super::negotiate::refusal;
 use super::pace::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
@@ -35,7 +36,7 @@ use super::room::{Extra, Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::room::NONE;
 use encke_rights::Share;
-use encke_server::{Asked, Body, CloseReason, Reply, Slot};
+use encke_server::{Asked, Body, Reply, Slot};
 
 /// How many may begin to listen; one for all workers.
 #[derive(Debug)]
@@ -50,31 +51,6 @@ pub(crate) struct Admission {
     tally: LastSecond,
 }
 
-/// Why somebody is turned away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Away {
-    /// The server stops.
-    Drain,
-    /// Only the last connections are left, which all others need.
-    Connections,
-    /// Too many come at once.
-    Admission,
-    /// What it asks for is not known here, and the cluster cannot be asked.
-    Outage,
-    /// The client address opens channels too fast.
-    Channels,
-}
-
-/// By what means somebody listens, for what is counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Transport {
-    Sse,
-    Ndjson,
-    Poll,
-    WebSocket,
-}
-
 /// The queue's pace where there is no limit to admissions: that of the default.
 const QUEUE_RATE: NonZeroU32 = crate::settings::ADMISSION;
 
@@ -87,10 +63,6 @@ const QUEUE_NS_MAX: u64 = 300_000_000_000;
 /// Of so many connections one is kept for those who do not listen.
 const CONNECTIONS_PER_KEPT: usize = 100;
 
-/// The service asks to try again later (IANA's registry of close codes).
-const CLOSE_TRY_AGAIN: u16 = 1013;
-/// The service restarts.
-const CLOSE_RESTART: u16 = 1012;
 /// A WebSocket without envelopes has published faster than it may.
 const CLOSE_TOO_FAST: u16 = 4429;
 
@@ -155,80 +127,6 @@ impl Admission {
     fn expected(&self, now_ns: u64) -> u64 {
         let left_ns = self.queue_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
         left_ns.div_ceil(self.pace.interval_ns().max(1))
-    }
-}
-
-impl Away {
-    /// Every reason, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Drain, Self::Connections, Self::Admission, Self::Outage, Self::Channels];
-
-    /// Its name in metrics.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Drain => "drain",
-            Self::Connections => "connections",
-            Self::Admission => "admission",
-            Self::Outage => "outage",
-            Self::Channels => "channels",
-        }
-    }
-
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Drain => "the server stops",
-            Self::Connections => "there is no connection left to listen on (limits.connections)",
-            Self::Admission => "too many begin to listen at once (push.admission)",
-            Self::Outage => {
-                "the cluster cannot be reached, and this node does not know the channel's messages"
-            }
-            Self::Channels => "too many new channels from one address (push.channel_rate)",
-        }
-    }
-
-    const fn status(self) -> u16 {
-        match self {
-            Self::Drain | Self::Connections | Self::Admission | Self::Outage => 503,
-            Self::Channels => 429,
-        }
-    }
-
-    const fn close_code(self) -> u16 {
-        match self {
-            Self::Drain => CLOSE_RESTART,
-            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CLOSE_TRY_AGAIN,
-        }
-    }
-
-    const fn close_reason(self) -> CloseReason {
-        match self {
-            Self::Drain => CloseReason::Drain,
-            Self::Connections | Self::Admission | Self::Outage | Self::Channels => CloseReason::TurnedAway,
-        }
-    }
-}
-
-impl Transport {
-    /// Every one, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::Sse, Self::Ndjson, Self::Poll, Self::WebSocket];
-
-    const fn of(kind: Kind) -> Self {
-        match kind {
-            Kind::Sse | Kind::SseEnvelope => Self::Sse,
-            Kind::Ndjson => Self::Ndjson,
-            Kind::Raw | Kind::Json => Self::Poll,
-            Kind::Envelope | Kind::Payload => Self::WebSocket,
-        }
-    }
-
-    /// Its name in metrics.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sse => "sse",
-            Self::Ndjson => "ndjson",
-            Self::Poll => "poll",
-            Self::WebSocket => "websocket",
-        }
     }
 }
 

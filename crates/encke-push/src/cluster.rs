@@ -16,10 +16,8 @@ use encke_stats::Family;
 use encke_stats::Source;
 use serde_json::Value;
 
+use crate::settings::cluster::ClusterSettings;
 use encke_server::ResidentMailbox;
-use settings::ClusterSettings;
-
-pub(crate) mod settings;
 
 #[cfg(feature = "nats")]
 pub(crate) use with::Cluster;
@@ -54,11 +52,11 @@ mod with {
     use encke_stats::Counter;
     use serde_json::json;
 
-    use super::settings::{StreamSettings, StreamStorage};
     use super::{
         Arc, ClusterSettings, Epoch, Errand, Family, NAME, ResidentMailbox, Rules, Source, Value, io,
     };
     use crate::room::Letter;
+    use crate::settings::cluster::{StreamSettings, StreamStorage};
     use encke_settings::notice;
     use encke_settings::{Level, Secret};
 

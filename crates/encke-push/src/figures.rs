@@ -15,9 +15,7 @@ use encke_io::lock;
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, LastSecond, Source};
 use serde_json::{Value, json};
 
-use super::admission::{Away, Transport};
-use super::cluster::NoCluster;
-use super::plan::PushPlan;
+use super::away::{Away, Transport};
 
 /// The figures of one worker.
 #[derive(Default)]
@@ -82,7 +80,7 @@ impl PushFigures {
     }
 
     /// The state of all channels at the moment `now_ns` of the monotonic clock.
-    fn levels(&self, now_ns: u64) -> PushLevels {
+    pub(crate) fn levels(&self, now_ns: u64) -> PushLevels {
         let workers = lock(&self.workers);
         let sum = |of: &dyn Fn(&PushCounters) -> &Gauge| -> u64 {
             workers.iter().map(|worker| u64::try_from(of(worker).value()).unwrap_or(0)).sum()
@@ -173,44 +171,9 @@ impl Source for PushFigures {
     }
 }
 
-impl Source for PushPlan {
-    fn name(&self) -> &'static str {
-        self.figures.name()
-    }
-
-    fn families(&self) -> Vec<Family> {
-        let now_ns = now_ns();
-        let mut families = self.figures.families();
-        families.extend(self.admission.families(now_ns));
-        families.extend(self.figures.levels(now_ns).families());
-        families.extend(self.archive.iter().flat_map(|archive| archive.families()));
-        families
-    }
-
-    fn status(&self) -> Option<Value> {
-        self.figures.status()
-    }
-}
-
-impl PushPlan {
-    /// The sources of push and of its cluster.
-    pub(crate) fn sources(self: &Arc<Self>) -> Vec<Arc<dyn Source>> {
-        let cluster: Arc<dyn Source> = match &self.cluster {
-            Some(cluster) => Arc::<super::cluster::Cluster>::clone(cluster),
-            None => Arc::new(NoCluster),
-        };
-        vec![Arc::<Self>::clone(self), cluster]
-    }
-}
-
-/// The sources of a server whose push is off: the status has the same keys.
-pub fn sources_without_push() -> [Arc<dyn Source>; 2] {
-    [Arc::new(PushFigures::default()), Arc::new(NoCluster)]
-}
-
 /// The state of all channels, on all workers together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct PushLevels {
+pub(crate) struct PushLevels {
     subscribers: u64,
     /// Age of the oldest message that waits for a subscriber that can receive it: the maximum of the last two seconds.
     queue_age_ns: u64,
@@ -223,7 +186,7 @@ struct PushLevels {
 }
 
 impl PushLevels {
-    fn families(&self) -> [Family; 3] {
+    pub(crate) fn families(&self) -> [Family; 3] {
         [
             Family::gauge(
                 "encke_push_queue_age_seconds",
@@ -247,7 +210,7 @@ impl PushLevels {
 }
 
 /// The present moment of the monotonic clock that workers use.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     Clock::new().now().mono_ns
 }
 

@@ -10,11 +10,10 @@ use encke_server::Mount;
 use super::admission::Admission;
 use super::archive::{self, Archive};
 use super::cluster::Cluster;
-use super::cluster::settings::ClusterSettings;
 use super::figures::PushFigures;
 use super::pace::{AddressRates, Limit};
-use super::{CLIENT_PATH, Push, client};
 use crate::settings::PushSettings;
+use crate::settings::cluster::ClusterSettings;
 use encke_rights::{Act, AuthSettings, Openness, Rights};
 
 /// Settings of push, as workers use them.
@@ -90,11 +89,6 @@ impl PushPlan {
                 .map(|rate| Arc::new(AddressRates::new(Limit::Channels, rate))),
             figures: Arc::default(),
         })
-    }
-
-    /// The channels, and the library to read them with, below their prefixes.
-    pub fn mounts(self: &Arc<Self>) -> [(String, Arc<dyn Mount>); 2] {
-        [(self.prefix.clone(), Arc::new(Push(Arc::clone(self)))), (CLIENT_PATH.to_owned(), Arc::new(client))]
     }
 
     /// The streams of a cluster, which the plan's server joins.

@@ -7,6 +7,8 @@ use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Section};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) mod cluster;
+
 /// `[push]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -42,8 +42,8 @@ use encke_io::sim::{Client, Conditions, End, World};
 use encke_wire::http1::ChunkedDecoder;
 use encke_wire::sse::{Event, Parser};
 
-use super::Push;
 use super::archive::Archive;
+use super::handler::Push;
 use super::plan::PushPlan;
 use crate::settings::Ack;
 use crate::settings::{ChannelSettings, PushSettings};

@@ -8,6 +8,7 @@
 use encke_hub::Name;
 use encke_wire::websocket::{self, Opcode};
 
+use super::draft::draft;
 use super::envelope::{Op, Said};
 use encke_rights::{Act, Identity};
 use encke_server::SocketMessage;
@@ -60,7 +61,7 @@ impl Speaker {
                 put_ok(out, reference, "");
                 return Deed::Nothing;
             }
-            Op::Publish => match super::draft(said, self.publisher) {
+            Op::Publish => match draft(said, self.publisher) {
                 Ok(draft) if self.identity.may(Act::Publish, &draft.channel) => {
                     return Deed::Publish(reference, draft);
                 }

@@ -24,9 +24,10 @@ use encke_io::clock::Clock;
 use encke_wire::field::Known;
 use encke_wire::http1::{HeadLimits, Progress, ResponseHead};
 
-use super::Denial;
 use super::keys::Digest;
-use crate::settings::{Act, AskUrl};
+use crate::act::Act;
+use crate::denial::Denial;
+use crate::settings::AskUrl;
 
 /// An application on the same machine responds in milliseconds. A request in progress occupies one of the pool's
 /// threads for remote jobs.

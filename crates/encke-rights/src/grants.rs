@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_hub::{Name, Pattern, PatternError};
 
-use crate::settings::Act;
+use crate::act::Act;
 
 /// A set of acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -129,8 +129,8 @@ fn default_port(scheme: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Asked;
     use super::*;
+    use crate::rights::tests::Asked;
 
     #[test]
     fn a_page_is_of_this_server_if_scheme_host_and_port_say_so() {

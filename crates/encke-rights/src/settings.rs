@@ -12,7 +12,8 @@ use encke_wire::{field, target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{self as rights, Openness, Rights, Shut};
+use crate::act::Act;
+use crate::grants;
 
 /// `[auth]`
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -41,20 +42,6 @@ pub struct AuthSettings {
     /// `X-Encke-Certificate`. 2xx allows, 401 and 403 deny, all else
     /// and no answer within 5 s is a 503. An answer is kept as long as its `Cache-Control: max-age` says.
     pub ask: Option<AskUrl>,
-}
-
-/// What somebody may do with a channel.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Act {
-    /// Send messages.
-    Publish,
-    /// Read messages, also earlier ones, and counts.
-    Subscribe,
-    /// See who is there.
-    Presence,
-    /// Forget the channel's messages.
-    Manage,
 }
 
 /// `[[auth.keys]]`
@@ -122,21 +109,6 @@ pub struct AskUrl {
     authority: String,
     /// Path and query.
     target: String,
-}
-
-impl Act {
-    /// Every act, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Publish, Self::Subscribe, Self::Presence, Self::Manage];
-
-    /// The word for it: in settings, in tokens, and in what an application is asked.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Publish => "publish",
-            Self::Subscribe => "subscribe",
-            Self::Presence => "presence",
-            Self::Manage => "manage",
-        }
-    }
 }
 
 impl StaticToken {
@@ -225,14 +197,6 @@ impl Written for AskUrl {
 written! { AskUrl }
 
 impl AuthSettings {
-    /// Looks whether keys, secrets and files are there and can be used.
-    ///
-    /// # Errors
-    /// What of it is not so.
-    pub fn try_keys(&self) -> Result<(), String> {
-        Rights::new(self, &[], Openness::Shut(Shut::Settings)).map(drop)
-    }
-
     /// Every file that it names: none of them is ever served, and relative ones start at the settings file's
     /// folder.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {
@@ -274,7 +238,7 @@ impl Section for AuthSettings {
                 wrong(&["tokens", &place], message.into());
             }
             for (act, text) in all() {
-                if let Err(error) = rights::pattern(text) {
+                if let Err(error) = grants::pattern(text) {
                     wrong(&["tokens", &place, act.name()], format!("auth.tokens: {error}"));
                 }
             }
@@ -284,7 +248,7 @@ impl Section for AuthSettings {
             for (act, text) in
                 Act::ALL.into_iter().flat_map(|act| one.patterns(act).iter().map(move |text| (act, text)))
             {
-                if let Err(error) = rights::pattern(text) {
+                if let Err(error) = grants::pattern(text) {
                     wrong(&["certificates", &place, act.name()], format!("auth.certificates: {error}"));
                 }
             }

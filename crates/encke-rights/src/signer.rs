@@ -5,7 +5,8 @@ use std::path::Path;
 use super::grants;
 use super::keys::Signing;
 use super::token::{self, Channels, Claims, NumericDate, TOKEN_BYTES_MAX};
-use crate::settings::{Act, AuthSettings};
+use crate::act::Act;
+use crate::settings::AuthSettings;
 
 /// What signs tokens.
 pub struct Signer {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grants::Grants;
 use super::keys::{Algorithm, Key, Signing};
-use crate::settings::Act;
+use crate::act::Act;
 
 /// Bytes of a token: cookies end at 4 KiB, and 8 KiB name some 200 channels.
 pub(super) const TOKEN_BYTES_MAX: usize = 8 * 1024;

@@ -88,7 +88,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("translation", "docs/lab/ja/a.md", "11 ms\n"),
     ("translation", "docs/lab/zh-Hant/a.md", "`y`\n"),
     ("metric", "docs/operations.md", "| `encke_gone_total` |\n"),
-    ("metric", "crates/encke-server/src/lib.rs", "fn c() { count(\"encke_new_total\") }\n"),
+    ("metric", "crates/encke-hub/src/lib.rs", "fn c() { count(\"encke_new_total\") }\n"),
     (
         "table",
         "crates/encke-server/src/close.rs",

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use encke_io::{Address, Now, Peer};
 use encke_server::{Certified, Origin, TlsKnown, testing};
 
-use super::keys::tests::{SECRET, signings};
-use super::token::{Channels, Claims, NumericDate};
 use super::*;
+use crate::keys::tests::{SECRET, signings};
 use crate::settings::KeySettings;
+use crate::token::{Channels, Claims, NumericDate};
 use encke_settings::{Secret, Section as _};
 
 const NOW_S: u64 = 1_795_300_000;
@@ -18,7 +18,7 @@ const FIXED: &str = "0123456789abcdef";
 
 /// A request to be looked at.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     line: String,
     fields: String,
     peer: Peer,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn get(target: &str) -> Self {
+    pub(crate) fn get(target: &str) -> Self {
         Self {
             line: format!("GET {target} HTTP/1.1\r\n"),
             fields: String::new(),
@@ -40,40 +40,40 @@ impl Asked {
     }
 
     /// As curl on this machine asks.
-    fn here() -> Self {
+    pub(crate) fn here() -> Self {
         Self::get("/push/news").field("Host", "localhost:8080")
     }
 
-    pub(super) fn field(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn field(mut self, name: &str, value: &str) -> Self {
         self.fields += &format!("{name}: {value}\r\n");
         self
     }
 
-    pub(super) fn secure(self) -> Self {
+    pub(crate) fn secure(self) -> Self {
         Self { secure: true, ..self }
     }
 
-    fn from(self, peer: &str) -> Self {
+    pub(crate) fn from(self, peer: &str) -> Self {
         let peer = peer.parse::<SocketAddr>().map_or(Peer::Local, Peer::Inet);
         Self { peer, ..self }
     }
 
     /// With a certificate for somebody, which ends at [`NOW_S`] + 100.
-    fn certified(self, name: &str) -> Self {
+    pub(crate) fn certified(self, name: &str) -> Self {
         let client = Certified { name: name.into(), expires_unix_s: NOW_S + 100 };
         let known = TlsKnown::new("1.3", "", None, Some(client));
         Self { secure: true, tls: Some(Arc::new(known)), ..self }
     }
 
-    fn bearer(self, token: &str) -> Self {
+    pub(crate) fn bearer(self, token: &str) -> Self {
         self.field("Authorization", &format!("Bearer {token}"))
     }
 
-    fn at(self, now_s: u64) -> Self {
+    pub(crate) fn at(self, now_s: u64) -> Self {
         Self { now_s, ..self }
     }
 
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Request<'_>) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Request<'_>) -> T) -> T {
         let bytes = format!("{}{}\r\n", self.line, self.fields).into_bytes();
         let (client, local) = match self.peer {
             Peer::Inet(address) => (Some(address.ip()), address.ip().is_loopback()),

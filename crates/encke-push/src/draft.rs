@@ -1,0 +1,45 @@
+//! What an envelope publishes, checked.
+
+use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+
+use crate::envelope::Said;
+
+/// Longest name of an event, in bytes.
+pub(crate) const EVENT_BYTES_MAX: usize = 128;
+/// Longest idempotency key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 255;
+
+/// What an envelope publishes.
+pub(crate) fn draft(mut said: Said, publisher: u64) -> Result<Draft, String> {
+    let channel = said.channel.take().ok_or("there is no channel")?;
+    let channel = Name::parse(channel.as_bytes()).map_err(|error| format!("channel {channel:?}: {error}"))?;
+    let data = said.payload()?.into_boxed_slice();
+    let key = said.key.take().map(|key| IdempotencyKey { publisher, key: key.into() });
+    if key.as_ref().is_some_and(|key| key.key.len() > KEY_BYTES_MAX) {
+        return Err(format!("key has more than {KEY_BYTES_MAX} bytes"));
+    }
+    let event: Option<Box<str>> = said.event.map(Into::into);
+    if event
+        .as_deref()
+        .is_some_and(|event| event.len() > EVENT_BYTES_MAX || event.chars().any(char::is_control))
+    {
+        return Err(format!("event: at most {EVENT_BYTES_MAX} bytes without control characters"));
+    }
+    let content_type: Option<Box<str>> = said.content_type.map(Into::into);
+    if content_type.as_deref().is_some_and(|given| !is_type(given)) {
+        return Err("type is no media type".into());
+    }
+    Ok(Draft { channel, data, content_type, event, flags: Flags::default(), key })
+}
+
+/// Whether a text may stand in a `Content-Type` field: visible ASCII and spaces, `x/y`, at most 255 bytes.
+pub(crate) fn is_type(given: &str) -> bool {
+    given.len() <= 255
+        && given.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        && media(given).split_once('/').is_some_and(|(main, sub)| !main.is_empty() && !sub.is_empty())
+}
+
+/// A media type without its parameters.
+pub(crate) fn media(given: &str) -> &str {
+    given.split(';').next().unwrap_or_default().trim()
+}

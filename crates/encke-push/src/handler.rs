@@ -1,0 +1,568 @@
+//! The handler of channels: it reads what is asked, and keeps nothing but bodies on their way.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use encke_hub::{Draft, Flags, IdempotencyKey, Name};
+use encke_io::Done;
+use encke_rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
+use encke_server::{
+    Body, Desk, Exchange, ExchangeKey, Fields, Handler, JobId, Kept, Mount, Outcome, Piece, Reply, Request,
+    Takeover, WorkerSetup, accept_deflate,
+};
+use encke_stats::Source;
+use encke_wire::method::Method;
+use encke_wire::websocket;
+
+use crate::client::{CLIENT_PATH, client};
+use crate::draft::{EVENT_BYTES_MAX, KEY_BYTES_MAX, draft, is_type, media};
+use crate::envelope::Said;
+use crate::form::Kind;
+use crate::negotiate::{self, Query, Wish, bad, refusal};
+use crate::pace::{self, TooFast};
+use crate::plan::PushPlan;
+use crate::room::{Ask, Asks, Publish, Room, Subscription};
+use crate::socket;
+use crate::subscriber::Start;
+
+/// Envelopes that one request may publish.
+const BATCH_MAX: usize = 10_000;
+
+/// By this name it is counted that bodies of others took all the memory that there is for them.
+const CROWDED: &str = "push_incoming";
+/// The metric's label for requests that met too many pending authorization requests.
+const ASK_FULL: &str = "push_ask";
+/// The handler of all channels, mounted at their prefix.
+pub(crate) struct Push(pub(crate) Arc<PushPlan>);
+
+impl PushPlan {
+    /// The channels, and the library to read them with, below their prefixes.
+    pub fn mounts(self: &Arc<Self>) -> [(String, Arc<dyn Mount>); 2] {
+        [(self.prefix.clone(), Arc::new(Push(Arc::clone(self)))), (CLIENT_PATH.to_owned(), Arc::new(client))]
+    }
+}
+
+impl Mount for Push {
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let plan = Arc::clone(&self.0);
+        let room = worker
+            .resident(|worker| Room::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers()));
+        room.obey(Arc::clone(&plan));
+        room.fanouts = room.counters.fanouts(&plan.classes);
+        Box::new(Pusher {
+            plan,
+            asks: room.asks(),
+            desk,
+            bodies: HashMap::new(),
+            incoming_bytes: 0,
+            tokens: TokenCache::default(),
+            inquiries: HashMap::new(),
+            jobs: HashMap::new(),
+        })
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        self.0.sources()
+    }
+}
+
+struct Pusher {
+    plan: Arc<PushPlan>,
+    /// For the worker's [`Room`].
+    asks: Asks,
+    desk: Desk,
+    /// Bodies on their way: at most one a connection or stream, each at most a message's bytes.
+    bodies: HashMap<ExchangeKey, Incoming>,
+    /// The memory that they take: not more than `push.incoming`, but for a single one.
+    incoming_bytes: usize,
+    tokens: TokenCache,
+    /// Authorization requests in progress, by question: at most as many as the pool takes remote jobs.
+    inquiries: HashMap<Digest, Inquiry>,
+    /// … and by the job that asks.
+    jobs: HashMap<JobId, Digest>,
+}
+
+/// A publish whose body is being read.
+struct Incoming {
+    exchange: Exchange,
+    bytes: Vec<u8>,
+    most: usize,
+    publish: Intent,
+}
+
+/// What is to be done with a body.
+enum Intent {
+    /// It is one message, for each of these channels.
+    Message {
+        channels: Vec<Name>,
+        content_type: Option<Box<str>>,
+        event: Option<Box<str>>,
+        key: Option<IdempotencyKey>,
+        trace: bool,
+    },
+    /// It is envelopes, line by line.
+    Envelopes { identity: Identity, publisher: u64 },
+}
+
+/// A question on its way to the application, and all who wait for its answer: whoever asks the same meanwhile sends no
+/// second one. At most one request a connection.
+struct Inquiry {
+    question: Question,
+    waiting: Vec<Asking>,
+}
+
+/// A request whose rights the application is asked for.
+struct Asking {
+    request: Kept,
+    exchange: Exchange,
+    act: Act,
+    channel: Name,
+    granted: Granted,
+}
+
+/// What the application has allowed for this request.
+type Granted = Vec<(Act, Name)>;
+
+/// Why a request does not get on.
+enum Stop {
+    /// It is answered.
+    Reply(Reply),
+    /// The application is asked first.
+    Ask(Box<Question>, Act, Name),
+}
+
+impl From<Reply> for Stop {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+impl Handler for Pusher {
+    fn call(&mut self, request: &Request<'_>, mut exchange: Exchange) -> Outcome {
+        let share = self.plan.rights.share(request);
+        if request.method() == Method::Options {
+            return Outcome::Now(preflight(&share));
+        }
+        exchange.add_fields(&share.fields());
+        let mut exchange = Some(exchange);
+        match self.answer(request, &mut exchange, &[]) {
+            Ok(outcome) => outcome,
+            Err(Stop::Reply(reply)) => Outcome::Now(share.onto(reply)),
+            Err(Stop::Ask(question, act, channel)) => {
+                let exchange = exchange.expect("an exchange is kept by an outcome alone");
+                let asking = Asking { request: request.keep(), exchange, act, channel, granted: Vec::new() };
+                self.inquire(*question, asking);
+                Outcome::Later
+            }
+        }
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some(mut incoming) = self.bodies.remove(&key) else { return };
+        self.incoming_bytes -= incoming.bytes.capacity();
+        match piece {
+            Piece::Data(data) if incoming.bytes.len() + data.len() > incoming.most => {
+                let text = format!("a message may have {} bytes (push.message_bytes)", incoming.most);
+                incoming.exchange.answer(refusal(413, text).and_close());
+            }
+            Piece::Data(data) => {
+                incoming.bytes.extend_from_slice(data);
+                let bytes = self.incoming_bytes + incoming.bytes.capacity();
+                if bytes > self.plan.incoming_bytes && self.incoming_bytes > 0 {
+                    self.desk.refused(CROWDED);
+                    return incoming.exchange.answer(crowded().and_close());
+                }
+                self.incoming_bytes = bytes;
+                incoming.exchange.read_more();
+                self.bodies.insert(key, incoming);
+            }
+            Piece::End => self.publish(incoming),
+            // The server answers, or has nobody to answer to.
+            Piece::Broken => {}
+        }
+    }
+
+    fn offloaded(&mut self, job: JobId, done: Option<Done>) {
+        let Some(inquiry) = self.jobs.remove(&job).and_then(|digest| self.inquiries.remove(&digest)) else {
+            return;
+        };
+        let verdict = done.and_then(|done| done.downcast::<Verdict>().ok());
+        match verdict.as_deref() {
+            Some(Verdict::Unanswered(error)) => {
+                encke_settings::notice::report(encke_settings::Level::Warn, error);
+            }
+            Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
+            None => self.desk.refused(ASK_FULL),
+        }
+        for asking in inquiry.waiting {
+            match verdict.as_deref() {
+                Some(Verdict::Allowed { .. }) => self.go_on(asking),
+                Some(Verdict::Denied { denial, .. }) => asking.exchange.answer(denied(denial.clone())),
+                Some(Verdict::Unanswered(_)) => asking.exchange.answer(unasked()),
+                None => asking.exchange.answer(ask_full()),
+            }
+        }
+    }
+}
+
+impl Pusher {
+    /// Asks something of the worker's room, which sees to it within this turn.
+    fn ask(&self, ask: Ask) {
+        self.asks.borrow_mut().push(ask);
+    }
+
+    /// Answers a request, or takes the exchange to answer it later.
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        let path = request.path().strip_prefix(self.plan.prefix.as_bytes()).unwrap_or_default();
+        let query = Query::read(request.query())?;
+        let identity = self.plan.rights.identify(request, &mut self.tokens).map_err(denied)?;
+        match request.method() {
+            Method::Post | Method::Put => self.accept(request, exchange, path, &query, identity, granted),
+            Method::Get | Method::Head => self.subscribe(request, exchange, path, &query, &identity, granted),
+            Method::Delete => {
+                let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+                self.permit(request, &identity, Act::Manage, &channels, granted)?;
+                let exchange = exchange.take().expect("it was not kept yet");
+                self.ask(Ask::Forget { exchange, channels });
+                Ok(Outcome::Later)
+            }
+            _ => Err(refusal(405, "a channel is read by GET and published to by POST".into())
+                .with("Allow", METHODS)
+                .into()),
+        }
+    }
+
+    /// Whether all of the channels may be acted upon.
+    fn permit(
+        &mut self,
+        request: &Request<'_>,
+        identity: &Identity,
+        act: Act,
+        channels: &[Name],
+        granted: &[(Act, Name)],
+    ) -> Result<(), Stop> {
+        for channel in channels {
+            if granted.iter().any(|(other, name)| *other == act && name == channel) {
+                continue;
+            }
+            match self.plan.rights.decide(identity, act, channel, request, &mut self.tokens) {
+                Decision::Allowed => {}
+                Decision::Denied(denial) => return Err(denied(denial).into()),
+                Decision::Ask(question) => return Err(Stop::Ask(question, act, channel.clone())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the application asked, unless it is being asked the same.
+    fn inquire(&mut self, question: Question, asking: Asking) {
+        match self.inquiries.entry(question.digest()) {
+            Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
+            Entry::Vacant(place) => {
+                let asked = question.clone();
+                let job = self.desk.offload_remote(move || asked.ask());
+                self.jobs.insert(job, *place.key());
+                place.insert(Inquiry { question, waiting: vec![asking] });
+            }
+        }
+    }
+
+    /// A request gets on, now that the application has allowed it something.
+    fn go_on(&mut self, asking: Asking) {
+        let Asking { request, exchange, act, channel, mut granted } = asking;
+        granted.push((act, channel));
+        let view = request.view();
+        let mut exchange = Some(exchange);
+        let outcome = self.answer(&view, &mut exchange, &granted);
+        let Some(exchange) = exchange else { return };
+        match outcome {
+            Ok(Outcome::Now(reply)) => exchange.answer(reply),
+            Ok(Outcome::Takeover(takeover)) => exchange.take_over(takeover),
+            // It was kept.
+            Ok(Outcome::Later) => {}
+            Err(Stop::Reply(reply)) => exchange.answer(reply),
+            Err(Stop::Ask(question, act, channel)) => {
+                self.inquire(*question, Asking { request, exchange, act, channel, granted });
+            }
+        }
+    }
+
+    /// POST or PUT: the body is read, then published.
+    fn accept(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        path: &[u8],
+        query: &Query,
+        identity: Identity,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        let content_type = content_type(request)?;
+        let publisher = identity.publisher(request);
+        let batch = content_type.as_deref().is_some_and(|given| media(given) == "application/x-ndjson");
+        let (publish, most) = if path.is_empty() && batch {
+            let most = self.plan.rules.message_bytes.saturating_mul(16);
+            (Intent::Envelopes { identity, publisher }, most)
+        } else if path.is_empty() {
+            let text = format!(
+                "which channel? Publish to {0}CHANNEL, or envelopes as application/x-ndjson to {0}",
+                self.plan.prefix
+            );
+            return Err(bad(text).into());
+        } else {
+            let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+            self.permit(request, &identity, Act::Publish, &channels, granted)?;
+            self.pace(&identity, publisher, channels.len())?;
+            let key = field_text(request, "idempotency-key", KEY_BYTES_MAX)?;
+            let key = key.map(|key| IdempotencyKey { publisher, key });
+            let event = field_text(request, "encke-event", EVENT_BYTES_MAX)?;
+            let intent = Intent::Message { channels, content_type, event, key, trace: query.trace };
+            (intent, self.plan.rules.message_bytes)
+        };
+        let exchange = exchange.take().expect("it was not kept yet");
+        exchange.read_more();
+        self.bodies.insert(exchange.key(), Incoming { exchange, bytes: Vec::new(), most, publish });
+        Ok(Outcome::Later)
+    }
+
+    /// Whether somebody may publish so many messages now. Only who has no token can be too fast.
+    fn pace(&self, identity: &Identity, publisher: u64, messages: usize) -> Result<(), Reply> {
+        let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
+        let Some(rates) = rates else { return Ok(()) };
+        rates.admit(publisher, messages as u64, self.desk.now().mono_ns).map_err(|too_fast| {
+            self.desk.refused(pace::TOO_FAST);
+            hold_up(too_fast)
+        })
+    }
+
+    /// A body is whole.
+    fn publish(&mut self, incoming: Incoming) {
+        let Incoming { exchange, bytes, publish, .. } = incoming;
+        let drafts = match publish {
+            Intent::Message { channels, content_type, event, key, trace } => {
+                let (last, others) = channels.split_last().expect("a path names a channel");
+                let draft = |channel: &Name, data: Vec<u8>| Draft {
+                    channel: channel.clone(),
+                    data: data.into_boxed_slice(),
+                    content_type: content_type.clone(),
+                    event: event.clone(),
+                    flags: Flags::default(),
+                    key: key.clone(),
+                };
+                let mut drafts: Vec<Draft> =
+                    others.iter().map(|channel| draft(channel, bytes.clone())).collect();
+                drafts.push(draft(last, bytes));
+                return self.ask(Ask::Publish(Publish { exchange, drafts, trace, lines: false }));
+            }
+            Intent::Envelopes { identity, publisher } => drafts(&bytes, &identity, publisher)
+                .and_then(|drafts| self.pace(&identity, publisher, drafts.len()).map(|()| drafts)),
+        };
+        match drafts {
+            Ok(drafts) => {
+                self.ask(Ask::Publish(Publish { exchange, drafts, trace: false, lines: true }));
+            }
+            Err(reply) => exchange.answer(reply),
+        }
+    }
+
+    /// GET or HEAD.
+    fn subscribe(
+        &mut self,
+        request: &Request<'_>,
+        exchange: &mut Option<Exchange>,
+        path: &[u8],
+        query: &Query,
+        identity: &Identity,
+        granted: &[(Act, Name)],
+    ) -> Result<Outcome, Stop> {
+        if path.is_empty() {
+            return Err(refusal(404, format!("which channel? GET {}CHANNEL", self.plan.prefix)).into());
+        }
+        let channels = negotiate::channels(path, self.plan.rules.channels_per_stream)?;
+        let wish = negotiate::wish(request, query, channels.len());
+        self.permit(request, identity, Act::Subscribe, &channels, granted)?;
+        let member = match (&identity.name, query.name.as_deref()) {
+            (Some(subject), _) => Some(Arc::clone(subject)),
+            (None, Some(name)) => Some(Arc::from(name)),
+            (None, None) => None,
+        };
+        let share = self.plan.rights.share(request);
+        match wish {
+            Wish::Info => {
+                let [channel] = &channels[..] else {
+                    return Err(bad("?info is of one channel".into()).into());
+                };
+                let exchange = exchange.take().expect("it was not kept yet");
+                let members = identity.may(Act::Presence, channel);
+                self.ask(Ask::Info { exchange, channel: channel.clone(), members });
+                Ok(Outcome::Later)
+            }
+            Wish::Page => Ok(Outcome::Now(page()?)),
+            Wish::Messages(kind) => {
+                let poll = matches!(kind, Kind::Raw | Kind::Json);
+                let subscription = Subscription {
+                    since: negotiate::since(request, query, poll),
+                    channels,
+                    kind,
+                    wait_s: query.wait_s.unwrap_or(negotiate::WAIT_S),
+                    member,
+                    share,
+                    identity: identity.is_somebody().then(|| identity.clone()),
+                    rights_serial: self.plan.rights.serial(),
+                    client: encke_rights::client_number(request.origin().client),
+                    limited: !identity.is_unlimited(),
+                };
+                Ok(Outcome::Takeover(Takeover::new(Start::Messages(subscription))))
+            }
+            Wish::Socket => {
+                let handshake = websocket::Handshake::check(request.method(), request.version(), |name| {
+                    request.all(name)
+                })
+                .map_err(|error| {
+                    refusal(error.status(), error.to_string())
+                        .with("Sec-WebSocket-Version", websocket::VERSION)
+                        .with("Upgrade", "websocket")
+                })?;
+                let envelopes = handshake.protocols().any(|protocol| protocol == b"encke.v1");
+                let kind = if envelopes { Kind::Envelope } else { Kind::Payload };
+                let mut fields = Fields::new();
+                let mut lines = Vec::new();
+                handshake.put_fields(&mut lines, envelopes.then_some("encke.v1"));
+                fields.push_lines(&lines);
+                let subscription = Subscription {
+                    since: negotiate::since(request, query, false),
+                    channels,
+                    kind,
+                    wait_s: 0,
+                    member,
+                    // What a WebSocket says its page may read: the browser asks no further (RFC 6455 §10.2).
+                    share: Share::Nobody,
+                    identity: identity.is_somebody().then(|| identity.clone()),
+                    rights_serial: self.plan.rights.serial(),
+                    client: encke_rights::client_number(request.origin().client),
+                    limited: !identity.is_unlimited(),
+                };
+                let speaker = socket::Speaker {
+                    identity: identity.clone(),
+                    publisher: identity.publisher(request),
+                    channel: if envelopes { None } else { subscription.channels.first().cloned() },
+                };
+                let deflate = self.plan.compress && accept_deflate(request, &mut fields);
+                let start = Start::Socket { fields, deflate, speaker, subscription };
+                Ok(Outcome::Takeover(Takeover::new(start)))
+            }
+        }
+    }
+}
+
+/// What may be done with a channel.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// The page that a browser gets on a channel's address. What is published runs nowhere in it: only what carries the
+/// nonce does.
+fn page() -> Result<Reply, Reply> {
+    let mut bytes = [0; 16];
+    encke_io::host::random(&mut bytes)
+        .map_err(|error| refusal(500, format!("the system gives no randomness: {error}")))?;
+    let nonce: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let policy = format!(
+        "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    let page = include_str!("page.html").replace("{{nonce}}", &nonce);
+    Ok(Reply::new(200)
+        .with("Content-Type", "text/html; charset=utf-8")
+        .with("Content-Security-Policy", policy)
+        .with("X-Content-Type-Options", "nosniff")
+        .with("Referrer-Policy", "no-referrer")
+        .with("Vary", "Accept")
+        .with("Cache-Control", "no-store")
+        .body(Body::Bytes(page.into_bytes())))
+}
+
+/// What a browser asks before a request to another origin (Fetch standard, CORS preflight). Whether the request itself
+/// may be made is decided when it comes.
+fn preflight(share: &Share) -> Reply {
+    let names = "authorization, content-type, encke-event, idempotency-key, last-event-id";
+    let mut reply = Reply::new(204).with("Allow", METHODS);
+    reply.fields.extend(&share.preflight_fields("GET, HEAD, POST, PUT, DELETE", names));
+    reply
+}
+
+/// Too many messages came from one address.
+fn hold_up(too_fast: TooFast) -> Reply {
+    refusal(429, too_fast.to_string()).with("Retry-After", too_fast.retry_after_s().to_string())
+}
+
+/// Bodies of others take all the memory that there is for them.
+fn crowded() -> Reply {
+    let text = "too many messages are on their way in at once (push.incoming); come back in a moment";
+    refusal(503, text.into()).with("Retry-After", "1")
+}
+
+/// Too many authorization requests wait already.
+fn ask_full() -> Reply {
+    let text = "the authorization endpoint (auth.ask) could not be asked: too many requests are pending";
+    refusal(503, text.into()).with("Retry-After", "2")
+}
+
+/// The application did not say.
+fn unasked() -> Reply {
+    refusal(503, "the application that knows who may (auth.ask) does not answer".into())
+        .with("Retry-After", "2")
+}
+
+/// The drafts of a body of envelopes.
+fn drafts(bytes: &[u8], identity: &Identity, publisher: u64) -> Result<Vec<Draft>, Reply> {
+    let mut drafts = Vec::new();
+    for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let place = number + 1;
+        if drafts.len() == BATCH_MAX {
+            return Err(refusal(413, format!("line {place}: at most {BATCH_MAX} envelopes a request")));
+        }
+        let draft = Said::read(line)
+            .and_then(|said| draft(said, publisher))
+            .map_err(|error| bad(format!("line {place}: {error}; nothing was published")))?;
+        if !identity.may(Act::Publish, &draft.channel) {
+            return Err(denied(identity.denial(Act::Publish, &draft.channel)));
+        }
+        drafts.push(draft);
+    }
+    Ok(drafts)
+}
+
+fn denied(denial: Denial) -> Reply {
+    match denial {
+        Denial::Unauthorized(text) => refusal(401, text).with("WWW-Authenticate", "Bearer"),
+        Denial::Forbidden(text) => refusal(403, text),
+    }
+}
+
+/// The type of a body. What curl and forms send by themselves says nothing of it.
+fn content_type(request: &Request<'_>) -> Result<Option<Box<str>>, Reply> {
+    let Some(given) = request.known(encke_wire::field::Known::ContentType) else { return Ok(None) };
+    let given = std::str::from_utf8(given).ok().map(str::trim).filter(|given| is_type(given));
+    let given = given.ok_or_else(|| bad("Content-Type is no media type".into()))?;
+    Ok((media(given) != "application/x-www-form-urlencoded").then(|| given.into()))
+}
+
+/// A field's value as text of visible characters.
+fn field_text(request: &Request<'_>, name: &str, most: usize) -> Result<Option<Box<str>>, Reply> {
+    let Some(value) = request.field(name) else { return Ok(None) };
+    match std::str::from_utf8(value) {
+        Ok(text) if text.len() <= most && !text.chars().any(char::is_control) => {
+            let text = text.trim();
+            Ok((!text.is_empty()).then(|| text.into()))
+        }
+        _ => Err(bad(format!("{name}: at most {most} bytes of UTF-8 without control characters"))),
+    }
+}
