@@ -111,7 +111,6 @@ impl Service {
             policy: settings.policy(connections),
         })
         .log(log.clone())
-        .acme(Arc::clone(&acme))
         .mount("/", pages);
         if let Some((prefix, proofs)) = proofs(settings, &acme) {
             server = server.mount(&prefix, proofs);
@@ -132,6 +131,7 @@ impl Service {
         } else {
             server = encke_push::sources_without_push().into_iter().fold(server, Server::source);
         }
+        server = server.source(Arc::<Acme>::clone(&acme));
         if inherited.is_empty() {
             for door in doors {
                 server = server.door(door);

@@ -262,7 +262,7 @@ impl Core {
         if let Some(identity) = &kind.tls {
             let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
             let Some(tls) = Tls::new(identity.config(), ends_ns) else {
-                self.metrics.handshakes_refused.add(1);
+                self.metrics.tls.refused.add(1);
                 self.ops.push((token, Op::Close));
                 return;
             };

@@ -10,6 +10,7 @@ use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, Source};
 use crate::close::CloseReason;
 use crate::log::AccessLog;
 use crate::outgoing::UpstreamEnd;
+use crate::tls::TlsCounters;
 use encke_io::lock;
 
 /// One worker's counts.
@@ -24,12 +25,7 @@ pub(crate) struct Metrics {
     closes: [Counter; CloseReason::ALL.len()],
     /// By the rule that was broken. Refusals are rare: a lock is cheap enough.
     refusals: Mutex<BTreeMap<&'static str, u64>>,
-    /// TLS handshakes that ended well, by version and by whether a session was taken up again; and those that did not, by
-    /// why. A lock is cheap beside a handshake.
-    handshakes: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    handshake_failures: Mutex<BTreeMap<&'static str, u64>>,
-    /// Connections that were closed because too many handshakes went on.
-    pub(crate) handshakes_refused: Counter,
+    pub(crate) tls: Arc<TlsCounters>,
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) turns: Counter,
@@ -66,14 +62,6 @@ impl Metrics {
     pub(crate) fn refused(&self, reason: &'static str) {
         let mut refusals = lock(&self.refusals);
         *refusals.entry(reason).or_default() += 1;
-    }
-
-    pub(crate) fn shook_hands(&self, version: &'static str, how: &'static str) {
-        *lock(&self.handshakes).entry((version, how)).or_default() += 1;
-    }
-
-    pub(crate) fn handshake_failed(&self, reason: &'static str) {
-        *lock(&self.handshake_failures).entry(reason).or_default() += 1;
     }
 
     pub(crate) fn closed(&self, reason: CloseReason) {
@@ -153,29 +141,6 @@ fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
     for (reason, count) in refused {
         refusals = refusals.with(&[("reason", reason)], count);
     }
-    let mut handshakes = Family::counter(
-        "encke_tls_handshakes_total",
-        "TLS handshakes that ended well, by version, and by whether a session was resumed.",
-    );
-    let mut failures =
-        Family::counter("encke_tls_handshake_failures_total", "TLS handshakes that failed, by why.");
-    let mut by_how: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
-    let mut by_why: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for worker in workers {
-        for (how, count) in lock(&worker.handshakes).iter() {
-            *by_how.entry(*how).or_default() += count;
-        }
-        for (why, count) in lock(&worker.handshake_failures).iter() {
-            *by_why.entry(why).or_default() += count;
-        }
-    }
-    by_why.insert("busy", sum(&|worker| worker.handshakes_refused.value()));
-    for ((version, how), count) in by_how {
-        handshakes = handshakes.with(&[("version", version), ("session", how)], count);
-    }
-    for (why, count) in by_why {
-        failures = failures.with(&[("reason", why)], count);
-    }
     let mut latency = Distribution::new();
     for worker in workers {
         worker.latency.add_to(&mut latency);
@@ -193,8 +158,6 @@ fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
             .value(sum(&|worker| worker.listen_drops.value())),
         responses,
         refusals,
-        handshakes,
-        failures,
         closes,
         Family::counter("encke_received_bytes_total", "Bytes received.")
             .value(sum(&|worker| worker.received_bytes.value())),

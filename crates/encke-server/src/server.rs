@@ -15,7 +15,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ use crate::log::AccessLog;
 use crate::metrics::{EngineFigures, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
-use crate::tls::Acme;
+use crate::tls::TlsFigures;
 use crate::worker::{Shared, Worker};
 
 /// How a server runs, besides what it serves.
@@ -113,7 +112,6 @@ pub struct Server {
     mounts: Vec<MountPoint>,
     sources: Vec<Arc<dyn Source>>,
     guards: Vec<GuardPoint>,
-    acme: Arc<Acme>,
     log: AccessLog,
 }
 
@@ -145,7 +143,8 @@ struct Named {
 /// What is known of a running server, for whoever asks: admin handlers, the program.
 pub struct Board {
     pub(crate) metrics: Vec<Arc<Metrics>>,
-    engine: Arc<dyn Source>,
+    /// Those of the engine itself.
+    engine: Vec<Arc<dyn Source>>,
     /// Those of the mounts that are served at present.
     mounted: Mutex<Vec<Arc<dyn Source>>>,
     /// Those that belong to no mount.
@@ -157,8 +156,7 @@ pub struct Board {
     pub(crate) backend_reason: &'static str,
     pub(crate) addresses: Mutex<Vec<Address>>,
     /// Who its listeners say they are.
-    identities: Mutex<Vec<Named>>,
-    acme: Arc<Acme>,
+    identities: Arc<Mutex<Vec<Named>>>,
     pub(crate) admin_addresses: Vec<Address>,
     pub(crate) connections: usize,
     /// Start, in seconds since 1970.
@@ -168,10 +166,7 @@ pub struct Board {
 impl Board {
     /// What the workers have counted so far, and what is true of all of them.
     pub(crate) fn families(&self) -> Vec<Family> {
-        let mut families: Vec<Family> = self.sources().iter().flat_map(|source| source.families()).collect();
-        families.extend(self.certificates());
-        families.extend(self.acme.families());
-        families
+        self.sources().iter().flat_map(|source| source.families()).collect()
     }
 
     /// The part of the status that a source of this name has.
@@ -182,7 +177,7 @@ impl Board {
     /// The sources in the order in which they are shown. Of those with the same name only the first one is.
     pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
         let mounted = lock(&self.mounted).clone();
-        let mut sources = vec![Arc::clone(&self.engine)];
+        let mut sources = self.engine.clone();
         for source in mounted.iter().chain(&self.others) {
             if sources.iter().all(|known| known.name() != source.name()) {
                 sources.push(Arc::clone(source));
@@ -194,25 +189,6 @@ impl Board {
     /// Shows the sources of these mounts from now on.
     fn show(&self, points: &[MountPoint]) {
         *lock(&self.mounted) = points.iter().flat_map(|point| point.mount.sources()).collect();
-    }
-
-    /// Who its listeners say they are.
-    fn identities(&self) -> Vec<Arc<Identity>> {
-        lock(&self.identities).iter().map(|named| Arc::clone(&named.identity)).collect()
-    }
-
-    /// When certificates end, if there are any.
-    fn certificates(&self) -> Option<Family> {
-        let ends: BTreeMap<_, _> = self.identities().iter().flat_map(|identity| identity.ends()).collect();
-        let family = Family::gauge(
-            "encke_tls_certificate_expiry_seconds",
-            "When a certificate ends, in seconds since 1970, by its file.",
-        );
-        (!ends.is_empty()).then(|| {
-            ends.into_iter().fold(family, |family, (file, ends_s)| {
-                family.labelled("file", file.display().to_string(), ends_s)
-            })
-        })
     }
 }
 
@@ -227,7 +203,6 @@ impl Server {
             mounts: Vec::new(),
             sources: Vec::new(),
             guards: Vec::new(),
-            acme: Arc::default(),
             log: AccessLog::off(),
         }
     }
@@ -256,13 +231,6 @@ impl Server {
     #[must_use]
     pub fn log(mut self, log: AccessLog) -> Self {
         self.log = log;
-        self
-    }
-
-    /// Counts what becomes of orders of certificates.
-    #[must_use]
-    pub fn acme(mut self, acme: Arc<Acme>) -> Self {
-        self.acme = acme;
         self
     }
 
@@ -331,17 +299,8 @@ impl Server {
 
     /// As [`Server::start`], with handlers that want to know of the server they are part of.
     pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
-        let Self {
-            options,
-            doors,
-            inherited,
-            admin: admin_listeners,
-            mut mounts,
-            sources,
-            guards,
-            acme,
-            log,
-        } = self;
+        let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, guards, log } =
+            self;
         check_guards(&guards, &mounts)?;
         let (backend, backend_reason) = match options.backend {
             Some(backend) => (backend, "as asked for"),
@@ -372,9 +331,16 @@ impl Server {
         let census = Arc::new(Census::default());
         let http2 = Arc::default();
         let metrics: Vec<Arc<Metrics>> = (0..workers).map(|_| Arc::default()).collect();
+        let identities = Arc::new(Mutex::new(identities));
         let board = Arc::new(Board {
             metrics: metrics.clone(),
-            engine: Arc::new(EngineFigures { workers: metrics.clone(), log: log.clone() }),
+            engine: vec![
+                Arc::new(EngineFigures { workers: metrics.clone(), log: log.clone() }),
+                Arc::new(TlsFigures {
+                    workers: metrics.iter().map(|worker| Arc::clone(&worker.tls)).collect(),
+                    identities: present(&identities),
+                }),
+            ],
             mounted: Mutex::default(),
             others: sources,
             stopping: false.into(),
@@ -382,8 +348,7 @@ impl Server {
             backend,
             backend_reason,
             addresses: Mutex::new(addresses),
-            identities: Mutex::new(identities),
-            acme,
+            identities,
             admin_addresses,
             connections: options.policy.connections,
             started_s: encke_io::clock::Clock::new().now().unix_s(),
@@ -467,6 +432,12 @@ fn check_guards_at<'a>(
         Some(at) => invalid(format!("cannot attach a guard to {at}: nothing is mounted there")),
         None => Ok(()),
     }
+}
+
+/// Returns the identities of all listeners at each call.
+fn present(identities: &Arc<Mutex<Vec<Named>>>) -> impl Fn() -> Vec<Arc<Identity>> + Send + Sync + use<> {
+    let identities = Arc::clone(identities);
+    move || lock(&identities).iter().map(|named| Arc::clone(&named.identity)).collect()
 }
 
 impl Named {
@@ -635,8 +606,7 @@ impl Running {
     fn watch_certificates(&self) -> io::Result<()> {
         let mut watch = lock(&self.watch);
         if watch.is_none() && !lock(&self.board.identities).is_empty() {
-            let board = Arc::clone(&self.board);
-            *watch = Some(Watch::start(self.certificates_every, move || board.identities())?);
+            *watch = Some(Watch::start(self.certificates_every, present(&self.board.identities))?);
         }
         Ok(())
     }

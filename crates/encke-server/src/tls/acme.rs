@@ -24,7 +24,7 @@ use encke_broker::acme::{self, AcmeError, Challenge, Proof, Request, Stage};
 use encke_io::clock::Clock;
 use encke_io::host;
 use encke_session::tls::{Life, Proofs, SigningRequest, date};
-use encke_stats::{Counter, Family};
+use encke_stats::{Counter, Family, Source};
 
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
@@ -116,17 +116,6 @@ impl Acme {
         Outcome::Now(page.map_or_else(|| Reply::error(404), |page| Reply::text(200, page)))
     }
 
-    /// Its figures.
-    pub(crate) fn families(&self) -> Option<Family> {
-        let family = Family::counter(
-            "encke_acme_orders_total",
-            "Certificates that were ordered, by what became of it.",
-        )
-        .with(&[("outcome", "issued")], self.issued.value())
-        .with(&[("outcome", "failed")], self.failed.value());
-        lock(&self.orders).running.then_some(family)
-    }
-
     fn run(&self) {
         let mut clock = Clock::new();
         let mut tasks: Vec<Task> = Vec::new();
@@ -160,6 +149,23 @@ impl Acme {
             return Next::End;
         }
         orders.wanted.take().map_or(Next::Look, Next::Care)
+    }
+}
+
+impl Source for Acme {
+    fn name(&self) -> &'static str {
+        "acme"
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let family = Family::counter(
+            "encke_acme_orders_total",
+            "Certificates that were ordered, by what became of it.",
+        )
+        .with(&[("outcome", "issued")], self.issued.value())
+        .with(&[("outcome", "failed")], self.failed.value());
+        let running = lock(&self.orders).running;
+        running.then_some(family).into_iter().collect()
     }
 }
 
@@ -372,5 +378,19 @@ mod tests {
             assert_eq!(back_off_s(failures, 1 << 31), middle_s);
             assert_eq!(back_off_s(failures, u32::MAX), middle_s * 5 / 4 - 1);
         }
+    }
+    #[test]
+    fn orders_are_shown_once_certificates_are_fetched() {
+        let acme = Acme::default();
+        assert!(acme.families().is_empty());
+        lock(&acme.orders).running = true;
+        acme.issued.add(3);
+        acme.failed.add(1);
+        let orders = Family::counter(
+            "encke_acme_orders_total",
+            "Certificates that were ordered, by what became of it.",
+        );
+        let orders = orders.with(&[("outcome", "issued")], 3_u64).with(&[("outcome", "failed")], 1_u64);
+        assert_eq!(acme.families(), [orders]);
     }
 }

@@ -108,7 +108,7 @@ impl Core {
                 conn.flags |= LAST | LINGER;
             }
             let (version, how) = tls.description();
-            self.metrics.shook_hands(version, how);
+            self.metrics.tls.complete(version, how);
             http2 = tls.speaks_http2();
         }
         if conn.phase == Phase::Handshake {
@@ -124,7 +124,7 @@ impl Core {
 
     /// TLS cannot go on: an alert tells the peer why, and a client that speaks plain HTTP is told in its own words.
     fn break_tls(&mut self, token: Token, fault: TlsFault, established: bool) {
-        self.metrics.handshake_failed(fault.name());
+        self.metrics.tls.failed(fault.name());
         let Some(conn) = self.conn(token) else { return };
         let reason = if established { CloseReason::Tls } else { CloseReason::Handshake };
         conn.reason = reason;

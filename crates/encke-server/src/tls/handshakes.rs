@@ -32,7 +32,7 @@ impl Core {
     /// Counts the handshake of a connection whose ClientHello is complete. False if the limit is reached.
     pub(super) fn begin_handshake(&mut self, token: Token) -> bool {
         if self.handshakes.open >= self.policy.handshakes && !self.close_stalled_handshake() {
-            self.metrics.handshakes_refused.add(1);
+            self.metrics.tls.refused.add(1);
             return false;
         }
         let mut queue = std::mem::take(&mut self.handshakes.queue);

@@ -9,12 +9,14 @@
 #[cfg(feature = "tls")]
 mod acme;
 mod conn;
+mod figures;
 mod handshakes;
 #[cfg(not(feature = "tls"))]
 mod without;
 
 #[cfg(feature = "tls")]
 pub use acme::Acme;
+pub(crate) use figures::{TlsCounters, TlsFigures};
 pub(crate) use handshakes::Handshakes;
 #[cfg(not(feature = "tls"))]
 pub use without::Acme;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
-use encke_stats::Family;
+use encke_stats::Source;
 
 use crate::exchange::Exchange;
 use crate::handler::Outcome;
@@ -30,8 +30,10 @@ impl Acme {
     pub fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
         Outcome::Now(Reply::error(404))
     }
+}
 
-    pub(crate) fn families(&self) -> Option<Family> {
-        None
+impl Source for Acme {
+    fn name(&self) -> &'static str {
+        "acme"
     }
 }
