@@ -21,10 +21,11 @@ use encke_rights::Openness;
 use encke_server::admin::Admin;
 use encke_server::exchange::Exchange;
 use encke_server::handler::Mount;
+use encke_server::listener::{Bound, Door};
 use encke_server::log::AccessLog;
 use encke_server::plan::MountPoint;
 use encke_server::request::Request;
-use encke_server::server::{Bound, Door, Options, Running, Server};
+use encke_server::server::{Options, Running, Server};
 use encke_server::tls::Acme;
 use encke_site::{Site, SiteSettings};
 

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use encke_hub::{Epoch, Rules, Streams};
-use encke_server::Mount;
 
 use super::admission::Admission;
 use super::archive::{self, Archive};

@@ -30,7 +30,7 @@ use crate::handler::{Desk, Handler, Mount, Outcome};
 use crate::reply::{Body, Reply};
 use crate::request::Request;
 use crate::resident::WorkerSetup;
-use crate::server::Board;
+use crate::status::Board;
 
 mod live;
 

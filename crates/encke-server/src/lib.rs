@@ -37,6 +37,8 @@ pub mod limits;
 #[doc(hidden)]
 pub mod link;
 #[doc(hidden)]
+pub mod listener;
+#[doc(hidden)]
 pub mod log;
 mod metrics;
 mod outgoing;
@@ -57,6 +59,8 @@ pub mod server;
 #[cfg(test)]
 mod simulation;
 mod spread;
+#[doc(hidden)]
+pub mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[doc(hidden)]
@@ -76,6 +80,7 @@ pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
 pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint, GuardVerdict, Passage};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+pub use listener::Door;
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;
 pub use record::Asked;
@@ -84,7 +89,7 @@ pub use request::{Kept, Origin, Request};
 pub use resident::{
     CONNECTION_BYTES, Engine, Gone, Kernel, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
-pub use server::{Door, Options, Running, Server};
+pub use server::{Options, Running, Server};
 pub use spread::{Farewells, spread_retry_ms};
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,

@@ -26,20 +26,21 @@ use encke_io::lock;
 use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
-use encke_session::tls::{Identity, Watch};
+use encke_session::tls::Watch;
 use encke_stats::{Family, Source};
 
-use crate::admin::Pulse;
 use crate::census::Census;
 use crate::closing::Closing;
 use crate::command::{Command, DoorKind};
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
 use crate::link::{Link, Message};
+use crate::listener::{Bound, Door, Named, bind, named, present, share};
 use crate::log::AccessLog;
 use crate::metrics::{EngineFigures, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
+use crate::status::Board;
 use crate::tls::TlsFigures;
 use crate::worker::{Shared, Worker};
 
@@ -73,36 +74,6 @@ impl Default for Options {
     }
 }
 
-/// A place to listen.
-#[derive(Clone)]
-pub struct Door {
-    /// Where.
-    pub address: Address,
-    /// Connections begin with a PROXY header (haproxy's protocol, versions 1 and 2).
-    pub proxy_protocol: bool,
-    /// Permission bits of a Unix socket's file.
-    pub mode: Option<u32>,
-    /// A machine that does not have this address serves without it.
-    pub optional: bool,
-    /// Connections speak TLS, as this one.
-    pub tls: Option<Arc<Identity>>,
-    /// Requests that came in the clear are sent on to `https`, at [`Policy::https_port`].
-    pub to_https: bool,
-}
-
-impl From<SocketAddr> for Door {
-    fn from(address: SocketAddr) -> Self {
-        Self {
-            address: Address::Inet(address),
-            proxy_protocol: false,
-            mode: None,
-            optional: false,
-            tls: None,
-            to_https: false,
-        }
-    }
-}
-
 /// A server that is being put together.
 pub struct Server {
     options: Options,
@@ -130,66 +101,6 @@ pub struct Running {
     certificates_every: Duration,
     /// Listeners that workers are closing.
     closing: Arc<Closing>,
-}
-
-/// Who a listener says it is.
-struct Named {
-    /// The address as the settings have it, and with the port that the system chose.
-    asked: Address,
-    bound: Address,
-    identity: Arc<Identity>,
-}
-
-/// What is known of a running server, for whoever asks: admin handlers, the program.
-pub struct Board {
-    pub(crate) metrics: Vec<Arc<Metrics>>,
-    /// Those of the engine itself.
-    engine: Vec<Arc<dyn Source>>,
-    /// Those of the mounts that are served at present.
-    mounted: Mutex<Vec<Arc<dyn Source>>>,
-    /// Those that belong to no mount.
-    others: Vec<Arc<dyn Source>>,
-    pub(crate) stopping: std::sync::atomic::AtomicBool,
-    /// For those who look on.
-    pub(crate) pulse: Arc<Pulse>,
-    pub(crate) backend: Backend,
-    pub(crate) backend_reason: &'static str,
-    pub(crate) addresses: Mutex<Vec<Address>>,
-    /// Who its listeners say they are.
-    identities: Arc<Mutex<Vec<Named>>>,
-    pub(crate) admin_addresses: Vec<Address>,
-    pub(crate) connections: usize,
-    /// Start, in seconds since 1970.
-    pub(crate) started_s: u64,
-}
-
-impl Board {
-    /// What the workers have counted so far, and what is true of all of them.
-    pub(crate) fn families(&self) -> Vec<Family> {
-        self.sources().iter().flat_map(|source| source.families()).collect()
-    }
-
-    /// The part of the status that a source of this name has.
-    pub(crate) fn part(&self, name: &str) -> Option<serde_json::Value> {
-        self.sources().iter().find(|source| source.name() == name)?.status()
-    }
-
-    /// The sources in the order in which they are shown. Of those with the same name only the first one is.
-    pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
-        let mounted = lock(&self.mounted).clone();
-        let mut sources = self.engine.clone();
-        for source in mounted.iter().chain(&self.others) {
-            if sources.iter().all(|known| known.name() != source.name()) {
-                sources.push(Arc::clone(source));
-            }
-        }
-        sources
-    }
-
-    /// Shows the sources of these mounts from now on.
-    fn show(&self, points: &[MountPoint]) {
-        *lock(&self.mounted) = points.iter().flat_map(|point| point.mount.sources()).collect();
-    }
 }
 
 impl Server {
@@ -434,19 +345,6 @@ fn check_guards_at<'a>(
     }
 }
 
-/// Returns the identities of all listeners at each call.
-fn present(identities: &Arc<Mutex<Vec<Named>>>) -> impl Fn() -> Vec<Arc<Identity>> + Send + Sync + use<> {
-    let identities = Arc::clone(identities);
-    move || lock(&identities).iter().map(|named| Arc::clone(&named.identity)).collect()
-}
-
-impl Named {
-    fn of(door: &Door, bound: &Address) -> Option<Self> {
-        let identity = Arc::clone(door.tls.as_ref()?);
-        Some(Self { asked: door.address.clone(), bound: bound.clone(), identity })
-    }
-}
-
 impl Running {
     /// Where it listens, with the ports that the system chose.
     pub fn addresses(&self) -> Vec<Address> {
@@ -630,10 +528,6 @@ impl Running {
     }
 }
 
-/// Listeners that were bound for a reload: those of each worker.
-#[derive(Default)]
-pub struct Bound(Vec<Vec<(Listener, DoorKind)>>);
-
 /// What a worker's thread is given.
 struct Seat {
     queue: Vec<(Listener, DoorKind)>,
@@ -690,65 +584,5 @@ impl encke_io::Run for Taken<'_> {
             // One worker less would answer a part of the clients with silence: better to be started again.
             Err(_panic) => std::process::abort(),
         }
-    }
-}
-
-/// Binds a door for every worker. `None`: it is optional, and this machine does not have the address.
-fn bind(door: &Door, backlog: u32, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<Option<Address>> {
-    let kind = DoorKind {
-        admin: false,
-        proxy_protocol: door.proxy_protocol,
-        to_https: door.to_https,
-        tls: door.tls.clone(),
-    };
-    let shared = queues.len() > 1 && matches!(door.address, Address::Inet(_));
-    let options = ListenOptions { backlog, shared: false, mode: door.mode };
-    // Asked alone first: sharing a port would also share it with another server of this user, without a word.
-    let alone = match Listener::bind(&door.address, options) {
-        Err(error) if door.optional && is_absent(&error) => return Ok(None),
-        other => other.map_err(|error| named(&error, &door.address))?,
-    };
-    let address = alone.address().clone();
-    if !shared {
-        share(alone, kind, queues)?;
-        return Ok(Some(address));
-    }
-    drop(alone);
-    for queue in queues {
-        let options = ListenOptions { shared: true, ..options };
-        let listener = Listener::bind(&address, options).map_err(|error| named(&error, &address))?;
-        queue.push((listener, kind.clone()));
-    }
-    Ok(Some(address))
-}
-
-/// The machine has no such address, or not even its family.
-fn is_absent(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
-}
-
-fn named(error: &io::Error, address: &Address) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{}", hint(error)))
-}
-
-/// Gives every worker a handle of one queue.
-fn share(listener: Listener, kind: DoorKind, queues: &mut [Vec<(Listener, DoorKind)>]) -> io::Result<()> {
-    let (last, others) = queues.split_last_mut().expect("there is at least one worker");
-    for queue in others {
-        queue.push((listener.duplicate()?, kind.clone()));
-    }
-    last.push((listener, kind));
-    Ok(())
-}
-
-/// What helps against a failed bind.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => " (another program listens there; choose another port with -l)",
-        io::ErrorKind::PermissionDenied => {
-            " (ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with -l)"
-        }
-        io::ErrorKind::AddrNotAvailable => " (this machine has no such address)",
-        _ => "",
     }
 }
