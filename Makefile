@@ -8,7 +8,7 @@ SOAK_TURNS ?= 10
 
 # What the crates promise to compile for, beside Linux; the program itself is Linux's until there is a back end.
 ELSEWHERE := x86_64-pc-windows-gnu aarch64-apple-darwin
-PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-assembly -p encke-load
+PORTABLE  := -p encke-wire -p encke-io -p encke-stats -p encke-hub -p encke-settings -p encke-session -p encke-server -p encke-site -p encke-rights -p encke-push -p encke-console -p encke-assembly -p encke-load
 
 .PHONY: help run cluster build test bench bench-load lint fmt fuzz soak dist
 

@@ -77,11 +77,6 @@ struct Exception {
 
 const EXCEPTIONS: &[Exception] = &[
     Exception {
-        rule: "arrows",
-        place: "crates/encke-server/Cargo.toml",
-        why: "push and ACME are still modules of encke-server, and need encke-hub and encke-broker",
-    },
-    Exception {
         rule: "dependency",
         place: "serde",
         why: "the traits of data formats: settings, snapshots and saved runs are different data of different crates",

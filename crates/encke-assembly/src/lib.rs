@@ -10,6 +10,11 @@
 //!
 //! [`Settings`]: settings::Settings
 
+#[cfg(feature = "tls")]
+mod acme;
+#[cfg(not(feature = "tls"))]
+#[path = "acme/without.rs"]
+mod acme;
 mod service;
 pub mod settings;
 

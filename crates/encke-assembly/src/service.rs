@@ -9,24 +9,20 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use encke_console::Console;
 use encke_io::files::FileId;
 use encke_io::{Address, Backend, Listener, host};
-use encke_server::{Identity, https};
+use encke_server::{
+    AccessLog, Bound, CHALLENGES, Door, Exchange, Identity, Mount, Options, Request, Running, Server,
+};
+
+use crate::acme::Acme;
 use encke_settings::{Section as _, state};
 
 use crate::settings::{AcmeSettings, LogTarget, Metrics, OrAuto, OrOff, Settings, TlsSettings};
 
 use encke_push::PushPlan;
 use encke_rights::Openness;
-use encke_server::admin::Admin;
-use encke_server::exchange::Exchange;
-use encke_server::handler::Mount;
-use encke_server::listener::{Bound, Door};
-use encke_server::log::AccessLog;
-use encke_server::plan::MountPoint;
-use encke_server::request::Request;
-use encke_server::server::{Options, Running, Server};
-use encke_server::tls::Acme;
 use encke_site::{Site, SiteSettings};
 
 /// Descriptors kept back for what is opened now and then: logs, folders, jobs, libraries.
@@ -165,8 +161,8 @@ impl Service {
         }
         let for_admin = Arc::clone(&token);
         let running = server.start_with(|board| {
-            let admin = Admin { board: Arc::clone(board), token: for_admin, metrics_open };
-            vec![MountPoint { prefix: "/".into(), mount: Arc::new(admin), admin: true }]
+            let console = Console::new(Arc::clone(board), for_admin, metrics_open);
+            vec![("/".to_owned(), Arc::new(console) as Arc<dyn Mount>)]
         })?;
         if let Err(error) = acme.care(fetched(settings)) {
             running.stop();
@@ -339,7 +335,7 @@ fn fetched(settings: &Settings) -> Vec<AcmeSettings> {
 fn proofs(settings: &Settings, acme: &Arc<Acme>) -> Option<(String, impl Mount + use<>)> {
     let acme = Arc::clone(acme);
     let answer = move |request: &Request<'_>, exchange: Exchange| acme.answer(request, exchange);
-    (!fetched(settings).is_empty()).then(|| (https::CHALLENGES.to_owned(), answer))
+    (!fetched(settings).is_empty()).then(|| (CHALLENGES.to_owned(), answer))
 }
 
 /// Everything that is served beside the admin listener.

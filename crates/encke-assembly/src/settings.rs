@@ -1,6 +1,6 @@
 //! The settings file: its shape, its defaults, and the checks that make a [`Settings`] one that can be obeyed.
 //!
-//! It is no policy of a running worker ([`encke_server::policy::Policy`] is made from it), and it binds, opens and
+//! It is no policy of a running worker ([`encke_server::Policy`] is made from it), and it binds, opens and
 //! resolves nothing. Each key's comment here is its reference: the schema, the reference page and the hints in
 //! errors are made from these structs.
 //!
@@ -28,8 +28,8 @@ mod listen;
 pub use encke_push::{ChannelSettings, Policy as OverrunPolicy, PushSettings};
 pub use encke_push::{ClusterSettings, StreamSettings, StreamStorage};
 pub use encke_rights::{Act, AskUrl, AuthSettings, CertificateRights, KeySettings, StaticToken};
-pub use encke_server::limits::LimitSettings;
-pub use encke_server::log::{LogFormat, LogSettings};
+pub use encke_server::LimitSettings;
+pub use encke_server::{LogFormat, LogSettings};
 pub use encke_settings::{AcmeChallenge, AcmeSettings, CertSettings, ClientCert, TlsSettings, TlsVersion};
 pub use encke_settings::{
     ByteSize, Level, LogTarget, OrAuto, OrOff, Period, Problem, Problems, Rate, Secret, SourceLine, SourceMap,
@@ -37,8 +37,8 @@ pub use encke_settings::{
 pub use listen::{ADMIN_DEFAULT, Admin, FileMode, HttpsPort, Listen, ListenAddress, Metrics};
 
 use encke_push::Ack;
-use encke_server::https;
-use encke_server::policy::Policy;
+use encke_server::HTTPS_PORT;
+use encke_server::Policy;
 
 /// Everything that a settings file may say. The default is what a server without a file obeys.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -258,7 +258,7 @@ impl Settings {
                 .listen
                 .iter()
                 .find_map(|listen| listen.redirect)
-                .map_or(https::PORT, |port| port.0),
+                .map_or(HTTPS_PORT, |port| port.0),
             trusted_proxies: self.server.trusted_proxies.clone(),
             dialect: match self.server.forwarded_field {
                 ForwardedField::XForwardedFor => Dialect::XForwardedFor,

@@ -11,8 +11,6 @@
 //! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
 //! **exchange** (one request, while it is open).
 
-#[doc(hidden)]
-pub mod admin;
 mod buffers;
 mod census;
 mod close;
@@ -22,49 +20,37 @@ mod conn;
 mod conns;
 mod core;
 mod date;
-#[doc(hidden)]
-pub mod exchange;
+mod exchange;
 mod framing;
 mod guard;
 mod h2;
-#[doc(hidden)]
-pub mod handler;
+mod handler;
+mod handshake_figures;
 mod http1;
-#[doc(hidden)]
-pub mod https;
-#[doc(hidden)]
-pub mod limits;
-#[doc(hidden)]
-pub mod link;
-#[doc(hidden)]
-pub mod listener;
-#[doc(hidden)]
-pub mod log;
+mod https;
+mod limits;
+mod link;
+mod listener;
+mod log;
 mod metrics;
 mod outgoing;
 #[cfg(any(test, feature = "testing"))]
 mod parked;
 mod peer;
-#[doc(hidden)]
-pub mod plan;
-#[doc(hidden)]
-pub mod policy;
+mod plan;
+mod policy;
 mod record;
 mod reply;
-#[doc(hidden)]
-pub mod request;
+mod request;
 mod resident;
-#[doc(hidden)]
-pub mod server;
+mod server;
 #[cfg(test)]
 mod simulation;
 mod spread;
-#[doc(hidden)]
-pub mod status;
+mod status;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-#[doc(hidden)]
-pub mod tls;
+mod tls;
 mod transport;
 mod upstream;
 mod websocket;
@@ -80,7 +66,10 @@ pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
 pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint, GuardVerdict, Passage};
 pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
-pub use listener::Door;
+pub use https::{CHALLENGES, PORT as HTTPS_PORT};
+pub use limits::LimitSettings;
+pub use listener::{Bound, Door};
+pub use log::{AccessLog, LogFormat, LogSettings};
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;
 pub use record::Asked;
@@ -91,6 +80,7 @@ pub use resident::{
 };
 pub use server::{Options, Running, Server};
 pub use spread::{Farewells, spread_retry_ms};
+pub use status::Board;
 pub use websocket::{
     Answers, DEFLATE_LEVEL, Inflation, Socket, SocketMessage, SocketState, Traffic, Upgrade, accept_deflate,
     read_frames,

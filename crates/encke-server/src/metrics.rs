@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use encke_stats::{Counter, Distribution, Family, Gauge, Histogram, Source};
 
 use crate::close::CloseReason;
+use crate::handshake_figures::TlsCounters;
 use crate::log::AccessLog;
 use crate::outgoing::UpstreamEnd;
-use crate::tls::TlsCounters;
 use encke_io::lock;
 
 /// One worker's counts.

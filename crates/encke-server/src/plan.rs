@@ -7,7 +7,7 @@ use crate::handler::Mount;
 use crate::policy::Policy;
 
 /// Policy, handlers and guards.
-pub struct Plan {
+pub(crate) struct Plan {
     pub policy: Policy,
     pub mounts: Vec<MountPoint>,
     pub(crate) guards: Vec<GuardPoint>,
@@ -15,7 +15,7 @@ pub struct Plan {
 
 /// A handler's place.
 #[derive(Clone)]
-pub struct MountPoint {
+pub(crate) struct MountPoint {
     /// Paths that begin with it, as sent, are the handler's.
     pub prefix: String,
     pub mount: Arc<dyn Mount>,

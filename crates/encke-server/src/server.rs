@@ -34,6 +34,7 @@ use crate::closing::Closing;
 use crate::command::{Command, DoorKind};
 use crate::guard::{GUARDS_MAX, GuardMount, GuardPoint};
 use crate::handler::Mount;
+use crate::handshake_figures::TlsFigures;
 use crate::link::{Link, Message};
 use crate::listener::{Bound, Door, Named, bind, named, present, share};
 use crate::log::AccessLog;
@@ -41,7 +42,6 @@ use crate::metrics::{EngineFigures, Metrics};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
 use crate::status::Board;
-use crate::tls::TlsFigures;
 use crate::worker::{Shared, Worker};
 
 /// How a server runs, besides what it serves.
@@ -208,8 +208,14 @@ impl Server {
         self.start_with(|_| Vec::new())
     }
 
-    /// As [`Server::start`], with handlers that want to know of the server they are part of.
-    pub fn start_with(self, admin: impl FnOnce(&Arc<Board>) -> Vec<MountPoint>) -> io::Result<Running> {
+    /// As [`Server::start`], with mounts of the admin listener, which show the state of the server.
+    ///
+    /// # Errors
+    /// As those of [`Server::start`].
+    pub fn start_with(
+        self,
+        admin: impl FnOnce(&Arc<Board>) -> Vec<(String, Arc<dyn Mount>)>,
+    ) -> io::Result<Running> {
         let Self { options, doors, inherited, admin: admin_listeners, mut mounts, sources, guards, log } =
             self;
         check_guards(&guards, &mounts)?;
@@ -255,7 +261,7 @@ impl Server {
             mounted: Mutex::default(),
             others: sources,
             stopping: false.into(),
-            pulse: Arc::default(),
+            on_drain: Mutex::default(),
             backend,
             backend_reason,
             addresses: Mutex::new(addresses),
@@ -264,7 +270,8 @@ impl Server {
             connections: options.policy.connections,
             started_s: encke_io::clock::Clock::new().now().unix_s(),
         });
-        mounts.extend(admin(&board));
+        let admin = admin(&board).into_iter();
+        mounts.extend(admin.map(|(prefix, mount)| MountPoint { prefix, mount, admin: true }));
         board.show(&mounts);
         let plan = Arc::new(Plan { policy: options.policy, mounts: mounts.clone(), guards: guards.clone() });
 
@@ -379,8 +386,7 @@ impl Running {
     /// Has the workers stop: for `delay` they go on and `/readyz` says that they will not; then they take
     /// nothing new, and what is going on has `time` to end.
     pub fn drain(&self, delay: Duration, time: Duration) {
-        self.board.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.board.pulse.quicken();
+        self.board.begin_drain();
         for link in &self.links {
             link.send(Message::Command(Command::Drain { delay, time }));
         }

@@ -36,12 +36,6 @@ impl fmt::Display for Limit {
 
 pub(super) const RATCHETS: &[Ratchet] = &[
     Ratchet {
-        rule: "engine",
-        place: "crates/encke-server/src/",
-        limit: Limit::Exactly(4),
-        why: "admin is still modules of encke-server",
-    },
-    Ratchet {
         rule: "directory",
         place: "crates/encke-server/src/",
         limit: Limit::Exactly(12),

@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor, value};
 use serde::ser::{Serialize, Serializer};
 
-use encke_server::https;
+use encke_server::HTTPS_PORT;
 
 /// One listener, or the pair for both families.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Deserialize, JsonSchema)]
@@ -196,7 +196,7 @@ impl FromStr for HttpsPort {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let port = match text.strip_prefix("https") {
-            Some("") => Some(https::PORT),
+            Some("") => Some(HTTPS_PORT),
             Some(rest) => rest
                 .strip_prefix(':')
                 .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
@@ -211,7 +211,7 @@ impl FromStr for HttpsPort {
 impl fmt::Display for HttpsPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            https::PORT => f.write_str("https"),
+            HTTPS_PORT => f.write_str("https"),
             port => write!(f, "https:{port}"),
         }
     }

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::exchange::WakeStream;
-use crate::reply::{Pull, Pulled};
 use encke_io::lock;
+use encke_server::{Pull, Pulled, WakeStream};
 
 /// Between two events.
 const BEAT: Duration = Duration::from_secs(1);
@@ -38,7 +37,7 @@ impl Pulse {
     ///
     /// # Errors
     /// There can be no thread for it.
-    pub(super) fn beat_for(self: &Arc<Self>, due: &Arc<AtomicBool>, stream: WakeStream) -> io::Result<()> {
+    pub(crate) fn beat_for(self: &Arc<Self>, due: &Arc<AtomicBool>, stream: WakeStream) -> io::Result<()> {
         let mut heart = lock(&self.heart);
         if !heart.beats {
             let pulse = Arc::clone(self);
@@ -74,7 +73,7 @@ impl Pulse {
 }
 
 /// One stream. `look` gives the status; `None` once there will be no more.
-pub(super) struct Live<F> {
+pub(crate) struct Live<F> {
     due: Arc<AtomicBool>,
     look: F,
     /// What of an event is not taken yet.
@@ -83,7 +82,7 @@ pub(super) struct Live<F> {
 
 impl<F: Fn() -> Option<Value>> Live<F> {
     /// Its first event is due at once.
-    pub(super) fn new(due: Arc<AtomicBool>, look: F) -> Self {
+    pub(crate) fn new(due: Arc<AtomicBool>, look: F) -> Self {
         due.store(true, Ordering::Release);
         Self { due, look, rest: Vec::new() }
     }

@@ -3,31 +3,27 @@
 use std::io;
 use std::sync::Arc;
 
+use encke_server::{Exchange, Outcome, Reply, Request};
 use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
 use encke_stats::Source;
 
-use crate::exchange::Exchange;
-use crate::handler::Outcome;
-use crate::reply::Reply;
-use crate::request::Request;
-
 /// What would fetch certificates.
 #[derive(Debug, Default)]
-pub struct Acme(Arc<Proofs>);
+pub(crate) struct Acme(Arc<Proofs>);
 
 impl Acme {
-    pub fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
+    pub(crate) fn care(self: &Arc<Self>, _: Vec<AcmeSettings>) -> io::Result<()> {
         Ok(())
     }
 
-    pub fn end(&self) {}
+    pub(crate) fn end(&self) {}
 
-    pub fn proofs(&self) -> &Arc<Proofs> {
+    pub(crate) fn proofs(&self) -> &Arc<Proofs> {
         &self.0
     }
 
-    pub fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
+    pub(crate) fn answer(&self, _: &Request<'_>, _: Exchange) -> Outcome {
         Outcome::Now(Reply::error(404))
     }
 }

@@ -15,7 +15,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use encke_stats::{Family, json, prometheus};
 use encke_wire::field::Known;
@@ -23,32 +23,36 @@ use encke_wire::method::Method;
 use encke_wire::target;
 use serde_json::{Value, json};
 
-use self::live::Live;
-pub(crate) use self::live::Pulse;
-use crate::exchange::Exchange;
-use crate::handler::{Desk, Handler, Mount, Outcome};
-use crate::reply::{Body, Reply};
-use crate::request::Request;
-use crate::resident::WorkerSetup;
-use crate::status::Board;
+use encke_server::{Board, Body, Desk, Exchange, Handler, Mount, Outcome, Reply, Request, WorkerSetup};
 
-mod live;
+use crate::live::{Live, Pulse};
 
 /// Who may ask, and of which server.
 #[derive(Clone)]
-pub struct Admin {
-    pub board: Arc<Board>,
-    pub token: Arc<str>,
-    pub metrics_open: bool,
+pub struct Console {
+    board: Arc<Board>,
+    pulse: Arc<Pulse>,
+    token: Arc<str>,
+    metrics_open: bool,
 }
 
-impl Mount for Admin {
+impl Console {
+    /// Shows a server to those with the token; its metrics to everybody if `metrics_open`.
+    pub fn new(board: Arc<Board>, token: Arc<str>, metrics_open: bool) -> Self {
+        let pulse = Arc::<Pulse>::default();
+        let told = Arc::clone(&pulse);
+        board.on_drain(move || told.quicken());
+        Self { board, pulse, token, metrics_open }
+    }
+}
+
+impl Mount for Console {
     fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }
 
-impl Handler for Admin {
+impl Handler for Console {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
         let reply = match self.denial(request) {
             Some(denial) => denial,
@@ -60,7 +64,7 @@ impl Handler for Admin {
     }
 }
 
-impl Admin {
+impl Console {
     /// Why a request is not answered.
     fn denial(&self, request: &Request<'_>) -> Option<Reply> {
         if !host_is_safe(request.authority()) {
@@ -115,15 +119,17 @@ impl Admin {
             return reply;
         }
         let due = Arc::new(AtomicBool::new(false));
-        if self.board.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
+        if self.pulse.beat_for(&due, exchange.wake_handle()).is_err() {
             return Reply::error(503).with("Retry-After", "1");
         }
-        let admin = self.clone();
-        reply.body(Body::Stream(Box::new(Live::new(due, move || (!admin.stops()).then(|| admin.status())))))
+        let console = self.clone();
+        reply.body(Body::Stream(Box::new(Live::new(due, move || {
+            (!console.stops()).then(|| console.status())
+        }))))
     }
 
     fn stops(&self) -> bool {
-        self.board.stopping.load(Ordering::Relaxed)
+        self.board.is_stopping()
     }
 
     fn may(&self, request: &Request<'_>) -> bool {
@@ -141,15 +147,13 @@ impl Admin {
     fn families(&self) -> Vec<Family> {
         let mut families = self.board.families();
         let info = Family::gauge("encke_build_info", "What runs: always 1.");
-        families.push(
-            info.with(
-                &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend.name())],
-                1u64,
-            ),
-        );
+        families.push(info.with(
+            &[("version", env!("CARGO_PKG_VERSION")), ("backend", self.board.backend().0.name())],
+            1u64,
+        ));
         families.push(
             Family::gauge("encke_connections_limit", "Connections there may be.")
-                .value(self.board.connections as u64),
+                .value(self.board.connections_limit() as u64),
         );
         let process = [
             ("process_resident_memory_bytes", "Resident memory.", encke_io::host::resident_bytes()),
@@ -158,7 +162,7 @@ impl Admin {
                 "Open descriptors.",
                 encke_io::host::open_descriptors().map(|count| count as u64),
             ),
-            ("process_start_time_seconds", "Start, since 1970.", Some(self.board.started_s)),
+            ("process_start_time_seconds", "Start, since 1970.", Some(self.board.started_unix_s())),
         ];
         for (name, help, value) in process {
             if let Some(value) = value {
@@ -182,16 +186,16 @@ impl Admin {
             "schema": 1,
             "version": env!("CARGO_PKG_VERSION"),
             "state": if self.stops() { "stopping" } else { "serving" },
-            "backend": board.backend.name(),
-            "backend_reason": board.backend_reason,
-            "workers": board.metrics.len(),
+            "backend": board.backend().0.name(),
+            "backend_reason": board.backend().1,
+            "workers": board.workers(),
             "pid": std::process::id(),
-            "started_s": board.started_s,
-            "listen": text(&encke_io::lock(&board.addresses)),
-            "admin": text(&board.admin_addresses),
-            "connections_limit": board.connections,
-            "connections": board.metrics.iter().map(|worker| worker.open.value()).sum::<i64>(),
-            "requests": board.metrics.iter().map(|worker| worker.requests.value()).sum::<u64>(),
+            "started_s": board.started_unix_s(),
+            "listen": text(&board.addresses()),
+            "admin": text(&board.admin_addresses()),
+            "connections_limit": board.connections_limit(),
+            "connections": board.connections(),
+            "requests": board.requests(),
             "resident_bytes": encke_io::host::resident_bytes(),
             "descriptors": encke_io::host::open_descriptors(),
         });

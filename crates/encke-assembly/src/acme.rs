@@ -26,11 +26,8 @@ use encke_io::host;
 use encke_session::tls::{Life, Proofs, SigningRequest, date};
 use encke_stats::{Counter, Family, Source};
 
-use crate::exchange::Exchange;
-use crate::handler::Outcome;
-use crate::https;
-use crate::reply::Reply;
 use encke_io::lock;
+use encke_server::{CHALLENGES, Exchange, Outcome, Reply};
 use encke_settings::{AcmeChallenge, AcmeSettings, Level, notice, state};
 
 /// The clock is looked at so often at least: a laptop that slept, or a clock that was set, is noticed within a minute.
@@ -42,7 +39,7 @@ const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
 
 /// What those who fetch certificates share with those who show proofs.
 #[derive(Debug, Default)]
-pub struct Acme {
+pub(crate) struct Acme {
     /// What is shown by handshake while an order is under way.
     proofs: Arc<Proofs>,
     /// … and as pages, by their tokens.
@@ -75,7 +72,7 @@ impl Acme {
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
+    pub(crate) fn care(self: &Arc<Self>, mut wanted: Vec<AcmeSettings>) -> std::io::Result<()> {
         let mut orders = lock(&self.orders);
         if wanted.is_empty() && !orders.running {
             return Ok(());
@@ -99,19 +96,19 @@ impl Acme {
     }
 
     /// Orders nothing more. An order under way is not waited for.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         lock(&self.orders).over = true;
         self.bell.notify_one();
     }
 
     /// The certificates that prove names, for handshakes.
-    pub fn proofs(&self) -> &Arc<Proofs> {
+    pub(crate) fn proofs(&self) -> &Arc<Proofs> {
         &self.proofs
     }
 
-    /// Answers a request for a page below [`https::CHALLENGES`].
-    pub fn answer(&self, request: &crate::Request<'_>, _: Exchange) -> Outcome {
-        let token = request.path().strip_prefix(https::CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
+    /// Answers a request for a page below [`CHALLENGES`].
+    pub(crate) fn answer(&self, request: &encke_server::Request<'_>, _: Exchange) -> Outcome {
+        let token = request.path().strip_prefix(CHALLENGES.as_bytes()).map(String::from_utf8_lossy);
         let page = token.and_then(|token| lock(&self.pages).get(token.as_ref()).cloned());
         Outcome::Now(page.map_or_else(|| Reply::error(404), |page| Reply::text(200, page)))
     }
