@@ -25,7 +25,7 @@ use crate::conn::{
 use crate::conns::is_stream;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::framing::{ContentLength, FramingKind, HeadParts};
+use crate::framing::{ContentLength, FramingKind};
 use crate::h2::Preface;
 use crate::handler::{Outcome, Piece};
 use crate::https;
@@ -534,7 +534,7 @@ impl Core {
             Some(len) => ContentLength::Known(len),
             None => ContentLength::Open,
         };
-        self.put_head(token, asked.framing, &HeadParts { status, fields, content, last });
+        self.put_head(token, (asked.framing, last), status, fields, content);
         if content == ContentLength::Absent || asked.head_only {
             return (None, 0);
         }

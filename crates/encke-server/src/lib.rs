@@ -26,6 +26,7 @@ mod guard;
 mod h2;
 mod handler;
 mod handshake_figures;
+mod heads;
 mod http1;
 mod https;
 mod limits;

@@ -31,7 +31,7 @@ use crate::conn::{
 };
 use crate::conns::{earlier, is_stream};
 use crate::core::Core;
-use crate::framing::{ContentLength, FramingKind, HeadParts};
+use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{Desk, JobId};
 use crate::link::{Link, Message};
 use crate::log::Entry;
@@ -503,7 +503,7 @@ impl Slot<'_> {
     /// `Date`, `Connection` and the fields about the content are the engine's.
     pub fn put_head(&mut self, framing: FramingKind, status: u16, fields: &Fields, content: ContentLength) {
         let last = self.is_ending() || content == ContentLength::Open && framing == FramingKind::Close;
-        self.core.put_head(self.token, framing, &HeadParts { status, fields, content, last });
+        self.core.put_head(self.token, (framing, last), status, fields, content);
     }
 
     /// Ends content without a length, and sends `trailers` where the protocol has a place for them. By HTTP/2 and HTTP/1.0 the
