@@ -36,7 +36,7 @@ struct Errand {
 impl Carrier {
     /// Whether a flight is on it.
     pub(super) fn is_busy(&self) -> bool {
-        self.wire.len() > 0
+        !self.wire.is_empty()
     }
 }
 

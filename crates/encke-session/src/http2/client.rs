@@ -9,33 +9,28 @@
 //!                                └─► Returned          the server leaves (GOAWAY) and has not looked at it (§6.8)
 //! ```
 //! The frames and their rules are the `h2` crate's. It is polled with wakers that write down which stream has news, so
-//! that one that has none costs nothing. This file is the only one that knows of the crate.
+//! that one that has none costs nothing.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::future::Future as _;
-use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-
-use encke_io::lock;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::bell::Rung;
+use super::pipe::Pipe;
 
 /// What the server may send of a body, and of all bodies of a connection, before it is read. It is read as it comes, so
 /// this bounds no memory here; as much as h2load gives, so that a server is never found slow for want of a window.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;
 /// Of fields of an answer: as much as of HTTP/1's.
 const FIELDS_BYTES_MAX: u32 = 64 * 1024;
-/// Output that waits for the socket; more of bodies is taken once this has left.
-const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 /// A connection with streams on it. `K` is what its owner knows of a stream.
 pub struct Multiplex<K> {
@@ -102,10 +97,16 @@ pub struct Letter {
     body: Bytes,
 }
 
+impl<K> Default for Multiplex<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K> Multiplex<K> {
     /// One that has yet to say that it is there.
     pub fn new() -> Self {
-        let pipe = Pipe::default();
+        let pipe = Pipe::new();
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -134,19 +135,14 @@ impl<K> Multiplex<K> {
 
     /// Bytes arrived; [`Multiplex::tidings`] says what has come of them.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.pipe.0.borrow_mut().input.extend_from_slice(bytes);
+        self.pipe.feed(bytes);
         self.go_on();
     }
 
     /// Moves what is to be sent to the end of `out`.
     pub fn output(&mut self, out: &mut Vec<u8>) {
         self.go_on();
-        let output = &mut self.pipe.0.borrow_mut().output;
-        if out.is_empty() {
-            std::mem::swap(out, output);
-        } else {
-            out.append(output);
-        }
+        self.pipe.move_output(out);
     }
 
     /// Whether the server has said that it speaks HTTP/2.
@@ -172,6 +168,11 @@ impl<K> Multiplex<K> {
     /// Streams that are open.
     pub fn len(&self) -> usize {
         self.streams.len() - self.free.len()
+    }
+
+    /// Whether no stream is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Streams that the server would take beside those that are open.
@@ -201,7 +202,7 @@ impl<K> Multiplex<K> {
         let place = self.free.pop().unwrap_or_else(|| {
             // As many as SETTINGS allow, whose numbers have 32 bits.
             let place = self.streams.len() as u32;
-            let bell = Waker::from(Arc::new(Bell { place, rung: Arc::clone(&self.rung) }));
+            let bell = self.rung.bell(place);
             self.streams.push(Stream { key: None, stage: Stage::Free, bell });
             place
         });
@@ -233,7 +234,7 @@ impl<K> Multiplex<K> {
     pub fn tidings(&mut self) -> Option<Told<K>> {
         loop {
             let Some(place) = self.ripe.pop() else {
-                std::mem::swap(&mut self.ripe, &mut lock(&self.rung.0));
+                self.rung.take(&mut self.ripe);
                 if self.ripe.is_empty() {
                     return None;
                 }
@@ -401,76 +402,6 @@ const CODES: [&str; 14] = [
     "INADEQUATE_SECURITY",
     "HTTP_1_1_REQUIRED",
 ];
-
-/// Streams that have news, by their places.
-#[derive(Default)]
-struct Rung(Mutex<Vec<u32>>);
-
-/// Wakes by writing down who is woken.
-struct Bell {
-    place: u32,
-    rung: Arc<Rung>,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        lock(&self.rung.0).push(self.place);
-    }
-}
-
-/// The two directions of a connection as the crate wants them: memory to read from and to write to. Nothing here waits:
-/// what has not arrived, or has no room, is `Pending`, and the crate is polled again when that has changed.
-#[derive(Clone, Default)]
-struct Pipe(Rc<RefCell<Sides>>);
-
-#[derive(Default)]
-struct Sides {
-    input: Vec<u8>,
-    /// What of `input` was read.
-    read: usize,
-    output: Vec<u8>,
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Sides { input, read, .. } = &mut *self.0.borrow_mut();
-        let rest = &input[*read..];
-        if rest.is_empty() {
-            return Poll::Pending;
-        }
-        let count = rest.len().min(into.remaining());
-        into.put_slice(&rest[..count]);
-        *read += count;
-        if *read == input.len() {
-            // An idle connection keeps no buffer.
-            (*input, *read) = (Vec::new(), 0);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let output = &mut self.0.borrow_mut().output;
-        if output.len() >= OUTPUT_BYTES_MAX {
-            return Poll::Pending;
-        }
-        output.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The two directions of a connection as the `h2` crate wants them: something to read from and to write to. Nothing
 //! here waits: reading what has not arrived, and writing what there is no room for, is `Pending`, and the engine is
-//! polled again when that has changed.
+//! polled again when that has changed. A server charges its output to an account, a client has a fixed limit alone.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,8 +28,12 @@ struct Sides {
     /// No more input comes.
     ended: bool,
     output: Vec<u8>,
+    charged: Option<Charged>,
+}
+
+/// A charge for the memory of the output, and the account that it is charged to.
+struct Charged {
     account: Rc<Account>,
-    /// … for the memory of `output`.
     charge: Charge,
 }
 
@@ -40,25 +44,37 @@ impl Sides {
         if needed > self.output.capacity() {
             let doubled = (2 * self.output.capacity()).min(OUTPUT_BYTES_MAX + FRAME_BYTES);
             self.output.reserve_exact(doubled.max(needed) - self.output.len());
-            self.charge.set(self.output.capacity());
+            self.charge();
+        }
+    }
+
+    /// Charges what the output holds.
+    fn charge(&mut self) {
+        if let Some(charged) = &mut self.charged {
+            charged.charge.set(self.output.capacity());
         }
     }
 
     fn has_room(&self) -> bool {
-        self.output.is_empty() || self.output.len() < OUTPUT_BYTES_MAX && self.account.room() > 0
+        let may_hold_more = || self.charged.as_ref().is_none_or(|charged| charged.account.room() > 0);
+        self.output.is_empty() || self.output.len() < OUTPUT_BYTES_MAX && may_hold_more()
     }
 }
 
 impl Pipe {
-    pub(super) fn new(account: &Rc<Account>) -> Self {
-        Self(Rc::new(RefCell::new(Sides {
-            input: Vec::new(),
-            read: 0,
-            ended: false,
-            output: Vec::new(),
-            account: Rc::clone(account),
-            charge: account.charge(0),
-        })))
+    /// With a fixed limit.
+    pub(super) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// With a limit on the account, besides the fixed one.
+    pub(super) fn charged(account: &Rc<Account>) -> Self {
+        Self::with(Some(Charged { account: Rc::clone(account), charge: account.charge(0) }))
+    }
+
+    fn with(charged: Option<Charged>) -> Self {
+        let (input, output) = (Vec::new(), Vec::new());
+        Self(Rc::new(RefCell::new(Sides { input, read: 0, ended: false, output, charged })))
     }
 
     /// Bytes arrived.
@@ -85,8 +101,20 @@ impl Pipe {
     /// Takes what is to be sent.
     pub(super) fn take_output(&self) -> Vec<u8> {
         let mut sides = self.0.borrow_mut();
-        sides.charge.set(0);
-        std::mem::take(&mut sides.output)
+        let output = std::mem::take(&mut sides.output);
+        sides.charge();
+        output
+    }
+
+    /// Moves what is to be sent to the end of `out`. An empty `out` is exchanged for it, and its memory used for what follows.
+    pub(super) fn move_output(&self, out: &mut Vec<u8>) {
+        let mut sides = self.0.borrow_mut();
+        if out.is_empty() {
+            std::mem::swap(out, &mut sides.output);
+        } else {
+            out.append(&mut sides.output);
+        }
+        sides.charge();
     }
 }
 
@@ -148,5 +176,60 @@ impl AsyncWrite for Pipe {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::super::budget::Budget;
+    use super::*;
+
+    const PIECE: [u8; 16 * 1024] = [7; 16 * 1024];
+
+    /// Writes pieces until there is no room; returns how many.
+    fn fill(pipe: &mut Pipe) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut taken = 0;
+        while let Poll::Ready(written) = Pin::new(&mut *pipe).poll_write(&mut context, &PIECE) {
+            assert_eq!(written.expect("memory"), PIECE.len());
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn output_has_a_fixed_limit_and_a_charged_one_its_share() {
+        let mut fixed = Pipe::new();
+        assert_eq!(fill(&mut fixed), OUTPUT_BYTES_MAX / PIECE.len());
+
+        let budget = Budget::new(1, &std::sync::Arc::default());
+        budget.set_max(1024 * 1024);
+        let mut charged = Pipe::charged(&Account::new(&budget));
+        assert!(fill(&mut charged) < OUTPUT_BYTES_MAX / PIECE.len());
+        assert!(budget.used() > 0);
+        assert!(!charged.take_output().is_empty());
+        assert_eq!(budget.used(), 0, "whoever takes the output has it");
+
+        budget.set_max(0);
+        assert_eq!(fill(&mut charged), 1, "an empty output takes one piece however little room there is");
+    }
+
+    #[test]
+    fn moved_output_follows_what_is_there_and_leaves_its_memory() {
+        let mut pipe = Pipe::new();
+        fill(&mut pipe);
+        let mut out = b"before".to_vec();
+        pipe.move_output(&mut out);
+        assert_eq!(out.len(), b"before".len() + OUTPUT_BYTES_MAX);
+        assert!(out.starts_with(b"before") && pipe.take_output().is_empty());
+
+        pipe.say(b"after");
+        out.clear();
+        let room = out.capacity();
+        pipe.move_output(&mut out);
+        assert_eq!(out, b"after");
+        assert_eq!(pipe.take_output().capacity(), room);
     }
 }

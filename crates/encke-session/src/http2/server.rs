@@ -101,7 +101,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
     /// A connection that begins.
     pub fn new(limits: Limits, now_ns: u64, budgets: &Budgets) -> Self {
         let (bytes, open) = (Account::new(&budgets.bytes), Account::new(&budgets.streams));
-        let pipe = Pipe::new(&bytes);
+        let pipe = Pipe::charged(&bytes);
         let mut builder = Builder::new();
         builder
             .max_concurrent_streams(limits.streams)
