@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|text: &str| {
     match Settings::parse("fuzz.toml", text) {
         Ok(settings) => {
-            let policy = settings.policy(1_000);
-            assert!(policy.head.uri_bytes <= policy.head.head_bytes);
+            let head = settings.policy(1_000).limits.head();
+            assert!(head.uri_bytes <= head.head_bytes);
             assert!(!settings.server.listen.is_empty());
         }
         Err(problems) => {

@@ -12,13 +12,12 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use encke_io::Backend;
 use encke_settings::{Contradiction, Document, Network, Section as _, document, quantity, reference};
 use encke_wire::forwarded::Dialect;
-use encke_wire::limits::{HEAD_BYTES_MAX, HeadLimits};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
@@ -230,35 +229,12 @@ impl Settings {
 
     /// What workers obey, once it is known how many connections the process may have.
     pub fn policy(&self, connections: usize) -> Policy {
-        let limits = &self.limits;
+        let redirect = self.server.listen.iter().find_map(|listen| listen.redirect);
         Policy {
-            head: HeadLimits {
-                head_bytes: u32::try_from(limits.head_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
-                uri_bytes: u32::try_from(limits.uri_bytes.bytes()).unwrap_or(HEAD_BYTES_MAX),
-                fields: limits.fields,
-            },
-            head_time_ns: limits.head_time.nanoseconds(),
-            handshake_time_ns: limits.handshake_time.nanoseconds(),
-            handshakes: limits.handshakes.get() as usize,
-            idle_time_ns: limits.idle_time.nanoseconds(),
-            body_bytes: limits.body_bytes.on().map(ByteSize::bytes),
-            body_rate: limits.body_rate.bytes_per_second(),
-            write_rate: limits.write_rate.bytes_per_second(),
+            limits: self.limits.clone(),
             rate_window_ns: Policy::default().rate_window_ns,
-            linger_time_ns: limits.linger_time.nanoseconds(),
-            streams: limits.streams.get(),
-            open_streams: limits.open_streams.get(),
-            unsent_bytes: usize::try_from(limits.unsent.bytes()).unwrap_or(usize::MAX),
-            requests_per_connection: limits.requests_per_connection.on().map(NonZeroU32::get),
             connections,
-            upstreams: Policy::default().upstreams,
-            connections_per_address: limits.connections_per_address.on().map(NonZeroU32::get),
-            https_port: self
-                .server
-                .listen
-                .iter()
-                .find_map(|listen| listen.redirect)
-                .map_or(HTTPS_PORT, |port| port.0),
+            https_port: redirect.map_or(HTTPS_PORT, |port| port.0),
             trusted_proxies: self.server.trusted_proxies.clone(),
             dialect: match self.server.forwarded_field {
                 ForwardedField::XForwardedFor => Dialect::XForwardedFor,

@@ -10,6 +10,7 @@
 #[path = "rig/mod.rs"]
 mod rig;
 
+use encke_settings::Rate;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +43,11 @@ fn leaves_nothing(stand: Stand) {
     let held = Held::default();
     let rig = stand.serve_by(
         |policy| {
-            policy.head_time_ns = ms(100);
-            policy.linger_time_ns = ms(100);
-            policy.rate_window_ns = ms(100);
-            policy.body_rate = 10_000;
-            policy.write_rate = 10_000;
+            policy.limits.head_time = ms(100);
+            policy.limits.linger_time = ms(100);
+            policy.rate_window_ns = ms(100).nanoseconds();
+            policy.limits.body_rate = Rate::of(10_000);
+            policy.limits.write_rate = Rate::of(10_000);
         },
         |server| {
             server

@@ -4,6 +4,7 @@
 //! `resident` the connections that outlive their requests.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use encke_io::slab::Slab;
 use encke_io::{Address, Event, Fault, Now, Op, OpKind, Peer, Segment, Token};
 use encke_session::tls::{Scratch, Tls};
 use encke_wire::http1::Head;
+use encke_wire::limits::HeadLimits;
 
 use crate::buffers::{Buffers, Out};
 use crate::census::Census;
@@ -84,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) policy: Rc<Policy>,
     /// How long a connection may rest between two requests: the policy's idle time, or a moment at a drain.
     pub(crate) rest_ns: u64,
+    /// Limits of a request\'s head, of the present policy.
+    pub(crate) head_limits: HeadLimits,
     pub(crate) conns: Conns,
     pub(crate) wheel: Timers,
     pub(crate) records: Slab<Record>,
@@ -252,7 +256,7 @@ impl Core {
         let (admin, proxy_protocol) = (kind.admin, kind.proxy_protocol);
         let phase = if proxy_protocol { Phase::Proxy } else { Phase::Idle };
         let mut conn = Conn::new(token.generation, peer, phase);
-        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.head_time_ns);
+        conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.limits.head_time.nanoseconds());
         if admin {
             conn.flags |= ADMIN;
         }
@@ -260,7 +264,7 @@ impl Core {
             conn.flags |= TO_HTTPS;
         }
         if let Some(identity) = &kind.tls {
-            let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
+            let ends_ns = self.now.mono_ns.saturating_add(self.policy.limits.handshake_time.nanoseconds());
             let Some(tls) = Tls::new(identity.config(), ends_ns) else {
                 self.metrics.tls.refused.add(1);
                 self.ops.push((token, Op::Close));
@@ -297,7 +301,9 @@ impl Core {
     /// Counts a connection against its address; false if that has as many as it may have.
     pub(crate) fn count_address(&mut self, token: Token) -> bool {
         let conn = &mut self.conns[token.index as usize];
-        if let (Some(most), Peer::Inet(address)) = (self.policy.connections_per_address, conn.peer.unpack()) {
+        if let (Some(most), Peer::Inet(address)) =
+            (self.policy.limits.connections_per_address.on().map(NonZeroU32::get), conn.peer.unpack())
+        {
             if !self.census.enter_address(address.ip(), most) {
                 return false;
             }

@@ -9,6 +9,8 @@
 //! All answers to the requests of one read are gathered in `out` and leave in one send. Nothing here waits, and
 //! nothing calls the system: operations are put down in `ops`, which the worker submits.
 
+use encke_settings::ByteSize;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -197,12 +199,12 @@ impl Core {
                         conn.phase = Phase::Head;
                         break;
                     }
-                    match head.feed(rest, &self.policy.head) {
+                    match head.feed(rest, &self.head_limits) {
                         Progress::Partial => {
                             if conn.phase == Phase::Idle {
                                 conn.phase = Phase::Head;
                                 if conn.requests > 0 {
-                                    self.set_deadline(token, self.policy.head_time_ns);
+                                    self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
                                 }
                             }
                             break;
@@ -274,7 +276,13 @@ impl Core {
         let draining = self.draining();
         let conn = &mut self.conns[token.index as usize];
         conn.requests = conn.requests.wrapping_add(1);
-        let within = self.policy.requests_per_connection.is_none_or(|most| conn.requests < most);
+        let within = self
+            .policy
+            .limits
+            .requests_per_connection
+            .on()
+            .map(NonZeroU32::get)
+            .is_none_or(|most| conn.requests < most);
         let asked = Asked {
             framing: FramingKind::of(head.version()),
             head_only: head.method() == Method::Head,
@@ -347,7 +355,7 @@ impl Core {
 
     /// What is answered without asking a handler. `to_https`: its listener sends requests on.
     fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
-        let too_large = match (request.framing(), self.policy.body_bytes) {
+        let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
             (Framing::Length(length), Some(most)) => length > most,
             _ => false,
         };
@@ -618,7 +626,11 @@ impl Core {
         };
         record.body_seen += data.len() as u64;
         let body_bytes = record.body_seen.saturating_add(announced);
-        let limit = if wanted { self.policy.body_bytes } else { Some(DISCARD_BYTES_MAX) };
+        let limit = if wanted {
+            self.policy.limits.body_bytes.on().map(ByteSize::bytes)
+        } else {
+            Some(DISCARD_BYTES_MAX)
+        };
         let over = limit.is_some_and(|limit| body_bytes > limit);
         if over {
             record.intake = Intake::Unread(decoder);
@@ -902,7 +914,7 @@ impl Core {
         };
         if phase == Phase::Head {
             // It began behind a request that is now answered.
-            self.set_deadline(token, self.policy.head_time_ns);
+            self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
         }
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
         self.end_flight(flight, None);
@@ -1101,7 +1113,7 @@ impl Core {
         if let Some(input) = input {
             self.recycle_input(input);
         }
-        self.set_deadline(token, self.policy.linger_time_ns);
+        self.set_deadline(token, self.policy.limits.linger_time.nanoseconds());
     }
 
     /// The peer has ended its side.
@@ -1156,7 +1168,8 @@ impl Core {
         if conn.has(SENDING) {
             let measured = conn.window_bytes != UNMEASURED;
             let taken = conn.window_bytes.saturating_sub(unsent);
-            if measured && taken < self.policy.window_bytes(self.policy.write_rate) {
+            if measured && taken < self.policy.window_bytes(self.policy.limits.write_rate.bytes_per_second())
+            {
                 self.close(token, CloseReason::WriteRate, true);
             } else {
                 self.conns[token.index as usize].window_bytes = unsent;
@@ -1190,7 +1203,7 @@ impl Core {
                 let place = conn.record;
                 let Some(record) = self.records.get(place) else { return };
                 let taken = record.body_seen - record.rate_seen;
-                if taken >= self.policy.window_bytes(self.policy.body_rate) {
+                if taken >= self.policy.window_bytes(self.policy.limits.body_rate.bytes_per_second()) {
                     self.begin_rate_window(token, place);
                 } else {
                     self.break_body(token, CloseReason::BodyRate, Some(408));

@@ -3,12 +3,10 @@
 use std::num::NonZeroU32;
 
 use encke_settings::{ByteSize, Contradiction, OrAuto, OrOff, Period, Rate, Section, quantity};
-use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX};
+use encke_wire::limits::{FIELDS_MAX, HEAD_BYTES_MAX, HeadLimits};
 use schemars::JsonSchema;
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
-
-use crate::policy::Policy;
 
 /// `[limits]`
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -58,30 +56,55 @@ pub struct LimitSettings {
     pub connections: OrAuto<NonZeroU32>,
     /// Connections of one client address; or `off`, because whole offices share one.
     pub connections_per_address: OrOff<NonZeroU32>,
+    /// Outgoing connections of handlers in all, such as those to applications.
+    pub upstreams: NonZeroU32,
 }
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        let policy = Policy::default();
+        let count = |count| NonZeroU32::new(count).expect("above 0");
+        let head = HeadLimits::default();
         Self {
-            head_time: Period::seconds(policy.head_time_ns / 1_000_000_000),
-            handshake_time: Period::seconds(policy.handshake_time_ns / 1_000_000_000),
-            handshakes: NonZeroU32::new(policy.handshakes as u32).expect("the default is not zero"),
-            head_bytes: ByteSize::of(policy.head.head_bytes.into()),
-            uri_bytes: ByteSize::of(policy.head.uri_bytes.into()),
-            fields: policy.head.fields,
-            body_bytes: policy.body_bytes.map_or(OrOff::Off, |bytes| OrOff::On(ByteSize::of(bytes))),
-            body_rate: Rate::of(policy.body_rate),
-            write_rate: Rate::of(policy.write_rate),
-            idle_time: Period::seconds(policy.idle_time_ns / 1_000_000_000),
-            linger_time: Period::seconds(policy.linger_time_ns / 1_000_000_000),
-            streams: NonZeroU32::new(policy.streams).expect("the default is not 0"),
-            open_streams: NonZeroU32::new(policy.open_streams).expect("the default is not 0"),
-            unsent: ByteSize::of(policy.unsent_bytes as u64),
+            head_time: Period::seconds(10),
+            handshake_time: Period::seconds(10),
+            handshakes: count(1_024),
+            head_bytes: ByteSize::of(head.head_bytes.into()),
+            uri_bytes: ByteSize::of(head.uri_bytes.into()),
+            fields: head.fields,
+            // 1 GiB: bodies are streamed, so the limit protects handlers' disks, not this server's memory.
+            body_bytes: OrOff::On(ByteSize::of(1 << 30)),
+            // 240 bytes a second is slower than any modem; what is slower holds a connection on purpose.
+            body_rate: Rate::of(240),
+            write_rate: Rate::of(240),
+            idle_time: Period::seconds(60),
+            linger_time: Period::seconds(2),
+            // What RFC 9113 §6.5.2 recommends at least is 100. A page with 20 EventSources in each of five tabs fits.
+            streams: count(128),
+            // An open stream takes some 7 KiB: 220 MiB if clients open all of them.
+            open_streams: count(32_768),
+            unsent: ByteSize::of(64 * 1024 * 1024),
             requests_per_connection: OrOff::Off,
             connections: OrAuto::Auto,
             connections_per_address: OrOff::Off,
+            upstreams: count(1_000),
         }
+    }
+}
+
+impl LimitSettings {
+    /// Limits of a request's head, in the units of its parser.
+    pub fn head(&self) -> HeadLimits {
+        let bytes = |size: ByteSize| u32::try_from(size.bytes()).unwrap_or(HEAD_BYTES_MAX);
+        HeadLimits {
+            head_bytes: bytes(self.head_bytes),
+            uri_bytes: bytes(self.uri_bytes),
+            fields: self.fields,
+        }
+    }
+
+    /// Bytes of HTTP/2 responses that were read but not sent.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        usize::try_from(self.unsent.bytes()).unwrap_or(usize::MAX)
     }
 }
 

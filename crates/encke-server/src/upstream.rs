@@ -64,7 +64,7 @@ impl Core {
             state: State::Undialed,
             ..Upstream::VACANT
         };
-        let has_room = self.census.enter_upstream(self.policy.upstreams);
+        let has_room = self.census.enter_upstream(self.policy.limits.upstreams.get() as usize);
         if !has_room {
             self.fail_dial(dial.id, UpstreamFault::Limit);
         }

@@ -84,7 +84,8 @@ impl<R: Reactor> Worker<R> {
             now,
             date: DateCache::new(now.unix_s()),
             policy: Rc::new(plan.policy.clone()),
-            rest_ns: plan.policy.idle_time_ns,
+            rest_ns: plan.policy.limits.idle_time.nanoseconds(),
+            head_limits: plan.policy.limits.head(),
             conns: Conns::default(),
             wheel: Timers::new(now.mono_ns),
             records: Slab::new(),
@@ -365,7 +366,8 @@ impl<R: Reactor> Worker<R> {
                 self.core.policy = Rc::new(plan.policy.clone());
                 self.core.http2.limit(&plan.policy);
                 if !self.core.draining() {
-                    self.core.rest_ns = plan.policy.idle_time_ns;
+                    self.core.rest_ns = plan.policy.limits.idle_time.nanoseconds();
+                    self.core.head_limits = plan.policy.limits.head();
                 }
                 self.core.mount(&plan);
             }

@@ -14,9 +14,9 @@ use serde::ser::{Serialize, Serializer};
 use crate::written;
 use crate::written::Written;
 
-/// A duration: `250ms`, `10s`, `1m30s`, `2h`, `7d`.
+/// A duration, in whole nanoseconds: `250ms`, `10s`, `1m30s`, `2h`, `7d`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Period(Duration);
+pub struct Period(u64);
 
 /// The longest period: ten years fit 58 times into the 64 bits of nanoseconds that deadlines are kept in.
 const PERIOD_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -27,18 +27,22 @@ const PERIOD_UNITS: [(&str, u64); 5] =
 impl Period {
     /// A period of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// A period of whole milliseconds.
+    pub const fn milliseconds(milliseconds: u64) -> Self {
+        Self(milliseconds.saturating_mul(1_000_000))
     }
 
     /// As the standard library's type.
     pub const fn duration(self) -> Duration {
-        self.0
+        Duration::from_nanos(self.0)
     }
 
     /// In nanoseconds.
     pub const fn nanoseconds(self) -> u64 {
-        // PERIOD_MAX has 58 bits.
-        self.0.as_nanos() as u64
+        self.0
     }
 }
 
@@ -74,13 +78,13 @@ impl FromStr for Period {
                 .ok_or_else(|| format!("`{text}` is longer than ten years"))?;
             rest = tail;
         }
-        Ok(Self(Duration::from_millis(total_ms)))
+        Ok(Self::milliseconds(total_ms))
     }
 }
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_millis() as u64;
+        let mut rest = self.0 / 1_000_000;
         if rest == 0 {
             return f.write_str("0s");
         }
@@ -463,7 +467,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_as_the_same() {
         for ms in [0, 1, 999, 1_000, 90_000, 93_784_005, 3_600_000, 86_400_000] {
-            let period = Period(Duration::from_millis(ms));
+            let period = Period::milliseconds(ms);
             assert_eq!(period.to_string().parse(), Ok(period), "{period}");
         }
         for bytes in [0, 1, 1_000, 1_024, 1_025, 65_536, 1_000_000, 1 << 30, i64::MAX as u64] {

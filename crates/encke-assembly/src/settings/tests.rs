@@ -1,5 +1,7 @@
 //! What a settings file may say, and what is said of one that is wrong.
 
+use std::num::NonZeroU32;
+
 use super::*;
 
 fn parse(text: &str) -> Settings {
@@ -20,7 +22,7 @@ fn an_empty_file_is_the_default() {
     assert_eq!(values(""), Settings::default());
     assert_eq!(values("[server]\n[limits]\n[log]\n"), Settings::default());
     let default = Settings::default();
-    assert_eq!(default.policy(1_000).head_time_ns, Policy::default().head_time_ns);
+    assert_eq!(default.policy(1_000).limits.head_time, Policy::default().limits.head_time);
     let addresses = default.server.listen[0].address.addresses().expect("no name to ask for");
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["127.0.0.1:8080", "[::1]:8080"]);
@@ -57,6 +59,7 @@ fn every_key_is_read() {
         requests_per_connection = 1000
         connections = 5000
         connections_per_address = 50
+        upstreams = 300
         [log]
         access = "/var/log/encke/access.log"
         format = "json"
@@ -74,10 +77,18 @@ fn every_key_is_read() {
     assert_eq!((admin.metrics, admin.token), (Metrics::Open, Some(Secret::Env("TOKEN".into()))));
     assert_eq!(server.drain_time.duration().as_secs(), 60);
     let policy = settings.policy(77);
-    assert_eq!((policy.head.head_bytes, policy.head.uri_bytes, policy.head.fields), (16_384, 8_192, 64));
-    assert_eq!((policy.body_bytes, policy.body_rate, policy.write_rate), (None, 1_024, 2_000));
-    assert_eq!((policy.idle_time_ns, policy.linger_time_ns), (15_000_000_000, 500_000_000));
-    assert_eq!((policy.requests_per_connection, policy.connections_per_address), (Some(1_000), Some(50)));
+    let head = policy.limits.head();
+    assert_eq!((head.head_bytes, head.uri_bytes, head.fields), (16_384, 8_192, 64));
+    let limits = &policy.limits;
+    assert_eq!(limits.body_bytes, OrOff::Off);
+    assert_eq!((limits.body_rate, limits.write_rate), (Rate::of(1_024), Rate::of(2_000)));
+    assert_eq!((limits.idle_time, limits.linger_time), (Period::seconds(15), Period::milliseconds(500)));
+    let (requests, per_address) = (limits.requests_per_connection, limits.connections_per_address);
+    assert_eq!(
+        (requests.on().map(NonZeroU32::get), per_address.on().map(NonZeroU32::get)),
+        (Some(1_000), Some(50))
+    );
+    assert_eq!(limits.upstreams.get(), 300);
     assert_eq!((policy.connections, policy.trusted_proxies.len()), (77, 2));
     assert_eq!(policy.dialect, Dialect::Forwarded);
     assert_eq!(settings.log.access, LogTarget::File("/var/log/encke/access.log".into()));

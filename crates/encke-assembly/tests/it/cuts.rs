@@ -3,6 +3,7 @@
 
 use crate::rig::handlers::{Echo, hello, mirror};
 use crate::rig::{Answer, Cut, End, Folder, Stand, site};
+use encke_settings::ByteSize;
 
 on_every_stand! {
     requests_mean_the_same_however_they_are_cut,
@@ -49,7 +50,8 @@ fn requests_mean_the_same_however_they_are_cut(stand: Stand) {
 }
 
 fn refusals_are_the_same_however_a_request_is_cut(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.head.head_bytes = 256, |server| server.mount("/", Echo));
+    let rig = stand
+        .serve_by(|policy| policy.limits.head_bytes = ByteSize::of(256), |server| server.mount("/", Echo));
     let large = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(300));
     for (request, status) in [
         ("GET / HTTP/1.1\r\n\r\n", 400),

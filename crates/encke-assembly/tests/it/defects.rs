@@ -353,10 +353,10 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
     // Short, so that timers end in the midst of everything; long enough for a good client on a busy machine.
     let rig = stand.serve_by(
         |policy| {
-            policy.head_time_ns = ms(400);
-            policy.idle_time_ns = ms(400);
-            policy.rate_window_ns = ms(400);
-            policy.linger_time_ns = ms(400);
+            policy.limits.head_time = ms(400);
+            policy.limits.idle_time = ms(400);
+            policy.rate_window_ns = ms(400).nanoseconds();
+            policy.limits.linger_time = ms(400);
         },
         |server| server.mount("/", hello).mount("/echo", Echo),
     );
@@ -398,7 +398,7 @@ fn connections_that_break_hurt_nobody_else(stand: Stand) {
 
 /// 24: one byte every 0.3 s kept a connection for ever, because each read set the timer anew.
 fn a_head_that_drips_has_its_time(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.head_time_ns = ms(200), |server| server.mount("/", hello));
+    let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
     let mut client = rig.client();
     let mut drops = "GET / HTTP/1.1\r\nHost: ".bytes().chain(std::iter::repeat(b'a'));
     // Five drops within each time that is allowed.
@@ -416,7 +416,7 @@ fn a_head_that_drips_has_its_time(stand: Stand) {
 
 /// 25: `Keep-Alive: timeout=500` meant milliseconds, where the field means seconds.
 fn keep_alive_promises_no_wrong_time(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.idle_time_ns = ms(7_000), |server| server.mount("/", hello));
+    let rig = stand.serve_by(|policy| policy.limits.idle_time = ms(7_000), |server| server.mount("/", hello));
     let mut client = rig.client();
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",

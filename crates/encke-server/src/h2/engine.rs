@@ -31,12 +31,13 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(token: Token, policy: &Policy, now_ns: u64, budgets: &Budgets) -> Self {
-        let limits = Limits { streams: policy.streams, head_bytes: policy.head.head_bytes };
+        let limits =
+            Limits { streams: policy.limits.streams.get(), head_bytes: policy.limits.head().head_bytes };
         Self {
             connection: ServerConnection::new(limits, now_ns, budgets),
             token,
             streams: Vec::new(),
-            first_by_ns: now_ns.saturating_add(policy.head_time_ns),
+            first_by_ns: now_ns.saturating_add(policy.limits.head_time.nanoseconds()),
             block_since: None,
             stirred: false,
             crowded: Vec::new(),

@@ -23,6 +23,7 @@ mod engine;
 mod head;
 mod stream;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use encke_io::slab::Slab;
@@ -112,7 +113,7 @@ impl Http2 {
 
     /// Obeys the limits of a policy.
     pub(crate) fn limit(&self, policy: &Policy) {
-        self.budgets.limit(policy.unsent_bytes, policy.open_streams as usize);
+        self.budgets.limit(policy.limits.unsent_bytes(), policy.limits.open_streams.get() as usize);
     }
 
     /// Connections and streams that are open.
@@ -256,7 +257,7 @@ impl Core {
         let draining = self.draining();
         let conn = &self.conns[token.index as usize];
         let (place, fresh) = (conn.record, conn.requests == 0);
-        let head_time_ns = self.policy.head_time_ns;
+        let head_time_ns = self.policy.limits.head_time.nanoseconds();
         let now_ns = self.now.mono_ns;
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         if engine.block_since.is_some_and(|since| since.saturating_add(head_time_ns) <= now_ns) {
@@ -389,7 +390,13 @@ impl Core {
         let conn = Conn { flags, ..Conn::new(token.generation, below.peer.unpack(), Phase::Idle) };
         self.conns.put(token.index, conn);
         self.metrics.h2_streams.add(1);
-        if self.policy.requests_per_connection.is_some_and(|most| requests >= most)
+        if self
+            .policy
+            .limits
+            .requests_per_connection
+            .on()
+            .map(NonZeroU32::get)
+            .is_some_and(|most| requests >= most)
             && let Some(engine) = self.http2.engines.get_mut(engine_place)
         {
             engine.leave(CloseReason::Answered);
@@ -606,7 +613,8 @@ impl Core {
             return self.conclude(token, place, output);
         }
         let hungry = engine.connection.is_hungry();
-        let block_ns = engine.block_since.map(|since| since.saturating_add(self.policy.head_time_ns));
+        let block_ns =
+            engine.block_since.map(|since| since.saturating_add(self.policy.limits.head_time.nanoseconds()));
         let rest_ns = self.now.mono_ns.saturating_add(self.rest_ns);
         let first_by_ns = engine.first_by_ns;
         let is_idle = engine.streams.is_empty();

@@ -19,7 +19,7 @@ use crate::transport::Transport;
 impl Core {
     /// Records of TLS arrived, or the PROXY header before them.
     pub(crate) fn records(&mut self, token: Token, lease: &mut [u8]) {
-        let ends_ns = self.now.mono_ns.saturating_add(self.policy.handshake_time_ns);
+        let ends_ns = self.now.mono_ns.saturating_add(self.policy.limits.handshake_time.nanoseconds());
         let Some(conn) = self.conn(token) else { return };
         let proxy = conn.phase == Phase::Proxy;
         let Transport::Tls(tls) = &mut conn.transport else { return };
@@ -114,7 +114,7 @@ impl Core {
         if conn.phase == Phase::Handshake {
             conn.phase = Phase::Idle;
             if !conn.has(SENDING) {
-                self.set_deadline(token, self.policy.head_time_ns);
+                self.set_deadline(token, self.policy.limits.head_time.nanoseconds());
             }
             if http2 {
                 self.begin_http2(token, &[]);

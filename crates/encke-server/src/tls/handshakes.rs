@@ -31,13 +31,15 @@ pub(crate) struct Handshakes {
 impl Core {
     /// Counts the handshake of a connection whose ClientHello is complete. False if the limit is reached.
     pub(super) fn begin_handshake(&mut self, token: Token) -> bool {
-        if self.handshakes.open >= self.policy.handshakes && !self.close_stalled_handshake() {
+        if self.handshakes.open >= self.policy.limits.handshakes.get() as usize
+            && !self.close_stalled_handshake()
+        {
             self.metrics.tls.refused.add(1);
             return false;
         }
         let mut queue = std::mem::take(&mut self.handshakes.queue);
         // At least half of the queue has ended, so each entry is examined twice on average.
-        if queue.len() >= self.policy.handshakes.saturating_mul(2) {
+        if queue.len() >= (self.policy.limits.handshakes.get() as usize).saturating_mul(2) {
             queue.retain(|(token, _)| self.handshake(*token) == Some(&mut Handshake::Open));
         }
         queue.push_back((token, self.now.mono_ns));

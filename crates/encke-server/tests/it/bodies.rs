@@ -1,5 +1,6 @@
 //! Bodies of requests: streamed to the handler at its pace, dropped if nobody wants them, never gathered.
 
+use encke_settings::{ByteSize, OrOff};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,7 +72,7 @@ fn a_chunked_body_may_have_extensions_and_trailers(stand: Stand) {
 const EXPECTS: &str = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
 
 fn a_chunk_that_announces_too_much_is_rejected_at_once(stand: Stand) {
-    let limit = |policy: &mut Policy| policy.body_bytes = Some(1000);
+    let limit = |policy: &mut Policy| policy.limits.body_bytes = OrOff::On(ByteSize::of(1000));
     let rig = stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo));
     let half = "x".repeat(500);
     let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -197,7 +198,10 @@ fn a_long_body_that_nobody_reads_ends_the_connection_and_its_answer_arrives(stan
 }
 
 fn a_refusal_reaches_a_client_that_goes_on_sending(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.body_bytes = Some(1000), |server| server.mount("/", Echo));
+    let rig = stand.serve_by(
+        |policy| policy.limits.body_bytes = OrOff::On(ByteSize::of(1000)),
+        |server| server.mount("/", Echo),
+    );
     let megabyte = vec![b'x'; 1024 * 1024];
     for (head, status) in [
         (format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", megabyte.len()), 413),
@@ -273,7 +277,8 @@ fn a_handler_that_reads_slowly_holds_up_the_client(stand: Stand) {
     // What one or two reads bring; io_uring fills some buffers ahead.
     const AHEAD: u64 = 2 << 20;
     let valve = Valve::default();
-    let rig = stand.serve_by(|policy| policy.body_bytes = None, |server| server.mount("/", valve.clone()));
+    let rig = stand
+        .serve_by(|policy| policy.limits.body_bytes = OrOff::Off, |server| server.mount("/", valve.clone()));
     let mut client = rig.client();
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n"));
     valve.wait(&rig);

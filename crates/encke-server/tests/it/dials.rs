@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
@@ -262,7 +263,10 @@ fn a_peer_that_resets_is_reported(on: Stand) {
 
 fn dials_beyond_the_limit_are_reported(on: Stand) {
     let (tcp, address) = listener();
-    let rig = on.serve_by(|policy| policy.upstreams = 1, |server| server.mount("/", Dialer::to(address)));
+    let rig = on.serve_by(
+        |policy| policy.limits.upstreams = NonZeroU32::new(1).expect("above 0"),
+        |server| server.mount("/", Dialer::to(address)),
+    );
     let mut first = rig.client();
     first.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (mut stream, _) = tcp.accept().expect("a connection");

@@ -1,6 +1,8 @@
 //! HTTP/2 from outside, frame by frame: what is answered, what is read no faster than it is wanted, and what floods,
 //! delays and silence come to.
 
+use encke_settings::{ByteSize, OrOff, Rate};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use encke_server::{Body, CloseReason, Fields, Pulled, Reply};
@@ -197,7 +199,7 @@ fn an_early_answer_lets_the_body_come_to_its_end(stand: Stand) {
 }
 
 fn a_body_behind_its_answer_has_a_moment(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| policy.linger_time_ns = ms(100);
+    let limit = |policy: &mut encke_server::Policy| policy.limits.linger_time = ms(100);
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
@@ -351,7 +353,9 @@ fn a_body_is_invited_once_it_is_wanted(stand: Stand) {
 }
 
 fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| policy.requests_per_connection = Some(2);
+    let limit = |policy: &mut encke_server::Policy| {
+        policy.limits.requests_per_connection = OrOff::On(NonZeroU32::new(2).expect("above 0"))
+    };
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     client.send(&[request(1, GET, "/", END_STREAM), request(3, GET, "/", END_STREAM)].concat());
@@ -428,7 +432,10 @@ fn a_stream_that_fails_is_reset(stand: Stand) {
 }
 
 fn a_request_too_large_is_refused_and_the_others_go_on(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.body_bytes = Some(100), |server| server.mount("/", Echo));
+    let rig = stand.serve_by(
+        |policy| policy.limits.body_bytes = OrOff::On(ByteSize::of(100)),
+        |server| server.mount("/", Echo),
+    );
     let mut client = H2::connect(&rig);
     client.send(&request(1, POST, "/", 0));
     client.send(&frame(DATA, END_STREAM, 1, &[0; 101]));
@@ -476,7 +483,7 @@ fn data_without_content_is_ended(stand: Stand) {
 
 /// A field of 3,000 bytes is remembered, and then named by a byte as often as there is room.
 fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
-    let limit = |policy: &mut encke_server::Policy| policy.head.head_bytes = 16 * 1024;
+    let limit = |policy: &mut encke_server::Policy| policy.limits.head_bytes = ByteSize::of(16 * 1024);
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     let mut block = [GET, &[0x86], &target("/")].concat();
@@ -504,7 +511,9 @@ fn a_head_that_is_larger_than_it_looks_is_refused(stand: Stand) {
 fn streams_beyond_the_limit_are_refused(stand: Stand) {
     const STREAMS: u32 = 10;
     let held = Held::default();
-    let limit = |policy: &mut encke_server::Policy| policy.streams = STREAMS;
+    let limit = |policy: &mut encke_server::Policy| {
+        policy.limits.streams = NonZeroU32::new(STREAMS).expect("above 0")
+    };
     let rig = stand.serve_by(limit, |server| server.mount("/", held.clone()));
     let mut client = H2::connect(&rig);
     let ids = (0..2 * STREAMS).map(|number| 2 * number + 1);
@@ -541,7 +550,7 @@ fn a_head_without_end_is_ended(stand: Stand) {
 fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
     let held = Held::default();
     let rig =
-        stand.serve_by(|policy| policy.head_time_ns = ms(100), |server| server.mount("/", held.clone()));
+        stand.serve_by(|policy| policy.limits.head_time = ms(100), |server| server.mount("/", held.clone()));
     let mut client = H2::connect(&rig);
     client.send(&request(1, GET, "/", END_STREAM));
     client.ping();
@@ -554,8 +563,8 @@ fn a_head_that_is_not_finished_in_time_is_ended(stand: Stand) {
 }
 
 fn a_client_that_asks_for_nothing_is_ended(stand: Stand) {
-    let rig =
-        stand.serve_by(|policy| policy.head_time_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let rig = stand
+        .serve_by(|policy| policy.limits.head_time = ms(100), |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     assert_eq!(client.until_goaway(), NO_ERROR);
     drop(client);
@@ -564,8 +573,8 @@ fn a_client_that_asks_for_nothing_is_ended(stand: Stand) {
 
 fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {
     let limit = |policy: &mut encke_server::Policy| {
-        policy.rate_window_ns = ms(100);
-        policy.body_rate = 10_000;
+        policy.rate_window_ns = ms(100).nanoseconds();
+        policy.limits.body_rate = Rate::of(10_000);
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", Echo));
     let mut client = H2::connect(&rig);
@@ -585,8 +594,10 @@ fn a_body_that_stops_or_drips_costs_its_stream(stand: Stand) {
 }
 
 fn a_window_that_stays_shut_costs_its_stream(stand: Stand) {
-    let rig =
-        stand.serve_by(|policy| policy.rate_window_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let rig = stand.serve_by(
+        |policy| policy.rate_window_ns = ms(100).nanoseconds(),
+        |server| server.mount("/", handlers::hello),
+    );
     let mut client = H2::connect(&rig);
     client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]));
     client.send(&request(1, GET, "/", END_STREAM));
@@ -597,7 +608,8 @@ fn a_window_that_stays_shut_costs_its_stream(stand: Stand) {
 fn a_client_that_takes_nothing_is_closed(stand: Stand) {
     let folder = Folder::new().with("big.bin", handlers::pattern(8 << 20));
     let files = crate::rig::files(&folder);
-    let rig = stand.serve_by(|policy| policy.rate_window_ns = ms(200), |server| server.mount("/", files));
+    let rig = stand
+        .serve_by(|policy| policy.rate_window_ns = ms(200).nanoseconds(), |server| server.mount("/", files));
     let mut client = rig.narrow_client();
     let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
@@ -640,7 +652,10 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
     let content = handlers::pattern(8 << 20);
     let folder = Folder::new().with("big.bin", content).with("small.txt", "small");
     let files = crate::rig::files(&folder);
-    let rig = stand.serve_by(|policy| policy.unsent_bytes = UNSENT_BYTES, |server| server.mount("/", files));
+    let rig = stand.serve_by(
+        |policy| policy.limits.unsent = ByteSize::of(UNSENT_BYTES as u64),
+        |server| server.mount("/", files),
+    );
     let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0, 0]);
     let requests = (0..32).flat_map(|number| request(2 * number + 1, GET, "/big.bin", END_STREAM));
@@ -665,7 +680,10 @@ fn clients_that_read_nothing_leave_memory_for_others(stand: Stand) {
 
 fn clients_that_hold_streams_leave_some_for_others(stand: Stand) {
     let held = Held::default();
-    let rig = stand.serve_by(|policy| policy.open_streams = 160, |server| server.mount("/", held.clone()));
+    let rig = stand.serve_by(
+        |policy| policy.limits.open_streams = NonZeroU32::new(160).expect("above 0"),
+        |server| server.mount("/", held.clone()),
+    );
     let mut greedy = H2::connect(&rig);
     for number in 0..40 {
         greedy.send(&request(2 * number + 1, GET, "/", END_STREAM));
@@ -699,8 +717,8 @@ fn clients_that_hold_streams_leave_some_for_others(stand: Stand) {
 }
 
 fn an_idle_connection_is_told_goodbye(stand: Stand) {
-    let rig =
-        stand.serve_by(|policy| policy.idle_time_ns = ms(100), |server| server.mount("/", handlers::hello));
+    let rig = stand
+        .serve_by(|policy| policy.limits.idle_time = ms(100), |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
     assert_eq!(client.get("/"), OK.with(b"Hello\n"));
     assert_eq!(client.until_goaway(), NO_ERROR);

@@ -1,6 +1,7 @@
 //! HTTP/1 as a client meets it: persistence, pipelining, methods, refusals, half-close.
 
 use encke_server::{CloseReason, Exchange, Outcome, Reply, Request};
+use encke_settings::{ByteSize, OrOff};
 
 use crate::rig::handlers::{Echo, Held, hello, mirror};
 use crate::rig::{End, Folder, Rig, Stand, files};
@@ -208,7 +209,10 @@ fn requests_that_break_a_rule_are_refused_and_end_the_connection(stand: Stand) {
 }
 
 fn requests_that_are_too_large_are_refused_by_their_size(stand: Stand) {
-    let rig = stand.serve_by(|policy| policy.body_bytes = Some(1000), |server| server.mount("/", Echo));
+    let rig = stand.serve_by(
+        |policy| policy.limits.body_bytes = OrOff::On(ByteSize::of(1000)),
+        |server| server.mount("/", Echo),
+    );
     let many = "A: b\r\n".repeat(100);
     let large = "a".repeat(16 * 1024);
     for (request, status) in [

@@ -1,8 +1,10 @@
 //! Limits: who is slow on purpose, or takes too much, is ended with its reason counted, and a good client is
 //! served meanwhile. Times are short here; their proportions are those of the defaults.
 
+use encke_settings::{OrOff, Rate};
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use encke_server::{CloseReason, Policy, Reply};
@@ -46,11 +48,11 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 fn serve(stand: Stand, folder: &Folder, limit: impl FnOnce(&mut Policy)) -> Rig {
     let files = files(folder);
     let limit = |policy: &mut Policy| {
-        policy.head_time_ns = ms(300);
-        policy.linger_time_ns = ms(100);
-        policy.rate_window_ns = ms(100);
-        policy.body_rate = 10_000;
-        policy.write_rate = 10_000;
+        policy.limits.head_time = ms(300);
+        policy.limits.linger_time = ms(100);
+        policy.rate_window_ns = ms(100).nanoseconds();
+        policy.limits.body_rate = Rate::of(10_000);
+        policy.limits.write_rate = Rate::of(10_000);
         limit(policy);
     };
     stand.serve_by(limit, |server| server.mount("/", hello).mount("/echo", Echo).mount("/large", files))
@@ -163,8 +165,8 @@ fn clients_that_do_not_read_a_stream_are_ended(stand: Stand) {
     let feed = Feed::default();
     let rig = stand.serve_by(
         |policy| {
-            policy.rate_window_ns = ms(100);
-            policy.write_rate = 10_000;
+            policy.rate_window_ns = ms(100).nanoseconds();
+            policy.limits.write_rate = Rate::of(10_000);
         },
         |server| server.mount("/", hello).mount("/feed", feed.clone()),
     );
@@ -190,7 +192,7 @@ fn clients_that_end_their_side_and_do_not_read_are_ended(stand: Stand) {
 }
 
 fn clients_that_end_their_side_within_a_request_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |policy| policy.head_time_ns = ms(60_000));
+    let rig = serve(stand, &Folder::new(), |policy| policy.limits.head_time = ms(60_000));
     let mut clients = slow(&rig, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf");
     clients.extend(slow(&rig, "GET / HTTP/1.1\r\nHo"));
     clients.iter_mut().for_each(Client::finish);
@@ -213,7 +215,7 @@ fn clients_that_stay_after_the_last_answer_are_ended(stand: Stand) {
 }
 
 fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
-    let rig = serve(stand, &Folder::new(), |policy| policy.idle_time_ns = ms(200));
+    let rig = serve(stand, &Folder::new(), |policy| policy.limits.idle_time = ms(200));
     let mut clients = slow(&rig, GET);
     for client in &mut clients {
         assert_eq!(client.answer().text(), "Hello\n");
@@ -227,10 +229,10 @@ fn clients_that_are_done_and_stay_are_ended(stand: Stand) {
 fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
     // The other times are longer than any case waits.
     let limit = |policy: &mut Policy| {
-        policy.idle_time_ns = ms(100);
-        policy.head_time_ns = ms(3_600_000);
-        policy.linger_time_ns = ms(3_600_000);
-        policy.rate_window_ns = ms(3_600_000);
+        policy.limits.idle_time = ms(100);
+        policy.limits.head_time = ms(3_600_000);
+        policy.limits.linger_time = ms(3_600_000);
+        policy.rate_window_ns = ms(3_600_000).nanoseconds();
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", hello));
     let mut client = rig.client();
@@ -243,7 +245,7 @@ fn a_short_idle_time_holds_beside_long_other_times(stand: Stand) {
 
 fn a_head_that_begins_behind_another_request_has_its_time(stand: Stand) {
     // Idle time is long: a head that has begun may not have it.
-    let rig = stand.serve_by(|policy| policy.head_time_ns = ms(200), |server| server.mount("/", hello));
+    let rig = stand.serve_by(|policy| policy.limits.head_time = ms(200), |server| server.mount("/", hello));
     for beginning in ["G", "GET / HTTP/1.1\r\nHost"] {
         let mut client = rig.client();
         client.send(format!("{GET}{beginning}"));
@@ -260,8 +262,8 @@ fn a_body_has_time_while_nobody_reads_it(stand: Stand) {
     let valve = Valve::default();
     let rig = stand.serve_by(
         |policy| {
-            policy.rate_window_ns = ms(50);
-            policy.body_rate = 1_000;
+            policy.rate_window_ns = ms(50).nanoseconds();
+            policy.limits.body_rate = Rate::of(1_000);
         },
         |server| server.mount("/", valve.clone()).mount("/hello", hello),
     );
@@ -286,8 +288,8 @@ fn a_slow_but_steady_body_arrives(stand: Stand) {
     // Forty times the rate that is asked for, in small pieces, through several windows.
     let rig = stand.serve_by(
         |policy| {
-            policy.rate_window_ns = ms(800);
-            policy.body_rate = 100;
+            policy.rate_window_ns = ms(800).nanoseconds();
+            policy.limits.body_rate = Rate::of(100);
         },
         |server| server.mount("/", Echo),
     );
@@ -308,8 +310,8 @@ fn a_slow_but_steady_reader_gets_everything(stand: Stand) {
     const LEN: usize = 4 << 20;
     let folder = Folder::new().with("large", vec![b'x'; LEN]);
     let rig = serve(stand, &folder, |policy| {
-        policy.rate_window_ns = ms(500);
-        policy.write_rate = 20_000;
+        policy.rate_window_ns = ms(500).nanoseconds();
+        policy.limits.write_rate = Rate::of(20_000);
     });
     let mut client = rig.narrow_client();
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -329,9 +331,9 @@ fn a_stream_that_has_nothing_to_say_is_not_the_clients_fault(stand: Stand) {
     let feed = Feed::default();
     let rig = stand.serve_by(
         |policy| {
-            policy.rate_window_ns = ms(50);
-            policy.idle_time_ns = ms(50);
-            policy.head_time_ns = ms(50);
+            policy.rate_window_ns = ms(50).nanoseconds();
+            policy.limits.idle_time = ms(50);
+            policy.limits.head_time = ms(50);
         },
         |server| server.mount("/", feed.clone()),
     );
@@ -346,8 +348,10 @@ fn a_stream_that_has_nothing_to_say_is_not_the_clients_fault(stand: Stand) {
 }
 
 fn a_connection_has_so_many_requests(stand: Stand) {
-    let rig =
-        stand.serve_by(|policy| policy.requests_per_connection = Some(3), |server| server.mount("/", hello));
+    let rig = stand.serve_by(
+        |policy| policy.limits.requests_per_connection = OrOff::On(NonZeroU32::new(3).expect("above 0")),
+        |server| server.mount("/", hello),
+    );
     let mut client = rig.client();
     client.send(GET.repeat(5));
     let closes: Vec<bool> = client.answers(3).iter().map(Answer::closes).collect();
@@ -357,8 +361,10 @@ fn a_connection_has_so_many_requests(stand: Stand) {
 }
 
 fn an_address_has_so_many_connections(stand: Stand) {
-    let rig =
-        stand.serve_by(|policy| policy.connections_per_address = Some(3), |server| server.mount("/", hello));
+    let rig = stand.serve_by(
+        |policy| policy.limits.connections_per_address = OrOff::On(NonZeroU32::new(3).expect("above 0")),
+        |server| server.mount("/", hello),
+    );
     for _ in 0..3 {
         let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
         for client in &mut clients {

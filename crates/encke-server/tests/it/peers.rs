@@ -1,6 +1,8 @@
 //! Who asks: behind load balancers that write a PROXY header, and behind proxies that write a field.
 
+use encke_settings::OrOff;
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 
 use encke_server::{CloseReason, Door, Network, Policy, Server};
 use encke_wire::forwarded::Dialect;
@@ -108,7 +110,7 @@ fn a_connection_without_its_proxy_header_is_closed_without_an_answer(stand: Stan
 }
 
 fn a_proxy_header_has_its_time(stand: Stand) {
-    let rig = serve_proxied(stand, |policy| policy.head_time_ns = ms(100));
+    let rig = serve_proxied(stand, |policy| policy.limits.head_time = ms(100));
     for beginning in ["", "PROXY TCP4 203"] {
         let mut client = rig.client();
         client.send(beginning);
@@ -119,7 +121,9 @@ fn a_proxy_header_has_its_time(stand: Stand) {
 
 /// The limit is the client's, not the proxy's, and every place is given back.
 fn an_address_behind_a_proxy_header_has_so_many_connections(stand: Stand) {
-    let rig = serve_proxied(stand, |policy| policy.connections_per_address = Some(2));
+    let rig = serve_proxied(stand, |policy| {
+        policy.limits.connections_per_address = OrOff::On(NonZeroU32::new(2).expect("above 0"))
+    });
     let from = |last: u8| {
         let mut client = rig.client();
         client.send(format!("PROXY TCP4 203.0.113.{last} 10.0.0.1 51234 443\r\n{GET}"));

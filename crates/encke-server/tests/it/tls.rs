@@ -1,7 +1,9 @@
 //! TLS: certificates, handshakes that go well and that do not, and everything else as if it were in the clear.
 
+use encke_settings::Rate;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -148,7 +150,7 @@ fn a_handshake_may_be_cut_anywhere(stand: Stand) {
 
 fn a_handshake_has_its_time(stand: Stand) {
     let authority = Authority::new();
-    let rig = serve(stand, &authority, |policy| policy.handshake_time_ns = ms(200), |server| server);
+    let rig = serve(stand, &authority, |policy| policy.limits.handshake_time = ms(200), |server| server);
     let mut silent = connect(&rig);
     let mut slow = connect(&rig);
     // The beginning of a record that never ends.
@@ -160,7 +162,7 @@ fn a_handshake_has_its_time(stand: Stand) {
 
 fn a_handshake_that_drips_has_no_more_time(stand: Stand) {
     let authority = Authority::new();
-    let rig = serve(stand, &authority, |policy| policy.handshake_time_ns = ms(200), |server| server);
+    let rig = serve(stand, &authority, |policy| policy.limits.handshake_time = ms(200), |server| server);
     let mut slow = connect(&rig);
     slow.set_read_timeout(Some(Duration::from_millis(5))).expect("a time");
     // A ClientHello of 15 KiB: a byte every 5 ms would take 77 s.
@@ -198,7 +200,7 @@ fn a_thousand_stopped_handshakes_block_no_client(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new().with("a.txt", "here");
     let limit = |policy: &mut Policy| {
-        policy.handshakes = 1;
+        policy.limits.handshakes = NonZeroU32::new(1).expect("above 0");
         policy.connections = 2 * STOPPED;
     };
     let rig = serve(stand, &authority, limit, |server| server.mount("/", files(&folder)));
@@ -247,12 +249,12 @@ fn slow_clients_are_ended_as_in_the_clear(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new().with("large", vec![b'x'; 8 << 20]);
     let limit = |policy: &mut Policy| {
-        policy.head_time_ns = ms(300);
-        policy.idle_time_ns = ms(300);
-        policy.linger_time_ns = ms(100);
-        policy.rate_window_ns = ms(100);
-        policy.body_rate = 10_000;
-        policy.write_rate = 10_000;
+        policy.limits.head_time = ms(300);
+        policy.limits.idle_time = ms(300);
+        policy.limits.linger_time = ms(100);
+        policy.rate_window_ns = ms(100).nanoseconds();
+        policy.limits.body_rate = Rate::of(10_000);
+        policy.limits.write_rate = Rate::of(10_000);
     };
     let large = files(&folder);
     let rig = serve(stand, &authority, limit, |server| {
@@ -360,7 +362,7 @@ fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
     let authority = Authority::new();
     let identity = identity(&settings(authority.sign("localhost", &["localhost"])));
     let door = Door { proxy_protocol: true, tls: Some(identity), ..Door::from(any_port()) };
-    let server = Server::new(stand.options(|policy| policy.handshake_time_ns = ms(60_000))).door(door);
+    let server = Server::new(stand.options(|policy| policy.limits.handshake_time = ms(60_000))).door(door);
     let rig = Rig::of(server.mount("/", crate::rig::handlers::who).start().expect("a free port"));
     let config = Arc::new(authority.client(&BOTH));
     let header = b"PROXY TCP4 203.0.113.9 10.0.0.1 51234 443\r\n";
@@ -379,7 +381,12 @@ fn a_proxy_header_comes_before_the_handshake(stand: Stand) {
 
 fn so_many_handshakes_go_on_at_a_time(stand: Stand) {
     let authority = Authority::new();
-    let rig = serve(stand, &authority, |policy| policy.handshakes = 2, |server| server);
+    let rig = serve(
+        stand,
+        &authority,
+        |policy| policy.limits.handshakes = NonZeroU32::new(2).expect("above 0"),
+        |server| server,
+    );
     let said = client_hello(&authority);
     let most = 2 * stand.workers as u64;
     let refused = || rig.count_of("encke_tls_handshake_failures_total", "busy");
@@ -404,7 +411,12 @@ fn partial_client_hellos_do_not_count_as_handshakes(stand: Stand) {
     // With 4 workers all of them have one in all but one of 10^7 runs.
     const PARTIAL: usize = 64;
     let authority = Authority::new();
-    let rig = serve(stand, &authority, |policy| policy.handshakes = 1, |server| server);
+    let rig = serve(
+        stand,
+        &authority,
+        |policy| policy.limits.handshakes = NonZeroU32::new(1).expect("above 0"),
+        |server| server,
+    );
     let said = client_hello(&authority);
     let partial: Vec<TcpStream> = (0..PARTIAL)
         .map(|number| {
@@ -445,8 +457,8 @@ fn a_stalled_handshake_gives_way_to_a_new_one(stand: Stand) {
     const STALLED: usize = 64;
     let authority = Authority::new();
     let limit = |policy: &mut Policy| {
-        policy.handshakes = 1;
-        policy.handshake_time_ns = ms(600_000);
+        policy.limits.handshakes = NonZeroU32::new(1).expect("above 0");
+        policy.limits.handshake_time = ms(600_000);
     };
     let rig = serve(stand, &authority, limit, |server| server);
     let said = client_hello(&authority);
@@ -501,7 +513,7 @@ fn a_client_that_stops_reading_is_ended(stand: Stand) {
     let authority = Authority::new();
     let folder = Folder::new();
     folder.write("large.bin", bytes(8_000_000));
-    let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200);
+    let limit = |policy: &mut Policy| policy.rate_window_ns = ms(200).nanoseconds();
     let rig = serve(stand, &authority, limit, |server| server.mount("/", files(&folder)));
     let config = Arc::new(authority.client(&BOTH));
     let mut stream = shake(&rig, &config, "localhost");
@@ -592,7 +604,7 @@ fn pairs_that_change_are_taken_while_clients_come_and_nobody_notices(stand: Stan
     let shown =
         CertSettings { cert: authority.path("shown.pem"), key: authority.path("shown.key"), ocsp: None };
     let door = Door { tls: Some(identity(&settings(shown.clone()))), ..Door::from(any_port()) };
-    let mut options = stand.options(|policy| policy.handshake_time_ns = ms(60_000));
+    let mut options = stand.options(|policy| policy.limits.handshake_time = ms(60_000));
     options.certificates_every = Duration::from_millis(10);
     let rig = Rig::of(Server::new(options).door(door).start().expect("a free port"));
 

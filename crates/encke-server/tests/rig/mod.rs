@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use encke_io::{Address, Backend};
 use encke_server::{CloseReason, Options, Policy, Running, Server};
+use encke_settings::Period;
 use encke_stats::Value;
 
 pub use client::{Answer, Client, Cut, End};
@@ -72,12 +73,9 @@ impl Stand {
         let mut options =
             Options { workers: Some(self.workers), backend: Some(self.backend), ..Options::default() };
         let policy = &mut options.policy;
-        for time in [
-            &mut policy.head_time_ns,
-            &mut policy.idle_time_ns,
-            &mut policy.linger_time_ns,
-            &mut policy.rate_window_ns,
-        ] {
+        policy.rate_window_ns = ms(AMPLE_MS).nanoseconds();
+        let limits = &mut policy.limits;
+        for time in [&mut limits.head_time, &mut limits.idle_time, &mut limits.linger_time] {
             *time = ms(AMPLE_MS);
         }
         limit(policy);
@@ -95,9 +93,9 @@ pub fn files(folder: &Folder) -> Files {
     Files::of(folder)
 }
 
-/// Milliseconds in the unit of a [`Policy`].
-pub const fn ms(milliseconds: u64) -> u64 {
-    milliseconds * 1_000_000
+/// So many milliseconds.
+pub const fn ms(milliseconds: u64) -> Period {
+    Period::milliseconds(milliseconds)
 }
 
 impl Rig {

@@ -110,7 +110,7 @@ pub fn serve_as(
 ) -> Rig {
     let door = Door { tls: Some(identity), ..Door::from(any_port()) };
     let server = Server::new(stand.options(|policy| {
-        policy.handshake_time_ns = ms(60_000);
+        policy.limits.handshake_time = ms(60_000);
         limit(policy);
     }));
     Rig::of(assemble(server.door(door)).start().expect("a free port"))
