@@ -3,10 +3,11 @@
 use encke_io::Segment;
 
 /// A buffer's room when it is made: an answer with a small body, or what one read leaves over.
-const BUFFER_BYTES: usize = 4 * 1024;
-/// A buffer that has grown past this is not kept: one large answer shall not stay in memory.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
-/// Buffers kept for use again. 64 connections at work at a time need no more; 64 × 64 KiB is the bound.
+pub(crate) const BUFFER_BYTES: usize = 4 * 1024;
+/// A buffer that has grown past this is not kept: one large answer shall not stay in memory. It has room for a lease and its
+/// framing.
+const KEPT_BYTES_MAX: usize = 65 * 1024;
+/// Buffers kept for use again. 64 connections at work at a time need no more; 64 × 65 KiB is the bound.
 const KEPT_MAX: usize = 64;
 
 /// Spare buffers.

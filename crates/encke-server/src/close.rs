@@ -65,6 +65,7 @@ close_reasons! {
     TokenExpired Us "token_expired" "Its right to listen has ended.",
     HandlerPanic Us "handler_panic" "A handler failed while it was answering.",
     StreamFailed Us "stream_failed" "A body could not be continued.",
+    BodyLength Us "body_length" "A response was longer or shorter than the length in its head.",
     Upstream Us "upstream" "The server that it was connected to has failed.",
     FileShrunk Us "file_shrunk" "A file became shorter while it was sent.",
     System System "system" "The operating system failed an operation.",

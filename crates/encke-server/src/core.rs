@@ -24,11 +24,11 @@ use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
-use crate::handler::{Desk, Handler, JobId, Tray};
+use crate::handler::{Action, Desk, Handler, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
-use crate::outgoing::{Action, Upstreams};
+use crate::outgoing::Upstreams;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
@@ -421,18 +421,22 @@ impl Core {
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
     }
 
-    /// An exchange whose client is gone: a handler that reads its body is told.
+    /// An exchange whose client is gone: its handler learns it, unless it has responded in full.
     pub(crate) fn abandon(&mut self, slot: u32, mut record: Record) {
-        use crate::record::Intake;
+        let key = record.key(slot);
         if let Some(held) = record.held.take() {
-            record.entry = self.abandon_held(record.key(slot), &held);
-            record.intake = Intake::Done;
+            // No handler was called.
+            if let Some(entry) = self.abandon_held(key, &held) {
+                self.finish_entry(entry, record.sent_bytes, record.started_ns);
+            }
+            return;
         }
-        if let Intake::Unread(_) | Intake::Wanted(_) = record.intake
-            && !record.answered
-        {
-            let key = record.key(slot);
+        if record.is_read() {
             self.call_body(record.handler, key, crate::handler::Piece::Broken);
+        }
+        self.close_open(slot);
+        if record.is_unfinished() {
+            self.call_handler(record.handler, key, |handler| handler.gone(key));
         }
         if let Some(entry) = record.entry {
             self.finish_entry(entry, record.sent_bytes, record.started_ns);

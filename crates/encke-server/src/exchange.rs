@@ -62,6 +62,13 @@ impl Exchange {
         self.link.send(Message::Answer(self.key, Box::new(reply)));
     }
 
+    /// The exchange's name and reply, for a worker that is given both.
+    pub(crate) fn into_reply(mut self, mut reply: Reply) -> (ExchangeKey, Reply) {
+        self.open = false;
+        reply.fields.extend(&self.fields);
+        (self.key, reply)
+    }
+
     /// Gives the request's connection to a resident. If the client has gone meanwhile, nothing happens.
     pub fn take_over(mut self, takeover: Takeover) {
         self.open = false;

@@ -54,6 +54,7 @@ use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Desk, JobId, Outcome};
 use crate::link::{Link, Message};
 use crate::log::Entry;
+use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::plan::Plan;
 use crate::record::{Asked, Intake};
 use crate::reply::{Fields, Reply};
@@ -81,6 +82,9 @@ pub trait Guard {
 
     /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
+
+    /// An event of a connection that [`Desk::dial`] has opened.
+    fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
     /// A descriptor given to [`Desk::watch`] is readable.
     fn watched(&mut self) {}
@@ -374,6 +378,7 @@ impl Core {
             }
             watches.append(&mut post.watches);
             self.guards.posts[number] = None;
+            self.retire_upstreams(JobId::desk_of(number as u16));
         }
         watches
     }
@@ -548,6 +553,17 @@ impl Core {
         }
         let user = way.passage.as_deref().and_then(|passage| passage.user.as_ref());
         self.begin_entry(&Request { user, ..request.view() })
+    }
+
+    /// Something has happened on a guard's outgoing connection; an error is a panic of the guard.
+    pub(crate) fn guard_upstream(
+        &mut self,
+        guard: u16,
+        id: UpstreamId,
+        event: UpstreamEvent<'_>,
+    ) -> std::thread::Result<()> {
+        let Some(post) = self.guards.post(guard) else { return Ok(()) };
+        catch_unwind(AssertUnwindSafe(|| post.guard.upstream(id, event)))
     }
 
     /// A descriptor that a guard watches is readable.

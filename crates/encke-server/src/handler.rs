@@ -1,7 +1,8 @@
 //! Handlers: what answers requests. Each worker opens its own from a shared [`Mount`], so none needs a lock.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,10 +10,12 @@ use encke_io::socket::Watched;
 use encke_io::{Address, Done, Job, JobLane, Now, Segment};
 use encke_stats::Source;
 
+use crate::buffers::BUFFER_BYTES;
 use crate::exchange::{Exchange, ExchangeKey};
 use crate::metrics::Metrics;
-use crate::outgoing::{Action, Dial, UpstreamEvent, UpstreamId, UpstreamIds};
-use crate::reply::Reply;
+use crate::open_table::{OpenEnd, OpenTable};
+use crate::outgoing::{UpstreamEvent, UpstreamId, UpstreamIds};
+use crate::reply::{Fields, Reply};
 use crate::request::Request;
 use crate::resident::{Takeover, WorkerSetup};
 
@@ -37,6 +40,13 @@ pub trait Handler {
 
     /// A piece of a request's body, asked for by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
+
+    /// Fewer than 64 KiB of an open response wait, after [`Desk::write`] has returned 64 KiB or more.
+    fn writable(&mut self, _exchange: ExchangeKey) {}
+
+    /// The client has gone before its response was complete: before the handler has responded, or before it has finished an
+    /// open response. Nothing of the exchange follows.
+    fn gone(&mut self, _exchange: ExchangeKey) {}
 
     /// Something has happened on a connection that [`Desk::dial`] has opened.
     fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
@@ -98,9 +108,35 @@ pub(crate) struct Tray {
     has_actions: Cell<bool>,
     actions: RefCell<Vec<Action>>,
     upstreams: RefCell<UpstreamIds>,
+    open: RefCell<OpenTable>,
+    /// Responses for [`Action::Respond`], in its order.
+    replies: RefCell<VecDeque<(ExchangeKey, Reply)>>,
     /// Empty buffers for [`Desk::take_buffer`].
     spare: RefCell<Vec<Vec<u8>>>,
     metrics: Arc<Metrics>,
+}
+
+/// What a feature has asked for in a callback. The worker executes it when the callback has returned.
+pub(crate) enum Action {
+    Dial(Dial),
+    Send(UpstreamId, Segment),
+    Shutdown(UpstreamId),
+    /// Whether to receive.
+    Receive(UpstreamId, bool),
+    /// In so many nanoseconds.
+    Deadline(UpstreamId, u64),
+    Close(UpstreamId),
+    /// Respond to an exchange: the reply is the first in [`Tray`].
+    Respond,
+    ReadMore(ExchangeKey),
+}
+
+/// An outgoing connection to be opened.
+pub(crate) struct Dial {
+    pub(crate) id: UpstreamId,
+    /// The number of the handler, or of the resident among handlers.
+    pub(crate) owner: u16,
+    pub(crate) address: Address,
 }
 
 /// Empty buffers that are kept for [`Desk::take_buffer`]: a callback rarely fills more.
@@ -188,7 +224,46 @@ impl Desk {
 
     /// An empty buffer, for bytes to be sent. Sent buffers are used again.
     pub fn take_buffer(&self) -> Vec<u8> {
-        self.tray.spare.borrow_mut().pop().unwrap_or_default()
+        let spare = self.tray.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Responds to an exchange of this worker. Unlike [`Exchange::answer`] it keeps the order with what this desk is asked
+    /// for before and afterwards.
+    pub fn respond(&self, exchange: Exchange, reply: Reply) {
+        self.tray.replies.borrow_mut().push_back(exchange.into_reply(reply));
+        self.act(Action::Respond);
+    }
+
+    /// Writes content of an open response ([`Body::Open`](crate::Body::Open)), which may begin before the response itself
+    /// is given. Returns how many bytes wait to be sent: with 64 KiB or more the handler writes no more until
+    /// [`Handler::writable`]. Of an exchange that is over, nothing is written.
+    pub fn write(&self, exchange: ExchangeKey, bytes: &[u8]) -> usize {
+        self.tray.has_actions.set(true);
+        let key = (exchange.slot, exchange.generation);
+        self.tray.open.borrow_mut().write(key, bytes, || self.take_buffer())
+    }
+
+    /// Ends an open response. `trailers` are fields behind its content; HTTP/1.0 has no place for them, nor has a response
+    /// with a length by HTTP/1.1.
+    pub fn finish(&self, exchange: ExchangeKey, trailers: Fields) {
+        self.end(exchange, OpenEnd::Finish(trailers));
+    }
+
+    /// Gives an open response up: the connection is reset, so that the client does not take it for whole.
+    pub fn reset(&self, exchange: ExchangeKey) {
+        self.end(exchange, OpenEnd::Reset);
+    }
+
+    fn end(&self, exchange: ExchangeKey, end: OpenEnd) {
+        self.tray.has_actions.set(true);
+        self.tray.open.borrow_mut().end((exchange.slot, exchange.generation), end);
+    }
+
+    /// Asks for the next piece of a request's body, as [`Exchange::read_more`] does, also after the exchange was responded
+    /// to with an open response.
+    pub fn read_more(&self, exchange: ExchangeKey) {
+        self.act(Action::ReadMore(exchange));
     }
 
     fn act(&self, action: Action) {
@@ -233,6 +308,15 @@ impl Tray {
         debug_assert!(empty.is_empty());
         self.has_actions.set(false);
         self.actions.replace(empty)
+    }
+
+    /// The first of the responses, for an [`Action::Respond`].
+    pub(crate) fn next_reply(&self) -> Option<(ExchangeKey, Reply)> {
+        self.replies.borrow_mut().pop_front()
+    }
+
+    pub(crate) fn open(&self) -> RefMut<'_, OpenTable> {
+        self.open.borrow_mut()
     }
 
     /// Whether an id has not ended.

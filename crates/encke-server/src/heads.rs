@@ -113,7 +113,7 @@ impl Core {
     pub(crate) fn put_body(&mut self, body: Body) {
         let out = self.out.tail(&mut self.buffers);
         match body {
-            Body::Empty | Body::Stream(_) => {}
+            Body::Empty | Body::Open(_) | Body::Stream(_) => {}
             Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => out.extend_from_slice(&bytes),
             Body::Bytes(bytes) => self.out_segment(Segment::Bytes(bytes)),
             Body::Shared(bytes) => self.out_shared(bytes, 0),

@@ -36,7 +36,7 @@ use crate::peer::PackedPeer;
 use crate::policy::{
     BATCH_BYTES_MAX, BATCH_SEGMENTS_MAX, DISCARD_BYTES_MAX, LINGER_BYTES_MAX, STREAM_PIECE_BYTES,
 };
-use crate::record::{Asked, Decoder, Intake, Record, Stream};
+use crate::record::{Asked, Decoder, Intake, Open, Record, Rest, Stream};
 use crate::reply::{Body, Fields, Pulled, Reply};
 use crate::request::{Asker, Request};
 use crate::resident::{By, Takeover, WEBSOCKETS};
@@ -388,7 +388,7 @@ impl Core {
         reply: Reply,
         handler: Option<u16>,
     ) {
-        if intake.is_done() && !matches!(reply.body, Body::Stream(_)) {
+        if intake.is_done() && !matches!(reply.body, Body::Stream(_) | Body::Open(_)) {
             let status = reply.status;
             let (entry, started_ns) = (self.begin_entry(request), self.now.mono_ns);
             let (_, content) = self.put_reply(token, asked, true, reply);
@@ -453,24 +453,9 @@ impl Core {
         let record = self.records.get_mut(place).expect("the caller has looked it up");
         record.answered = true;
         let mut asked = record.asked;
-        // The rest of the body is read and dropped, if it is short and certain to come.
-        let (discard, unsafe_to_go_on) = match record.intake {
-            Intake::Done => (None, false),
-            Intake::Unread(decoder) | Intake::Wanted(decoder) | Intake::Discard(decoder) => {
-                let short = match decoder {
-                    Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
-                    Decoder::Chunked(_) => true,
-                };
-                // A stream has no next request, so that nothing of it needs to be read to go on.
-                let single = asked.framing == FramingKind::Http2;
-                (Some(decoder), !short || asked.awaits_continue || single)
-            }
-        };
-        if let Some(decoder) = discard {
-            record.intake = Intake::Discard(decoder);
-            // From here on it counts what is dropped.
-            record.body_seen = 0;
-        }
+        // An open response may begin before the body of its request is complete.
+        let goes_on = matches!(reply.body, Body::Open(_)) && !record.asked.awaits_continue;
+        let unsafe_to_go_on = !goes_on && record.discard_body();
         asked.keep &= !unsafe_to_go_on && !draining;
         record.asked = asked;
         let body_done = record.intake.is_done();
@@ -485,11 +470,13 @@ impl Core {
         if unsafe_to_go_on {
             record.intake = Intake::Done;
             self.conns[token.index as usize].flags |= LINGER;
-        } else if !body_done {
+        } else if !body_done && !goes_on {
             self.begin_rate_window(token, place);
         }
-        if self.records.get(place).is_some_and(|record| record.stream.is_some()) {
-            self.pull(token, place);
+        match self.records.get(place).and_then(|record| record.stream.as_ref()) {
+            Some(Rest::Pull(_)) => self.pull(token, place),
+            Some(Rest::Open(_)) => self.begin_open(token, place),
+            None => self.close_open(place),
         }
         self.end_exchange_if_over(token, place);
     }
@@ -502,12 +489,14 @@ impl Core {
         asked: Asked,
         body_done: bool,
         reply: Reply,
-    ) -> (Option<Stream>, u64) {
+    ) -> (Option<Rest>, u64) {
         self.metrics.responses(reply.status);
         let conn = &mut self.conns[token.index as usize];
         let Reply { status, fields, body, prepared, close } = reply;
         let framing = asked.framing;
-        let endless = matches!(body, Body::Stream(_)) && framing != FramingKind::Chunked && !asked.head_only;
+        let endless = matches!(body, Body::Stream(_) | Body::Open(None))
+            && framing != FramingKind::Chunked
+            && !asked.head_only;
         let last = !asked.keep || close || endless;
         if last {
             conn.flags |= LAST;
@@ -535,7 +524,7 @@ impl Core {
         status: u16,
         fields: &Fields,
         body: Body,
-    ) -> (Option<Stream>, u64) {
+    ) -> (Option<Rest>, u64) {
         let len = body.len();
         let content = match len {
             _ if status == 204 || status == 304 => ContentLength::Absent,
@@ -543,11 +532,15 @@ impl Core {
             None => ContentLength::Open,
         };
         self.put_head(token, (asked.framing, last), status, fields, content);
-        if content == ContentLength::Absent || asked.head_only {
+        let mute = content == ContentLength::Absent || asked.head_only;
+        if let Body::Open(left) = body {
+            return (Some(Rest::Open(Open { left, mute })), 0);
+        }
+        if mute {
             return (None, 0);
         }
         if let Body::Stream(pull) = body {
-            return (Some(Stream { pull, pending: false }), 0);
+            return (Some(Rest::Pull(Stream { pull, pending: false })), 0);
         }
         self.put_body(body);
         (None, len.unwrap_or(0))
@@ -579,7 +572,7 @@ impl Core {
     }
 
     /// Ends an exchange whose answer is out and whose body is done.
-    fn end_exchange_if_over(&mut self, token: Token, place: u32) {
+    pub(crate) fn end_exchange_if_over(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get(place) else { return };
         if !record.answered || record.stream.is_some() || !record.intake.is_done() {
             return;
@@ -707,7 +700,7 @@ impl Core {
     /// Pulls an answer's stream until the output is full or it has nothing.
     fn pull(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
-        let Some(stream) = &mut record.stream else { return };
+        let Some(Rest::Pull(stream)) = &mut record.stream else { return };
         stream.pending = false;
         let framing = record.asked.framing;
         // The head of a stream is an empty segment.
@@ -778,6 +771,7 @@ impl Core {
         match self.seat_of(takeover.by, handler) {
             Ok(seat) if whole => {
                 let entry = self.records.remove(place).and_then(|record| record.entry);
+                self.close_open(place);
                 self.conns[token.index as usize].record = NONE;
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
@@ -857,7 +851,7 @@ impl Core {
     pub(crate) fn wake_stream(&mut self, key: ExchangeKey) {
         let Some(record) = self.records.get(key.slot) else { return };
         let token = record.token;
-        let pending = record.stream.as_ref().is_some_and(|stream| stream.pending);
+        let pending = matches!(&record.stream, Some(Rest::Pull(stream)) if stream.pending);
         if record.generation == key.generation && pending && !self.conns[token.index as usize].has(SENDING) {
             self.pull(token, key.slot);
             self.settle(token);
@@ -925,6 +919,8 @@ impl Core {
                 self.take_over_record(token, place, *takeover);
             } else if record.held.is_some() {
                 self.resume_held(token, place);
+            } else if let Some(Rest::Open(_)) = record.stream {
+                self.open_sent(token, place);
             } else if record.stream.is_some() {
                 self.pull(token, place);
             } else if let Intake::Wanted(_) | Intake::Discard(_) = record.intake {
@@ -1236,7 +1232,7 @@ impl Core {
     }
 
     /// Judges the rate of a body from now on.
-    fn begin_rate_window(&mut self, token: Token, place: u32) {
+    pub(crate) fn begin_rate_window(&mut self, token: Token, place: u32) {
         let Some(record) = self.records.get_mut(place) else { return };
         record.rate_seen = record.body_seen;
         record.rate_left_ns = self.policy.rate_window_ns;

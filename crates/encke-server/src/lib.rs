@@ -34,6 +34,8 @@ mod link;
 mod listener;
 mod log;
 mod metrics;
+mod open;
+mod open_table;
 mod outgoing;
 #[cfg(any(test, feature = "testing"))]
 mod parked;

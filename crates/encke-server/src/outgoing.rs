@@ -1,7 +1,6 @@
-//! Outgoing connections as values: their names, events, ends and table, and the actions by which a feature works with them.
-//! The worker's part is in `upstream.rs`.
+//! Outgoing connections as values: their names, events, ends and table. The worker's part is in `upstream.rs`.
 
-use encke_io::{Address, Fault, Segment, Token};
+use encke_io::{Fault, Segment, Token};
 
 /// Names an outgoing connection of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -208,26 +207,6 @@ impl Upstreams {
     pub(crate) fn id(&self, place: u32) -> UpstreamId {
         UpstreamId { slot: place, generation: self.table[place as usize].generation }
     }
-}
-
-/// What a feature has asked for in a callback. The worker executes it when the callback has returned.
-pub(crate) enum Action {
-    Dial(Dial),
-    Send(UpstreamId, Segment),
-    Shutdown(UpstreamId),
-    /// Whether to receive.
-    Receive(UpstreamId, bool),
-    /// In so many nanoseconds.
-    Deadline(UpstreamId, u64),
-    Close(UpstreamId),
-}
-
-/// An outgoing connection to be opened.
-pub(crate) struct Dial {
-    pub(crate) id: UpstreamId,
-    /// The number of the handler, or of the resident among handlers.
-    pub(crate) owner: u16,
-    pub(crate) address: Address,
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use crate::exchange::ExchangeKey;
 use crate::framing::FramingKind;
 use crate::guard::HeldRequest;
 use crate::log::Entry;
-use crate::reply::{Pull, Reply};
+use crate::policy::DISCARD_BYTES_MAX;
+use crate::reply::{Body, Pull, Reply};
 use crate::resident::Takeover;
 
 /// An exchange that outlives the call of its handler.
@@ -44,7 +45,7 @@ pub(crate) struct Record {
     pub(crate) takeover: Option<Box<Takeover>>,
     /// The request, while it waits for a guard.
     pub(crate) held: Option<Box<HeldRequest>>,
-    pub(crate) stream: Option<Stream>,
+    pub(crate) stream: Option<Rest>,
     pub(crate) entry: Option<Box<Entry>>,
     /// Bytes of the answer's content so far.
     pub(crate) sent_bytes: u64,
@@ -52,6 +53,39 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The rest of the body is to be read and dropped, if it is short and certain to come. True if it is not: then the
+    /// connection cannot go on.
+    pub(crate) fn discard_body(&mut self) -> bool {
+        let (Intake::Unread(decoder) | Intake::Wanted(decoder) | Intake::Discard(decoder)) = self.intake
+        else {
+            return false;
+        };
+        self.intake = Intake::Discard(decoder);
+        // From here on it counts what is dropped.
+        self.body_seen = 0;
+        let short = match decoder {
+            Decoder::Length(left) => left <= DISCARD_BYTES_MAX,
+            Decoder::Chunked(_) => true,
+        };
+        // A stream has no next request, so that nothing of it needs to be read to go on.
+        !short || self.asked.awaits_continue || self.asked.framing == FramingKind::Http2
+    }
+
+    /// Whether its handler still reads the body.
+    pub(crate) fn is_read(&self) -> bool {
+        let reads = matches!(self.intake, Intake::Unread(_) | Intake::Wanted(_));
+        reads && (!self.answered || matches!(self.stream, Some(Rest::Open(_))))
+    }
+
+    /// Whether its handler has not responded, or still writes the response.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        match &self.reply {
+            Some(reply) => matches!(reply.body, Body::Open(_)),
+            None if self.answered => matches!(self.stream, Some(Rest::Open(_))),
+            None => self.takeover.is_none(),
+        }
+    }
+
     /// Its name, if it is at `slot`.
     pub(crate) fn key(&self, slot: u32) -> ExchangeKey {
         ExchangeKey { slot, generation: self.generation, stream: self.stream_id }
@@ -111,6 +145,20 @@ impl Intake {
     pub(crate) fn is_done(self) -> bool {
         matches!(self, Self::Done)
     }
+}
+
+/// What is left of a response whose head is out.
+pub(crate) enum Rest {
+    Pull(Stream),
+    Open(Open),
+}
+
+/// The rest of a response that its handler writes.
+pub(crate) struct Open {
+    /// Of its length, if it has one.
+    pub(crate) left: Option<u64>,
+    /// It has no content: a response to HEAD, 204, 304.
+    pub(crate) mute: bool,
 }
 
 /// The rest of an answer that is pulled.

@@ -34,6 +34,9 @@ pub enum Body {
     File(Arc<OpenFile>, Range<u64>),
     /// Pieces in order.
     Segments(Vec<Segment>),
+    /// Written by its handler on the worker, with [`Desk::write`](crate::Desk::write) and
+    /// [`Desk::finish`](crate::Desk::finish): of this length, or without one, as for [`Body::Stream`].
+    Open(Option<u64>),
     /// Pulled piece by piece as the client takes it; chunked, or to the end of the connection for HTTP/1.0.
     Stream(Box<dyn Pull>),
 }
@@ -128,6 +131,7 @@ impl Body {
             Self::Shared(bytes) => bytes.len() as u64,
             Self::File(_, range) => range.end - range.start,
             Self::Segments(segments) => segments.iter().map(Segment::len).sum(),
+            Self::Open(length) => return *length,
             Self::Stream(_) => return None,
         })
     }

@@ -46,9 +46,9 @@ use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
 
 use crate::conn::{Conn, HELD, NONE, PAUSED, PEER_ENDED, Phase, SENDING};
 use crate::core::Core;
-use crate::handler::JobId;
+use crate::handler::{Action, Dial, JobId};
 use crate::link::Message;
-use crate::outgoing::{Action, Dial, State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId};
+use crate::outgoing::{State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId};
 
 impl Core {
     /// A feature dials: notes the connection. Returns false if there is no room for it, which its owner then learns.
@@ -150,6 +150,12 @@ impl Core {
                     self.close_upstream(id.slot, UpstreamEnd::Closed);
                 }
             }
+            Action::Respond => {
+                if let Some((key, reply)) = self.tray.next_reply() {
+                    self.answer(key, reply);
+                }
+            }
+            Action::ReadMore(key) => self.read_more(key),
             Action::Dial(_) => debug_assert!(false, "the worker dials"),
         }
     }
@@ -165,6 +171,7 @@ impl Core {
         while let Some(place) = self.upstreams.touched.pop() {
             self.flush_upstream(place);
         }
+        self.serve_open();
         self.tray.refill(|| self.buffers.take_spare());
     }
 
@@ -337,11 +344,14 @@ impl Core {
         }
     }
 
-    /// Reports an event to a handler or a resident; an error is a panic of the handler.
+    /// Reports an event to a handler, guard or resident; an error is a panic of the handler or guard.
     fn tell(&mut self, owner: u16, id: UpstreamId, event: UpstreamEvent<'_>) -> std::thread::Result<()> {
         if let Some(seat) = JobId::seat_of(owner) {
             self.call_engine(seat, |resident, engine| resident.upstream(engine, id, event));
             return Ok(());
+        }
+        if let Some(guard) = JobId::guard_of(owner) {
+            return self.guard_upstream(guard, id, event);
         }
         let Some(Some(mounted)) = self.handlers.get_mut(usize::from(owner)) else { return Ok(()) };
         catch_unwind(AssertUnwindSafe(|| mounted.handler.upstream(id, event)))

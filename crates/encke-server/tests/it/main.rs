@@ -35,6 +35,7 @@ mod http1;
 mod limits;
 mod listeners;
 mod peers;
+mod relays;
 mod residents;
 #[cfg(feature = "tls")]
 mod tls;

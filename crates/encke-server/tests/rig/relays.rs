@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use encke_io::{Address, Segment, Token};
 use encke_server::{
-    Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Request, Resident, Slot,
-    Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
+    Asked, Body, CloseReason, Desk, Engine, Exchange, ExchangeKey, Fields, Gone, Handler, Mount, Outcome,
+    Piece, Reply, Request, Resident, Slot, Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
 };
 
 use super::{PATIENCE, any_port};
@@ -222,6 +222,167 @@ impl Resident for Tunnels {
     }
 }
 
+/// Sends each request's body to another server, and what that sends as the content of the response. The path says how the
+/// response is framed: `/` without a length, `/length/N` with one, `/trailers` with trailers.
+#[derive(Clone)]
+pub struct Relay {
+    pub target: Address,
+    pub counts: Arc<RelayCounts>,
+}
+
+/// What the relays of a mount have come to.
+#[derive(Default)]
+pub struct RelayCounts {
+    /// How often the other server was paused, because its bytes did not leave.
+    pub pauses: AtomicUsize,
+    /// Exchanges whose client has gone before their end.
+    pub gone: AtomicUsize,
+    /// Bodies that have broken off.
+    pub broken: AtomicUsize,
+}
+
+struct Relays {
+    mount: Relay,
+    desk: Desk,
+    by_upstream: HashMap<UpstreamId, Relayed>,
+    by_exchange: HashMap<ExchangeKey, UpstreamId>,
+}
+
+/// An exchange that is relayed.
+struct Relayed {
+    /// Until the response has begun.
+    exchange: Option<Exchange>,
+    key: ExchangeKey,
+    path: Vec<u8>,
+    /// Bytes of the request that have not left.
+    unsent: u64,
+    /// More of the body is asked for once fewer bytes wait.
+    full: bool,
+}
+
+impl Relay {
+    pub fn to(target: impl Into<Address>) -> Self {
+        Self { target: target.into(), counts: Arc::default() }
+    }
+}
+
+impl Mount for Relay {
+    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Relays {
+            mount: self.clone(),
+            desk,
+            by_upstream: HashMap::new(),
+            by_exchange: HashMap::new(),
+        })
+    }
+}
+
+impl Relays {
+    fn of(&mut self, key: ExchangeKey) -> Option<(UpstreamId, &mut Relayed)> {
+        let id = *self.by_exchange.get(&key)?;
+        Some((id, self.by_upstream.get_mut(&id).expect("both maps have it")))
+    }
+
+    fn forget(&mut self, id: UpstreamId) -> Option<Relayed> {
+        let relayed = self.by_upstream.remove(&id)?;
+        self.by_exchange.remove(&relayed.key);
+        self.desk.close(id);
+        Some(relayed)
+    }
+
+    /// Begins the response, unless it has begun.
+    fn begin(desk: &Desk, relayed: &mut Relayed) {
+        if let Some(exchange) = relayed.exchange.take() {
+            let length = relayed.path.strip_prefix(b"/length/");
+            let length = length.map(|digits| String::from_utf8_lossy(digits).parse().expect("a number"));
+            desk.respond(exchange, Reply::new(200).body(Body::Open(length)));
+        }
+    }
+}
+
+impl Handler for Relays {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let id = self.desk.dial(self.mount.target.clone());
+        let key = exchange.key();
+        let path = request.path().to_vec();
+        self.by_exchange.insert(key, id);
+        self.by_upstream.insert(id, Relayed { exchange: Some(exchange), key, path, unsent: 0, full: false });
+        self.desk.read_more(key);
+        Outcome::Later
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let desk = self.desk.clone();
+        let Some((id, relayed)) = self.of(key) else { return };
+        match piece {
+            Piece::Data(data) => {
+                let mut buffer = desk.take_buffer();
+                buffer.extend_from_slice(data);
+                desk.send(id, [Segment::Bytes(buffer)]);
+                relayed.unsent += data.len() as u64;
+                assert!(relayed.unsent < (WAITING_MAX + EVENT_MAX) as u64, "it was not asked for");
+                relayed.full = relayed.unsent >= WAITING_MAX as u64;
+                if !relayed.full {
+                    desk.read_more(key);
+                }
+            }
+            Piece::End => desk.shutdown(id),
+            Piece::Broken => {
+                self.mount.counts.broken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn writable(&mut self, key: ExchangeKey) {
+        let desk = self.desk.clone();
+        let (id, _) = self.of(key).expect("an exchange of this handler");
+        desk.resume(id);
+    }
+
+    fn gone(&mut self, key: ExchangeKey) {
+        self.mount.counts.gone.fetch_add(1, Ordering::Relaxed);
+        let (id, _) = self.of(key).expect("an exchange of this handler");
+        self.forget(id);
+    }
+
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        let relayed = self.by_upstream.get_mut(&id).expect("a connection of this handler");
+        let key = relayed.key;
+        match event {
+            UpstreamEvent::Received(bytes) => {
+                Self::begin(&self.desk, relayed);
+                let waiting = self.desk.write(key, bytes);
+                assert!(waiting < WAITING_MAX + EVENT_MAX, "it was paused before: {waiting}");
+                if waiting >= WAITING_MAX {
+                    self.mount.counts.pauses.fetch_add(1, Ordering::Relaxed);
+                    self.desk.pause(id);
+                }
+            }
+            UpstreamEvent::Sent(bytes) => {
+                relayed.unsent -= bytes;
+                if relayed.full && relayed.unsent < WAITING_MAX as u64 {
+                    relayed.full = false;
+                    self.desk.read_more(key);
+                }
+            }
+            UpstreamEvent::Ended => {
+                Self::begin(&self.desk, relayed);
+                let mut trailers = Fields::new();
+                if relayed.path == b"/trailers" {
+                    trailers.push("Checksum", b"abc").expect("well formed");
+                }
+                self.desk.finish(key, trailers);
+                self.forget(id);
+            }
+            UpstreamEvent::Failed(fault) => match self.forget(id).and_then(|relayed| relayed.exchange) {
+                Some(exchange) => self.desk.respond(exchange, Reply::text(502, format!("{fault}"))),
+                None => self.desk.reset(key),
+            },
+            _ => {}
+        }
+    }
+}
+
 // ---- servers to connect to ----
 
 /// Random numbers of a seed, for sizes: xorshift64 mixes well enough.
@@ -324,3 +485,19 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
 pub fn finish(stream: &TcpStream) {
     stream.shutdown(Shutdown::Write).expect("it is connected");
 }
+
+/// A server that sends what it receives back, changed by [`ECHO_KEY`].
+pub fn echo(mut stream: TcpStream) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = stream.read(&mut buffer).expect("bytes or an end");
+        if count == 0 {
+            return;
+        }
+        buffer[..count].iter_mut().for_each(|byte| *byte ^= ECHO_KEY);
+        stream.write_all(&buffer[..count]).expect("room");
+    }
+}
+
+/// By what the bytes of an echo differ.
+pub const ECHO_KEY: u8 = 0x80;

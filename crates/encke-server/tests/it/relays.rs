@@ -1,0 +1,486 @@
+//! Open responses from outside: a handler that relays requests to another server (`rig/relays.rs`), and one that writes
+//! what its path says.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use encke_server::{
+    Body, CloseReason, Desk, Exchange, ExchangeKey, Fields, Handler, Mount, Outcome, Reply, Request,
+    WorkerSetup,
+};
+
+use crate::rig::h2::{END_STREAM, GET, H2, OK, POST, RST_STREAM, begin, frame, request};
+use crate::rig::relays::{
+    ECHO_KEY, Relay, StreamCheck, accept, byte_at, echo, finish, listen, read_all, reset, write_stream,
+};
+use crate::rig::{Answer, Client, End, PATIENCE, Rig, Stand};
+
+on_every_stand! {
+    bodies_pass_in_both_directions_at_once,
+    a_client_that_reads_nothing_stops_the_other_server,
+    a_server_that_reads_nothing_stops_the_client,
+    a_client_that_goes_closes_the_outgoing_connection,
+    a_client_that_goes_before_a_response_closes_the_outgoing_connection,
+    a_server_that_resets_resets_the_client,
+    a_relay_goes_on_during_a_drain,
+}
+
+on_every_back_end! {
+    a_stream_carries_bodies_in_both_directions,
+    a_reset_of_the_server_resets_the_stream,
+    a_reset_of_the_stream_closes_the_outgoing_connection,
+}
+
+on_two_stands! {
+    content_without_a_length_ends_with_a_connection_of_http_1_0,
+    content_with_a_length_keeps_a_connection,
+    responses_without_content_drop_what_is_written,
+    trailers_follow_the_content,
+    requests_behind_an_open_response_are_answered,
+    a_failed_dial_is_a_502,
+    more_than_the_length_resets_the_connection,
+    less_than_the_length_resets_the_connection,
+    writes_before_and_in_the_call_leave_in_order,
+    a_write_for_an_exchange_that_is_over_is_dropped,
+    a_handler_that_panics_while_it_writes_resets_the_client,
+}
+
+#[cfg(feature = "tls")]
+mod sealed {
+    use super::*;
+
+    on_two_stands! {
+        bodies_pass_in_both_directions_by_tls,
+    }
+
+    fn bodies_pass_in_both_directions_by_tls(on: Stand) {
+        use crate::rig::tls;
+
+        const BYTES: usize = 300_000;
+        let (listener, address) = listen();
+        let authority = tls::Authority::new();
+        let rig = tls::serve(on, &authority, |_| {}, |server| server.mount("/", Relay::to(address)));
+        let config = std::sync::Arc::new(authority.client(&tls::BOTH));
+        let mut client = tls::shake(&rig, &config, "localhost");
+        let serving = std::thread::spawn(move || (0..2).for_each(|_| echo(accept(&listener))));
+        for _ in 0..2 {
+            let head = format!(
+                "POST /length/{BYTES} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BYTES}\r\n\r\n"
+            );
+            client.write_all(head.as_bytes()).expect("sent");
+            write_stream(&mut client, BYTES as u64, 9, 1).expect("sent");
+            let (head, content) = tls::answer(&mut client);
+            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            assert_eq!(content.len(), BYTES);
+            StreamCheck::new(9 ^ ECHO_KEY).take(&content);
+        }
+        serving.join().expect("no panic");
+        rig.end();
+    }
+}
+
+fn rig(on: Stand) -> (Rig, TcpListener, Relay) {
+    let (listener, address) = listen();
+    let relay = Relay::to(address);
+    let mount = relay.clone();
+    (on.serve(|server| server.mount("/", mount)), listener, relay)
+}
+
+fn nothing_is_open(rig: &Rig) {
+    let open = || rig.count("encke_upstream_connections") + rig.count("encke_exchanges_open");
+    rig.wait(|| open() == 0, "nothing is open");
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+fn head_of_post(bytes: u64) -> String {
+    format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n")
+}
+
+/// A GET that the other server has received.
+fn begun(rig: &Rig, listener: &TcpListener, path: &str) -> (Client, TcpStream) {
+    let mut client = rig.client();
+    client.send(get(path));
+    let mut stream = accept(listener);
+    assert!(read_all(&mut stream).is_empty(), "no body");
+    (client, stream)
+}
+
+fn bodies_pass_in_both_directions_at_once(on: Stand) {
+    const BYTES: u64 = 5 << 20;
+    let (rig, listener, _) = rig(on);
+    let serving = std::thread::spawn(move || (0..2).for_each(|_| echo(accept(&listener))));
+    let mut client = rig.client();
+    for seed in 1..=2 {
+        let to = client.stream().try_clone().expect("a descriptor");
+        let sending = std::thread::spawn(move || {
+            (&to).write_all(head_of_post(BYTES).as_bytes()).expect("room");
+            write_stream(&to, BYTES, 1, seed).expect("room");
+        });
+        let answer = client.answer();
+        sending.join().expect("no panic");
+        assert_eq!((answer.status, answer.body.len() as u64), (200, BYTES));
+        StreamCheck::new(1 ^ ECHO_KEY).take(&answer.body);
+    }
+    serving.join().expect("no panic");
+    nothing_is_open(&rig);
+    rig.end();
+}
+
+/// The relay asserts at each write that no more waits than is allowed; here it must have come to that.
+fn a_client_that_reads_nothing_stops_the_other_server(on: Stand) {
+    const BYTES: u64 = 24 << 20;
+    let (rig, listener, relay) = rig(on);
+    let mut client = rig.narrow_client();
+    client.send(get("/"));
+    let stream = accept(&listener);
+    let serving =
+        std::thread::spawn(move || write_stream(&stream, BYTES, 2, 1).expect("in the end all is taken"));
+    rig.wait(|| relay.counts.pauses.load(Ordering::Relaxed) > 0, "the other server is paused");
+    let answer = client.answer();
+    serving.join().expect("no panic");
+    assert_eq!(answer.body.len() as u64, BYTES);
+    StreamCheck::new(2).take(&answer.body);
+    rig.end();
+}
+
+fn a_server_that_reads_nothing_stops_the_client(on: Stand) {
+    const BYTES: u64 = 24 << 20;
+    let (rig, listener, _) = rig(on);
+    let mut client = rig.client();
+    client.send(head_of_post(BYTES));
+    let to = client.stream().try_clone().expect("a descriptor");
+    let sending =
+        std::thread::spawn(move || write_stream(&to, BYTES, 3, 1).expect("in the end all is taken"));
+    let stream = accept(&listener);
+    rig.wait(|| rig.count("encke_sends_in_flight") > 0, "a send waits for room");
+    assert!(rig.received() < BYTES, "all was taken: {}", rig.received());
+    StreamCheck::new(3).read(&stream, BYTES, 2);
+    drop(stream);
+    assert_eq!(client.answer().status, 200);
+    sending.join().expect("no panic");
+    rig.end();
+}
+
+fn a_client_that_goes_closes_the_outgoing_connection(on: Stand) {
+    let (rig, listener, relay) = rig(on);
+    let (mut client, mut stream) = begun(&rig, &listener, "/");
+    stream.write_all(b"the beginning").expect("room");
+    assert_eq!(client.head().status, 200);
+    client.reset();
+    let gone = || relay.counts.gone.load(Ordering::Relaxed);
+    rig.wait(|| gone() == 1, "the handler knows");
+    nothing_is_open(&rig);
+    // Closed with everything sent: what comes now is answered by a reset.
+    while stream.write_all(&[0; 100_000]).is_ok() {}
+    assert_eq!(gone(), 1);
+    rig.end();
+}
+
+fn a_client_that_goes_before_a_response_closes_the_outgoing_connection(on: Stand) {
+    let (rig, listener, relay) = rig(on);
+    let mut client = rig.client();
+    client.send(format!("{}abc", head_of_post(10)));
+    let mut stream = accept(&listener);
+    let mut body = [0; 3];
+    stream.read_exact(&mut body).expect("the body so far");
+    client.reset();
+    assert!(read_all(&mut stream).is_empty());
+    nothing_is_open(&rig);
+    assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 1);
+    assert_eq!(relay.counts.broken.load(Ordering::Relaxed), 1);
+    rig.end();
+}
+
+fn a_server_that_resets_resets_the_client(on: Stand) {
+    let (rig, listener, relay) = rig(on);
+    let (mut client, mut stream) = begun(&rig, &listener, "/");
+    stream.write_all(b"the beginning").expect("room");
+    assert_eq!(client.head().status, 200);
+    reset(stream);
+    assert_eq!(client.rest().1, End::Reset);
+    rig.wait_for_closes(CloseReason::StreamFailed, 1);
+    nothing_is_open(&rig);
+    assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 0, "it has reset the exchange itself");
+    // Before the response has begun there is still another one to give.
+    let (mut client, stream) = begun(&rig, &listener, "/");
+    reset(stream);
+    assert_eq!(client.answer().status, 502);
+    rig.end();
+}
+
+fn a_relay_goes_on_during_a_drain(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let (mut client, mut stream) = begun(&rig, &listener, "/");
+    stream.write_all(b"before ").expect("room");
+    assert_eq!(client.head().status, 200);
+    rig.running().drain(Duration::ZERO, PATIENCE * 2);
+    rig.wait(|| Client::try_connect(rig.address()).is_err(), "the listener is closed");
+    stream.write_all(b"and behind").expect("room");
+    drop(stream);
+    let (rest, end) = client.rest();
+    assert_eq!(end, End::Finished);
+    let text = String::from_utf8(rest).expect("text");
+    assert!(text.contains("before ") && text.ends_with("and behind\r\n0\r\n\r\n"), "{text:?}");
+    rig.end();
+}
+
+// ---- HTTP/2 ----
+
+fn a_stream_carries_bodies_in_both_directions(on: Stand) {
+    const BYTES: u64 = 700_000;
+    let (rig, listener, _) = rig(on);
+    let serving = std::thread::spawn(move || (0..2).for_each(|_| echo(accept(&listener))));
+    let mut client = H2::connect(&rig);
+    let body: Vec<u8> = (0..BYTES).map(|place| byte_at(place, 4)).collect();
+    for (stream, path) in [(1, "/".to_owned()), (3, format!("/length/{BYTES}"))] {
+        client.send(&request(stream, POST, &path, 0));
+        client.send_body(stream, &body);
+        let got = client.answer(stream);
+        assert_eq!((got.ended, got.reset, got.body.len() as u64), (true, None, BYTES));
+        StreamCheck::new(4 ^ ECHO_KEY).take(&got.body);
+    }
+    serving.join().expect("no panic");
+    nothing_is_open(&rig);
+    rig.end();
+}
+
+fn a_reset_of_the_server_resets_the_stream(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    let mut stream = accept(&listener);
+    stream.write_all(b"the beginning").expect("room");
+    assert!(client.body_with(1, b"the beginning"));
+    reset(stream);
+    assert!(client.answer(1).reset.is_some());
+    nothing_is_open(&rig);
+    rig.end();
+}
+
+fn a_reset_of_the_stream_closes_the_outgoing_connection(on: Stand) {
+    let (rig, listener, relay) = rig(on);
+    let mut client = H2::connect(&rig);
+    client.send(&request(1, GET, "/", END_STREAM));
+    let mut stream = accept(&listener);
+    stream.write_all(b"the beginning").expect("room");
+    assert!(client.body_with(1, b"the beginning"));
+    client.send(&frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes()));
+    assert!(read_all(&mut stream).is_empty());
+    nothing_is_open(&rig);
+    assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 1);
+    // The connection goes on.
+    client.send(&request(3, GET, "/", END_STREAM));
+    drop(accept(&listener));
+    assert_eq!(client.answer(3), OK);
+    rig.end();
+}
+
+// ---- framings ----
+
+fn content_without_a_length_ends_with_a_connection_of_http_1_0(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let mut client = rig.client();
+    client.send("GET / HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n");
+    let stream = accept(&listener);
+    write_stream(&stream, 300_000, 5, 1).expect("room");
+    drop(stream);
+    let answer = client.answer();
+    assert_eq!((answer.field("Transfer-Encoding"), answer.closes()), (None, true));
+    assert_eq!(answer.body.len(), 300_000);
+    StreamCheck::new(5).take(&answer.body);
+    rig.end();
+}
+
+fn content_with_a_length_keeps_a_connection(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let mut client = rig.client();
+    for version in ["1.0", "1.1", "1.0"] {
+        client.send(format!(
+            "GET /length/300000 HTTP/{version}\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
+        ));
+        let stream = accept(&listener);
+        write_stream(&stream, 300_000, 6, 1).expect("room");
+        drop(stream);
+        let answer = client.answer();
+        assert_eq!((answer.field("Content-Length"), answer.closes()), (Some("300000"), false));
+        StreamCheck::new(6).take(&answer.body);
+    }
+    rig.end();
+}
+
+/// Writes what a path says.
+#[derive(Clone)]
+struct Writer;
+
+struct Writing {
+    desk: Desk,
+    /// An exchange that is over.
+    last: Option<ExchangeKey>,
+}
+
+impl Mount for Writer {
+    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Writing { desk, last: None })
+    }
+}
+
+impl Handler for Writing {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let (desk, key) = (self.desk.clone(), exchange.key());
+        let open = |status, length| Outcome::Now(Reply::new(status).body(Body::Open(length)));
+        if let Some(over) = self.last.replace(key) {
+            desk.write(over, b"for an exchange that is over");
+            desk.finish(over, Fields::new());
+        }
+        match request.path() {
+            b"/more" => {
+                desk.write(key, b"four");
+                open(200, Some(3))
+            }
+            b"/less" => {
+                desk.write(key, b"four");
+                desk.finish(key, Fields::new());
+                open(200, Some(5))
+            }
+            b"/204" | b"/304" => {
+                assert_eq!(desk.write(key, b"dropped"), 7);
+                desk.finish(key, Fields::new());
+                open(if request.path() == b"/204" { 204 } else { 304 }, None)
+            }
+            b"/respond" => {
+                desk.write(key, b"one ");
+                desk.respond(exchange, Reply::new(200).body(Body::Open(None)));
+                desk.write(key, b"two ");
+                desk.write(key, b"three");
+                desk.finish(key, Fields::new());
+                Outcome::Later
+            }
+            b"/panic" => {
+                desk.write(key, &[0; 4 << 20]);
+                open(200, None)
+            }
+            _ => {
+                desk.write(key, b"content");
+                desk.finish(key, Fields::new());
+                open(200, None)
+            }
+        }
+    }
+
+    fn writable(&mut self, _: ExchangeKey) {
+        panic!("asked for by the case");
+    }
+}
+
+fn writer(on: Stand) -> Rig {
+    on.serve(|server| server.mount("/", Writer))
+}
+
+fn responses_without_content_drop_what_is_written(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    for path in ["/204", "/304"] {
+        assert_eq!(client.get(path).body, b"");
+    }
+    client.send("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.answer_to_head().status, 200);
+    assert_eq!(client.get("/").text(), "content");
+    rig.end();
+}
+
+fn trailers_follow_the_content(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let (mut client, mut stream) = begun(&rig, &listener, "/trailers");
+    stream.write_all(b"content").expect("room");
+    drop(stream);
+    assert_eq!(client.head().status, 200);
+    let expected = b"7\r\ncontent\r\n0\r\nChecksum: abc\r\n\r\n";
+    assert_eq!(client.read_exact(expected.len()), expected);
+
+    let mut client = H2::speak(client_with(&rig, &begin()));
+    client.send(&request(1, GET, "/trailers", END_STREAM));
+    let mut stream = accept(&listener);
+    stream.write_all(b"content").expect("room");
+    drop(stream);
+    let got = client.answer(1);
+    assert_eq!((&got.body[..], got.ended), (&b"content"[..], true));
+    assert!(!got.trailers.is_empty());
+    rig.end();
+}
+
+fn client_with(rig: &Rig, bytes: &[u8]) -> Client {
+    let mut client = rig.client();
+    client.send(bytes);
+    client
+}
+
+fn requests_behind_an_open_response_are_answered(on: Stand) {
+    let (rig, listener, _) = rig(on);
+    let mut client = rig.client();
+    client.send([get("/"), get("/length/5"), get("/")].concat());
+    for text in ["first", "other", "third"] {
+        let mut stream = accept(&listener);
+        stream.write_all(text.as_bytes()).expect("room");
+        finish(&stream);
+        assert_eq!(client.answer().text(), text);
+    }
+    rig.end();
+}
+
+fn a_failed_dial_is_a_502(on: Stand) {
+    let refusing = Relay::to(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+    let rig = on.serve(|server| server.mount("/", refusing));
+    assert_eq!(rig.client().get("/").status, 502);
+    rig.end();
+}
+
+fn more_than_the_length_resets_the_connection(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    client.send(get("/more"));
+    assert_eq!(client.rest(), (Vec::new(), End::Reset));
+    rig.wait_for_closes(CloseReason::BodyLength, 1);
+    rig.end();
+}
+
+fn less_than_the_length_resets_the_connection(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    client.send(get("/less"));
+    assert_eq!(client.rest().1, End::Reset);
+    rig.wait_for_closes(CloseReason::BodyLength, 1);
+    rig.end();
+}
+
+fn writes_before_and_in_the_call_leave_in_order(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    for _ in 0..3 {
+        let answer: Answer = client.get("/respond");
+        assert_eq!(answer.text(), "one two three");
+    }
+    rig.end();
+}
+
+fn a_write_for_an_exchange_that_is_over_is_dropped(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    for _ in 0..20 {
+        assert_eq!(client.get("/").text(), "content");
+    }
+    rig.end();
+}
+
+fn a_handler_that_panics_while_it_writes_resets_the_client(on: Stand) {
+    let rig = writer(on);
+    let mut client = rig.client();
+    client.send(get("/panic"));
+    assert_eq!(client.rest().1, End::Reset);
+    rig.wait_for_closes(CloseReason::HandlerPanic, 1);
+    rig.end();
+}
