@@ -380,7 +380,8 @@ fn connections(settings: &Settings, listeners: usize) -> usize {
 fn site(settings: &Settings) -> io::Result<Site> {
     let here = [SiteSettings::default()];
     let sites = if settings.site.is_empty() { &here[..] } else { &settings.site[..] };
-    Site::new(sites, forbidden(settings)).map_err(io::Error::other)
+    let site = Site::new(sites, forbidden(settings)).map_err(io::Error::other)?;
+    Ok(site.with_source(settings.source.section("site")))
 }
 
 /// Files that are never served, wherever they lie: settings, state, logs, keys.

@@ -8,6 +8,7 @@ use encke_session::tls::Identity;
 
 use crate::closing::ClosingListener;
 use crate::link::Link;
+use crate::operate::Order;
 use crate::plan::Plan;
 
 /// What the program tells a worker.
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     Unlisten(ClosingListener),
     /// New settings.
     Reload(Arc<Plan>),
+    /// An operator's order.
+    Operate(Order),
     /// All workers have started: these are their letter boxes, by number.
     Meet(Arc<[Arc<Link>]>),
     /// Stop: say so for `delay`, then take nothing new, and end within `time`.

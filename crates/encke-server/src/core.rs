@@ -28,6 +28,7 @@ use crate::handler::{Action, Desk, Handler, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
+use crate::operate::{Offers, Operators};
 use crate::outgoing::Upstreams;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -117,6 +118,7 @@ pub(crate) struct Core {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Access,
     pub(crate) residents: Residents,
+    pub(crate) operators: Operators,
     /// Log entries of requests whose connections residents have, by place.
     pub(crate) entries: HashMap<u32, WaitingEntry>,
     /// What TLS connections work with.
@@ -494,6 +496,7 @@ impl Core {
             self.retired = true;
         }
         let first = self.handlers.len();
+        self.operators = Operators::default();
         for mount in &plan.mounts {
             let number = self.handlers.len();
             let desk = Desk::new(number as u16, Rc::clone(&self.tray));
@@ -503,9 +506,14 @@ impl Core {
                 number: self.number,
                 workers: self.workers,
                 seat: None,
+                offers: Offers::default(),
             };
             let handler = mount.mount.open(desk, &mut setup);
-            let seat = setup.seat;
+            let WorkerSetup { seat, offers, .. } = setup;
+            self.operators.add(number as u16, offers);
+            if !mount.admin {
+                self.operators.add_point(number as u16, &mount.prefix, mount.mount.source());
+            }
             self.handlers.push(Some(Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() }));
         }
         self.routes = [false, true].map(|admin| {

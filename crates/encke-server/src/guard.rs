@@ -54,6 +54,7 @@ use crate::exchange::{Exchange, ExchangeKey};
 use crate::handler::{Desk, JobId, Outcome};
 use crate::link::{Link, Message};
 use crate::log::Entry;
+use crate::operate::Offers;
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::plan::Plan;
 use crate::record::{Asked, Intake};
@@ -290,6 +291,12 @@ impl Guards {
         chain.filter(|_| !admin).cloned()
     }
 
+    /// The desk numbers of the guards before a handler.
+    pub(crate) fn desks(&self, handler: Option<u16>) -> Vec<u16> {
+        let chain = self.chain(false, handler);
+        chain.iter().flat_map(|chain| chain.iter()).map(|number| JobId::desk_of(*number)).collect()
+    }
+
     /// A job of a guard has been given to the pool.
     pub(crate) fn job_begins(&mut self, job: JobId) {
         if let Some(post) = job.guard().and_then(|number| self.post(number)) {
@@ -342,8 +349,11 @@ impl Core {
                 number: self.number,
                 workers: self.workers,
                 seat: None,
+                offers: Offers::default(),
             };
             let guard = point.guard.open(desk, &mut setup);
+            let WorkerSetup { offers, .. } = setup;
+            self.operators.add(JobId::desk_of(number), offers);
             let post = Post { guard, retired: false, jobs: 0, watches: Vec::new() };
             self.guards.posts[usize::from(number)] = Some(post);
             numbers.push((point.at.as_deref(), number));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use encke_io::socket::Watched;
 use encke_io::{Address, Done, Job, JobLane, Now, Segment};
+use encke_settings::SourceLine;
 use encke_stats::Source;
 
 use crate::buffers::BUFFER_BYTES;
@@ -21,6 +22,11 @@ use crate::resident::{Takeover, WorkerSetup};
 
 /// Something that is mounted on a server: opened once by every worker.
 pub trait Mount: Send + Sync {
+    /// Where the settings have it, for explanations.
+    fn source(&self) -> Option<SourceLine> {
+        None
+    }
+
     /// Makes a worker's own handler, at its start and at each reload. A feature whose connections outlive their requests
     /// opens its resident by [`WorkerSetup::resident`].
     fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;

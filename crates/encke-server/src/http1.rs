@@ -354,7 +354,7 @@ impl Core {
     }
 
     /// What is answered without asking a handler. `to_https`: its listener sends requests on.
-    fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
+    pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
         let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
             (Framing::Length(length), Some(most)) => length > most,
             _ => false,

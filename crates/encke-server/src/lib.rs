@@ -36,6 +36,7 @@ mod log;
 mod metrics;
 mod open;
 mod open_table;
+mod operate;
 mod outgoing;
 #[cfg(any(test, feature = "testing"))]
 mod parked;
@@ -63,7 +64,7 @@ pub use census::household;
 pub use close::{CloseReason, Guilty};
 pub use conns::earlier;
 pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
-pub use encke_settings::Network;
+pub use encke_settings::{Network, SourceLine, SourceMap};
 pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
@@ -73,6 +74,10 @@ pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, Door};
 pub use log::{AccessLog, LogFormat, LogSettings};
+pub use operate::{
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
+    FieldValue, RuleStep, Verb, VerbField,
+};
 pub use outgoing::{UpstreamEvent, UpstreamFault, UpstreamId};
 pub use policy::Policy;
 pub use record::Asked;

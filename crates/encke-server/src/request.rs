@@ -8,11 +8,12 @@ use encke_session::tls::TlsKnown;
 use encke_wire::conditional::Conditions;
 use encke_wire::field::Known;
 use encke_wire::forwarded::{self, Dialect};
-use encke_wire::http1::{Form, Framing, Head, Values, Version};
+use encke_wire::http1::{Form, Framing, Head, HeadLimits, Progress, Values, Version};
 use encke_wire::method::Method;
 
 use crate::peer::PackedPeer;
 use crate::policy::Policy;
+use crate::reply::Fields;
 
 /// A request, lent to a handler for the length of its call; [`Request::keep`] makes a copy that stays.
 #[derive(Clone, Copy)]
@@ -207,6 +208,19 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// A request that no client has sent, from this machine: for explanations. `None`: it is no valid HTTP request.
+    pub fn sample(method: &str, target: &str, host: &str, fields: &Fields) -> Option<Self> {
+        let lines = String::from_utf8_lossy(fields.lines());
+        let bytes = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n").into_bytes();
+        let mut head = Box::new(Head::new());
+        match head.feed(&bytes, &HeadLimits::default()) {
+            Progress::Done { head_bytes } if head_bytes == bytes.len() => {}
+            _ => return None,
+        }
+        let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
+        Some(Self { head, bytes: bytes.into(), origin, now: Now::default(), user: None })
+    }
+
     /// The view it was made from.
     pub fn view(&self) -> Request<'_> {
         Request {

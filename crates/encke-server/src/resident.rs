@@ -35,6 +35,7 @@ use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{Desk, JobId};
 use crate::link::{Link, Message};
 use crate::log::Entry;
+use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::record::Asked;
 use crate::reply::{Fields, Reply};
@@ -294,6 +295,7 @@ pub struct WorkerSetup<'a> {
     pub(crate) workers: usize,
     /// The seat of the mount's resident, once it has one.
     pub(crate) seat: Option<u8>,
+    pub(crate) offers: Offers,
 }
 
 #[cfg(any(test, feature = "testing"))]
@@ -301,7 +303,8 @@ impl WorkerSetup<'_> {
     /// Calls `open` as a worker of its own would.
     pub(crate) fn alone<T>(now: Now, open: impl FnOnce(&mut WorkerSetup<'_>) -> T) -> T {
         let mut residents = Residents::default();
-        open(&mut WorkerSetup { residents: &mut residents, now, number: 0, workers: 1, seat: None })
+        let offers = Offers::default();
+        open(&mut WorkerSetup { residents: &mut residents, now, number: 0, workers: 1, seat: None, offers })
     }
 }
 
@@ -316,6 +319,16 @@ impl WorkerSetup<'_> {
         let (seat, resident) = self.residents.of_type(|| opened.expect("opened if there is none"));
         self.seat = Some(seat);
         resident
+    }
+
+    /// Offers actions of a feature to an operator.
+    pub fn actions(&mut self, feature: &'static str, verbs: Vec<Verb>, actions: impl Actions + 'static) {
+        self.offers.actions.push((FeatureVerbs { feature, verbs }, Box::new(actions)));
+    }
+
+    /// Explains the rules of the mount point, or of the guard.
+    pub fn explain(&mut self, explain: impl Explain + 'static) {
+        self.offers.explain = Some(Box::new(explain));
     }
 
     /// When the worker's present turn began.

@@ -27,7 +27,7 @@ use encke_io::offload::{self, Pool};
 use encke_io::socket::{ListenOptions, Listener};
 use encke_io::{Address, Backend, Reactor};
 use encke_session::tls::Watch;
-use encke_stats::{Family, Source};
+use encke_stats::{Family, Gathered, Source, Ticket};
 
 use crate::census::Census;
 use crate::closing::Closing;
@@ -39,8 +39,10 @@ use crate::link::{Link, Message};
 use crate::listener::{Bound, Door, Named, bind, named, present, share};
 use crate::log::AccessLog;
 use crate::metrics::{EngineFigures, Metrics};
+use crate::operate::{ActionResult, ActionValue, FeatureVerbs, Order, RuleStep, merge_results};
 use crate::plan::{MountPoint, Plan};
 use crate::policy::Policy;
+use crate::request::Kept;
 use crate::status::Board;
 use crate::worker::{Shared, Worker};
 
@@ -424,6 +426,33 @@ impl Running {
             points.extend(mounts.map(|(prefix, mount)| MountPoint { prefix, mount, admin: false }));
         }
         self.apply(policy, &points);
+    }
+
+    /// Asks for the verbs of all features.
+    pub fn verbs(&self, ticket: Ticket<Vec<FeatureVerbs>>) {
+        self.order(0, Order::Verbs(ticket));
+    }
+
+    /// Performs an operator's action. The results of all workers are merged.
+    pub fn act(&self, feature: &str, verb: &str, value: ActionValue, ticket: Ticket<ActionResult>) {
+        let (feature, verb, value) = (Arc::from(feature), Arc::from(verb), Arc::new(value));
+        let parts = Gathered::new(ticket, merge_results);
+        for worker in 0..self.links.len() {
+            let (feature, verb) = (Arc::clone(&feature), Arc::clone(&verb));
+            let order = Order::Act { feature, verb, value: Arc::clone(&value), parts: parts.clone() };
+            self.order(worker, order);
+        }
+    }
+
+    /// Asks for the rules that apply to a request, in order.
+    pub fn explain(&self, request: Kept, ticket: Ticket<Vec<RuleStep>>) {
+        self.order(0, Order::Explain(Box::new(request), ticket));
+    }
+
+    fn order(&self, worker: usize, order: Order) {
+        if let Some(link) = self.links.get(worker) {
+            link.send(Message::Command(Command::Operate(order)));
+        }
     }
 
     /// Puts each of these mounts in the place of the one with its prefix. All others stay.

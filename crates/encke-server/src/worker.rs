@@ -37,6 +37,7 @@ use crate::handler::{Action, Dial, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
+use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::plan::Plan;
 use crate::record::Record;
@@ -108,6 +109,7 @@ impl<R: Reactor> Worker<R> {
             metrics: shared.metrics,
             log: shared.log,
             residents: Residents::new(WebSockets::default()),
+            operators: Operators::default(),
             entries: HashMap::new(),
             scratch: Scratch::default(),
             handshakes: Handshakes::default(),
@@ -371,6 +373,7 @@ impl<R: Reactor> Worker<R> {
                 }
                 self.core.mount(&plan);
             }
+            Command::Operate(order) => self.core.operate(order),
             Command::Meet(links) => {
                 self.core.meet(&links);
             }

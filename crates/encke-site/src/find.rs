@@ -132,6 +132,11 @@ impl Ground {
         !self.rules.places.iter().zip(&*self.bases).all(is_straight)
     }
 
+    /// The rules of the site.
+    pub(super) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
+    }
+
     /// Whether a worker may look for this path itself.
     pub(super) fn is_near(&self, path: &str) -> bool {
         self.rules.place(path).is_none_or(|(number, _)| self.bases[number].near)

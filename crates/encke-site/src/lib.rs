@@ -31,6 +31,7 @@
 //! Out of scope: uploads, protection by password, server-side includes.
 
 mod clerk;
+mod explain;
 mod fault;
 mod find;
 mod hosts;
@@ -54,7 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_io::files::FileId;
-use encke_settings::{Contradiction, Section};
+use encke_settings::{Contradiction, Section, SourceLine, SourceMap};
 
 use encke_server::{Desk, Handler, Mount, WorkerSetup};
 
@@ -62,6 +63,7 @@ pub use rules::SiteError;
 pub use settings::SiteSettings;
 
 use clerk::Clerk;
+use explain::SiteRules;
 use find::Ground;
 use hosts::Hosts;
 use press::Press;
@@ -74,6 +76,8 @@ pub struct Site {
     shared: Arc<Shared>,
     /// Roots as they were at start.
     grounds: Vec<Ground>,
+    /// Where the settings have the sites' rules.
+    source: SourceMap,
 }
 
 /// What the workers' clerks have in common.
@@ -126,7 +130,14 @@ impl Site {
         };
         let hash_key = HashKey::new(word(0), word(1));
         let shared = Shared { hosts, press: Press::default(), limit, clerks: AtomicUsize::new(0), hash_key };
-        Ok(Self { shared: Arc::new(shared), grounds })
+        Ok(Self { shared: Arc::new(shared), grounds, source: SourceMap::default() })
+    }
+
+    /// Sets the positions that explanations name. `source` is the map of the section `site`.
+    #[must_use]
+    pub fn with_source(mut self, source: SourceMap) -> Self {
+        self.source = source;
+        self
     }
 }
 
@@ -152,7 +163,14 @@ impl Shared {
 }
 
 impl Mount for Site {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn source(&self) -> Option<SourceLine> {
+        self.source.line(&["0"])
+    }
+
+    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let rules = self.grounds.iter().map(Ground::rules).collect();
+        let shared = Arc::clone(&self.shared);
+        worker.explain(SiteRules { shared, rules, source: self.source.clone() });
         let changes = watch::spare_changes();
         Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, changes))
     }

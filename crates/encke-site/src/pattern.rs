@@ -38,6 +38,17 @@ enum Piece {
     All,
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => f.write_str(text),
+            Piece::Name => f.write_str("*"),
+            Piece::Folders => f.write_str("**/"),
+            Piece::All => f.write_str("**"),
+        })
+    }
+}
+
 /// What the stars of a pattern stood for, in order.
 pub(super) type Captures = Vec<Range<usize>>;
 

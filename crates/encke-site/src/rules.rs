@@ -48,6 +48,8 @@ pub(super) struct Place {
     pub(super) folder: PathBuf,
     /// The file's name, if this is a single file.
     pub(super) file: Option<String>,
+    /// The place of its alias in the settings; `None` for the root.
+    pub(super) setting: Option<usize>,
 }
 
 /// When to compress on the fly.
@@ -110,9 +112,9 @@ impl Rules {
     /// # Errors
     /// The first key that is wrong.
     pub(super) fn of(settings: &SiteSettings) -> Result<Self, Wrong> {
-        let mut places = settings.aliases.iter().map(Place::of).collect::<Result<Vec<_>, _>>()?;
+        let mut places = settings.aliases.iter().enumerate().map(Place::of).collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| std::cmp::Reverse(place.prefix.len()));
-        places.push(Place { prefix: "/".into(), folder: settings.root.clone(), file: None });
+        places.push(Place { prefix: "/".into(), folder: settings.root.clone(), file: None, setting: None });
         for name in &settings.index {
             if name.is_empty() || name.contains(['/', '\\', '\0']) {
                 return Err(("index", format!("`{name}` is not the name of a file")));
@@ -213,6 +215,50 @@ impl Rules {
         None
     }
 
+    /// The rules that apply to a decoded path, in order: key, place in its list, and the rule with its effect.
+    pub(super) fn explain(&self, path: &str) -> Vec<(&'static str, Option<usize>, String)> {
+        let matching = |(_, pattern): &(usize, &Pattern)| pattern.matches(path);
+        if let Some(place) = self.redirects.iter().position(|(pattern, ..)| pattern.matches(path)) {
+            let moved = self.moved(path).map(|(status, target, _)| format!("redirect {status} to {target}"));
+            return vec![("redirects", Some(place), moved.unwrap_or_default())];
+        }
+        let mut steps = Vec::new();
+        let paths = self.paths.iter().map(|(pattern, _)| pattern).enumerate();
+        for (place, pattern) in paths.filter(matching) {
+            let status = self.paths[place].1.status.map_or_else(String::new, |status| format!(": {status}"));
+            steps.push(("paths", Some(place), format!("rule for {pattern}{status}")));
+        }
+        if self.policy(path).special.status.is_some() {
+            return steps;
+        }
+        if self.is_hidden(path) {
+            steps.push(("hidden", None, "a hidden name: 404".to_owned()));
+            return steps;
+        }
+        let lies = self.place(path).and_then(|(number, _)| self.places.get(number));
+        steps.push(match lies {
+            Some(place) => {
+                let key = if place.setting.is_some() { "aliases" } else { "root" };
+                (key, place.setting, format!("{} from {}", place.prefix, place.folder.display()))
+            }
+            None => ("aliases", None, "redirect 301 to the path with a slash".to_owned()),
+        });
+        let headers = self.headers.iter().map(|(pattern, _)| pattern).enumerate();
+        for (place, pattern) in headers.filter(matching) {
+            steps.push(("headers", Some(place), format!("fields for {pattern}")));
+        }
+        let cache = self.cache.iter().map(|(pattern, _)| pattern).enumerate();
+        // The last rule that matches counts.
+        if let Some((place, pattern)) = cache.rev().find(matching) {
+            steps.push((
+                "cache",
+                Some(place),
+                format!("Cache-Control for {pattern}: {}", self.cache[place].1),
+            ));
+        }
+        steps
+    }
+
     /// The path of the page for an error.
     pub(super) fn error_page(&self, status: u16) -> Option<&str> {
         self.errors.iter().find(|(page, _)| *page == status).map(|(_, path)| path.as_str())
@@ -248,7 +294,8 @@ impl Special {
 }
 
 impl Place {
-    fn of(alias: &Alias) -> Result<Self, Wrong> {
+    fn of((number, alias): (usize, &Alias)) -> Result<Self, Wrong> {
+        let setting = Some(number);
         let wrong = |text: String| ("aliases", text);
         if !alias.path.starts_with('/') || alias.path.contains("//") {
             return Err(wrong(format!("`{}` is no path; write it like /docs/", alias.path)));
@@ -257,7 +304,7 @@ impl Place {
             .map_err(|error| wrong(format!("{} cannot be read: {error}", alias.to.display())))?;
         if metadata.is_dir() {
             let prefix = format!("{}/", alias.path.trim_end_matches('/'));
-            return Ok(Self { prefix, folder: alias.to.clone(), file: None });
+            return Ok(Self { prefix, folder: alias.to.clone(), file: None, setting });
         }
         if alias.path.ends_with('/') {
             return Err(wrong(format!(
@@ -269,7 +316,7 @@ impl Place {
         let name = name.ok_or_else(|| wrong(format!("{} has no name in UTF-8", alias.to.display())))?;
         let folder = alias.to.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
-        Ok(Self { prefix: alias.path.clone(), folder, file: Some(name.to_owned()) })
+        Ok(Self { prefix: alias.path.clone(), folder, file: Some(name.to_owned()), setting })
     }
 }
 

@@ -20,6 +20,7 @@ mod expiry;
 mod files;
 mod h2;
 mod https;
+mod operators;
 mod push;
 mod reload;
 mod service;

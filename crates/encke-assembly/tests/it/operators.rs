@@ -1,0 +1,274 @@
+//! The operator's contracts from outside: actions of a toy feature on all workers, and explanations of requests.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use encke_assembly::settings::Settings;
+use encke_server::{
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, Desk, Explain, FieldShape, FieldValue,
+    Fields, Guard, GuardCall, GuardMount, GuardOutcome, Handler, Kept, Mount, Outcome, Policy, Request,
+    RuleStep, Ticket, Verb, VerbField, WorkerSetup,
+};
+use encke_site::Site;
+
+use crate::rig::handlers::hello;
+use crate::rig::{Folder, PATIENCE, Rig, Stand};
+
+on_every_back_end! {
+    verbs_are_listed_with_their_fields,
+    results_of_all_workers_are_merged,
+    a_result_may_come_later_from_another_thread,
+}
+
+on_two_stands! {
+    an_action_for_all_workers_runs_once,
+    an_action_that_fits_no_verb_reaches_no_feature,
+    an_action_that_panics_has_no_result,
+    actions_follow_a_reload,
+    an_explanation_names_the_mount_point_and_its_guards,
+    an_explanation_names_the_lines_of_a_sites_rules,
+}
+
+/// A feature whose workers have connections to disconnect, three each.
+struct Toy;
+
+struct ToyActions(usize);
+
+impl Mount for Toy {
+    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        let actions = ToyActions(worker.number());
+        worker.actions("toy", verbs(), actions);
+        Box::new(Nothing)
+    }
+}
+
+struct Nothing;
+
+impl Handler for Nothing {
+    fn call(&mut self, request: &Request<'_>, exchange: encke_server::Exchange) -> Outcome {
+        hello(request, exchange)
+    }
+}
+
+fn verbs() -> Vec<Verb> {
+    let user = VerbField { name: "user", help: "The user's name.", shape: FieldShape::Text, optional: false };
+    let verb = |name, on_each_worker| Verb {
+        name,
+        help: "Disconnects a user.",
+        fields: vec![user.clone()],
+        on_each_worker,
+    };
+    vec![verb("disconnect", true), verb("later", true), verb("once", false), verb("panic", true)]
+}
+
+impl Actions for ToyActions {
+    fn act(&mut self, verb: &str, value: &ActionValue, ticket: Ticket<ActionResult>) {
+        let Some(FieldValue::Text(user)) = value.get("user") else {
+            panic!("the engine has checked the value")
+        };
+        let note = if user == "everybody" { "all".to_owned() } else { format!("worker {}", self.0) };
+        let report = ActionReport { affected: 3, notes: vec![note] };
+        match verb {
+            "later" => drop(std::thread::spawn(move || ticket.give(Ok(report)))),
+            "panic" => panic!("an action that fails"),
+            _ if user == "root" && self.0 == 0 => ticket.give(Err(ActionError::Refused("not root".into()))),
+            _ => ticket.give(Ok(report)),
+        }
+    }
+}
+
+fn ticket<T: Send + 'static>() -> (Ticket<T>, Receiver<Option<T>>) {
+    let (send, receive) = channel();
+    (Ticket::new(move |result| send.send(result).expect("the case waits")), receive)
+}
+
+fn act(rig: &Rig, feature: &str, verb: &str, user: FieldValue) -> Option<ActionResult> {
+    let (ticket, result) = ticket();
+    rig.running().act(feature, verb, ActionValue::from([("user".to_owned(), user)]), ticket);
+    result.recv_timeout(PATIENCE).expect("an end, if no result")
+}
+
+fn user(name: &str) -> FieldValue {
+    FieldValue::Text(name.into())
+}
+
+fn rig(on: Stand) -> Rig {
+    on.serve(|server| server.mount("/", Toy))
+}
+
+fn verbs_are_listed_with_their_fields(on: Stand) {
+    let rig = rig(on);
+    let (ticket, listed) = ticket();
+    rig.running().verbs(ticket);
+    let listed = listed.recv_timeout(PATIENCE).expect("an end").expect("a list");
+    assert_eq!(
+        listed.iter().map(|verbs| (verbs.feature, verbs.verbs.clone())).collect::<Vec<_>>(),
+        [("toy", verbs())]
+    );
+    rig.end();
+}
+
+fn results_of_all_workers_are_merged(on: Stand) {
+    for workers in [on.workers, 3] {
+        let rig = rig(Stand { workers, ..on });
+        let report = act(&rig, "toy", "disconnect", user("ann")).expect("a result").expect("a success");
+        assert_eq!((report.affected, report.notes.len()), (3 * workers as u64, workers));
+        let report = act(&rig, "toy", "disconnect", user("everybody")).expect("a result").expect("a success");
+        assert_eq!((report.affected, report.notes), (3 * workers as u64, vec!["all".to_owned()]));
+        // One worker of several refuses.
+        let refused = Some(Err(ActionError::Refused("not root".into())));
+        assert_eq!(act(&rig, "toy", "disconnect", user("root")), refused);
+        rig.end();
+    }
+}
+
+fn a_result_may_come_later_from_another_thread(on: Stand) {
+    let rig = rig(Stand { workers: 3, ..on });
+    for _ in 0..10 {
+        let report = act(&rig, "toy", "later", user("ann")).expect("a result").expect("a success");
+        assert_eq!(report.affected, 9);
+    }
+    rig.end();
+}
+
+fn an_action_for_all_workers_runs_once(on: Stand) {
+    let rig = rig(on);
+    let report = act(&rig, "toy", "once", user("ann")).expect("a result").expect("a success");
+    assert_eq!((report.affected, report.notes), (3, vec!["worker 0".to_owned()]));
+    rig.end();
+}
+
+fn an_action_that_fits_no_verb_reaches_no_feature(on: Stand) {
+    let rig = rig(on);
+    assert_eq!(act(&rig, "toy", "shout", user("ann")), Some(Err(ActionError::Unknown)));
+    assert_eq!(act(&rig, "other", "once", user("ann")), Some(Err(ActionError::Unknown)));
+    let wrong = Some(Err(ActionError::Value("user".into())));
+    assert_eq!(act(&rig, "toy", "disconnect", user("")), wrong);
+    assert_eq!(act(&rig, "toy", "disconnect", FieldValue::Number(7)), wrong);
+    rig.end();
+}
+
+fn an_action_that_panics_has_no_result(on: Stand) {
+    let rig = rig(on);
+    assert_eq!(act(&rig, "toy", "panic", user("ann")), None);
+    assert_eq!(rig.count("encke_handler_panics_total"), on.workers as u64);
+    assert!(act(&rig, "toy", "disconnect", user("ann")).is_some_and(|result| result.is_ok()));
+    rig.end();
+}
+
+fn actions_follow_a_reload(on: Stand) {
+    let rig = rig(on);
+    let reload = |mount: std::sync::Arc<dyn Mount>| {
+        rig.running().reload(Policy::default(), Some(vec![("/".into(), mount)]));
+    };
+    // An order is behind the reload in each worker's inbox.
+    reload(std::sync::Arc::new(hello));
+    assert_eq!(act(&rig, "toy", "once", user("ann")), Some(Err(ActionError::Unknown)));
+    reload(std::sync::Arc::new(Toy));
+    let report = act(&rig, "toy", "disconnect", user("everybody")).expect("a result").expect("a success");
+    assert_eq!(report.affected, 3 * on.workers as u64);
+    rig.end();
+}
+
+/// The steps for a GET, one text each.
+fn explained(rig: &Rig, method: &str, target: &str, host: &str) -> Vec<String> {
+    let request = Kept::sample(method, target, host, &Fields::new()).expect("a valid request");
+    let (ticket, steps) = ticket();
+    rig.running().explain(request, ticket);
+    let steps = steps.recv_timeout(PATIENCE).expect("an end").expect("steps");
+    steps.iter().map(ToString::to_string).collect()
+}
+
+/// A guard that explains itself.
+#[derive(Clone)]
+struct Bouncer;
+
+impl GuardMount for Bouncer {
+    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+        worker.explain(self.clone());
+        Box::new(self.clone())
+    }
+}
+
+impl Guard for Bouncer {
+    fn check(&mut self, _: &Request<'_>, _: GuardCall<'_>) -> GuardOutcome {
+        GuardOutcome::pass()
+    }
+}
+
+impl Explain for Bouncer {
+    fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
+        vec![RuleStep::new(format!("nobody is refused at {}", String::from_utf8_lossy(request.path())), None)]
+    }
+}
+
+fn an_explanation_names_the_mount_point_and_its_guards(on: Stand) {
+    let rig = on.serve(|server| server.mount("/a/", hello).mount("/a/b/", hello).guard_at("/a/b/", Bouncer));
+    assert_eq!(explained(&rig, "GET", "/a/x", "h"), ["mount point /a/"]);
+    assert_eq!(
+        explained(&rig, "POST", "/a/b/c?d", "h"),
+        ["a guard checks the request", "nobody is refused at /a/b/c", "mount point /a/b/"]
+    );
+    assert_eq!(explained(&rig, "GET", "/x", "h"), ["no mount point: 404"]);
+    assert_eq!(explained(&rig, "TRACE", "/a/", "h"), ["the engine responds with 405"]);
+    assert!(Kept::sample("GET", "/a b", "h", &Fields::new()).is_none());
+    assert!(Kept::sample("GET", "/", "h\r\nX: y\r\n", &Fields::new()).is_none());
+    rig.end();
+}
+
+fn an_explanation_names_the_lines_of_a_sites_rules(on: Stand) {
+    let folder = Folder::new().with("file", "text").with("docs/page", "text");
+    let root = folder.path().display().to_string();
+    let text = format!(
+        r#"[[site]]
+host = ["one.example"]
+root = "{root}"
+redirects = [
+  {{ from = "/old/*", to = "/new/$1" }},
+  {{ from = "/older/*", to = "https://other.example/$1", status = 301 }},
+]
+[[site]]
+host = ["two.example"]
+root = "{root}"
+aliases = [
+  {{ path = "/a/", to = "{root}" }},
+  {{ path = "/a/docs/", to = "{root}/docs" }},
+]
+headers = [{{ pattern = "/a/**", set = {{ X-A = "1" }} }}]
+[[site.cache]]
+pattern = "/**"
+cache_control = "no-cache"
+[[site.cache]]
+pattern = "/a/**"
+cache_control = "max-age=60"
+[[site.paths]]
+pattern = "/secret/**"
+status = 403
+"#
+    );
+    let settings = Settings::parse("encke.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let site = Site::new(&settings.site, Vec::new()).expect("a folder that can be read");
+    let rig = on.serve(|server| server.mount("/", site.with_source(settings.source.section("site"))));
+    let steps = |target, host| explained(&rig, "GET", target, host);
+    let one = "site 1 of the settings (encke.toml:1)";
+    let two = "site 2 of the settings (encke.toml:8)";
+    let mount = "mount point / (encke.toml:1)";
+    assert_eq!(
+        steps("/older/x%20y", "one.example"),
+        [mount, one, "redirect 301 to https://other.example/x%20y (encke.toml:6)"]
+    );
+    assert_eq!(steps("/file", "ONE.example:80"), [mount, one, &format!("/ from {root} (encke.toml:3)")]);
+    assert_eq!(
+        steps("/%61/docs/page", "two.example"),
+        [
+            mount,
+            two,
+            &format!("/a/docs/ from {root}/docs (encke.toml:13)"),
+            "fields for /a/** (encke.toml:15)",
+            "Cache-Control for /a/**: max-age=60 (encke.toml:19)",
+        ]
+    );
+    assert_eq!(steps("/secret/x", "two.example"), [mount, two, "rule for /secret/**: 403 (encke.toml:22)"]);
+    assert_eq!(steps("/", "three.example"), [mount, "no site has this host: 421"]);
+    assert_eq!(rig.client().ask("GET /secret/x HTTP/1.1\r\nHost: two.example\r\n\r\n").status, 403);
+    rig.end();
+}

@@ -1,0 +1,368 @@
+//! The operator's contracts: actions on a feature, and explanations of the rules that handle a request.
+//!
+//! ```text
+//!  Mount::open ─► WorkerSetup::actions(feature, verbs, …) ─┐
+//!                 WorkerSetup::explain(…) ─────────────────┤ one set per worker, replaced at a reload
+//!                                                          ▼
+//!  Running::verbs   ─► first worker ──────────────────► Ticket<Vec<FeatureVerbs>>
+//!  Running::act     ─► each worker ─► Actions::act ───► merged ─► Ticket<ActionResult>
+//!  Running::explain ─► first worker ─► the engine's rules, Explain::explain of guards and mount point ─► Ticket<Vec<RuleStep>>
+//! ```
+//! A console knows no feature. It draws a button for each verb and an input for each field, and sends the values back. The engine
+//! checks a value against its verb before a feature sees it. A ticket is mostly given on a worker's thread, so its function must
+//! not wait. A ticket whose workers have ended is dropped with the server.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use encke_settings::SourceLine;
+use encke_stats::{Gathered, Ticket};
+
+use crate::core::Core;
+use crate::request::{Kept, Request};
+
+/// Actions of an operator on one feature, on one worker.
+pub trait Actions {
+    /// Performs an action, now or later. `verb` is one of the feature's verbs, and `value` has its fields. It must not wait for
+    /// anything.
+    fn act(&mut self, verb: &str, value: &ActionValue, ticket: Ticket<ActionResult>);
+}
+
+/// Explains the rules of one mount point or guard.
+pub trait Explain {
+    /// The rules that apply to a request, in the order in which they apply.
+    fn explain(&self, request: &Request<'_>) -> Vec<RuleStep>;
+}
+
+/// The values of a verb's fields, by name.
+pub type ActionValue = BTreeMap<String, FieldValue>;
+
+/// The result of an action, on one worker or merged over all of them.
+pub type ActionResult = Result<ActionReport, ActionError>;
+
+/// The value of a field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FieldValue {
+    /// See [`FieldShape::Text`] and [`FieldShape::Choice`].
+    Text(String),
+    /// See [`FieldShape::Number`].
+    Number(u64),
+    /// See [`FieldShape::Flag`].
+    Flag(bool),
+}
+
+/// An action that a feature offers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verb {
+    /// The name: `drain`.
+    pub name: &'static str,
+    /// A description, one sentence.
+    pub help: &'static str,
+    /// The values that it needs.
+    pub fields: Vec<VerbField>,
+    /// Whether each worker acts on its own part. Otherwise the first worker acts for all.
+    pub on_each_worker: bool,
+}
+
+/// A value of a verb.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerbField {
+    /// The name: `target`.
+    pub name: &'static str,
+    /// A description, one sentence.
+    pub help: &'static str,
+    /// The shape of the value.
+    pub shape: FieldShape,
+    /// Whether it may be absent.
+    pub optional: bool,
+}
+
+/// The shape of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FieldShape {
+    /// Text that is not empty.
+    Text,
+    /// A whole number within bounds.
+    Number {
+        /// The lowest.
+        min: u64,
+        /// The highest.
+        max: u64,
+    },
+    /// Yes or no.
+    Flag,
+    /// One of several texts.
+    Choice(Vec<String>),
+}
+
+/// The verbs of a feature.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FeatureVerbs {
+    /// The feature's name.
+    pub feature: &'static str,
+    /// The verbs.
+    pub verbs: Vec<Verb>,
+}
+
+/// The effect of an action.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ActionReport {
+    /// Number of things that it concerned: targets, connections.
+    pub affected: u64,
+    /// Remarks for the operator.
+    pub notes: Vec<String>,
+}
+
+/// Why an action was not performed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ActionError {
+    /// No feature has this name, or it has no such verb.
+    Unknown,
+    /// The value of this field is absent, of another shape, or unknown to the verb.
+    Value(String),
+    /// The feature refused, for this reason.
+    Refused(String),
+}
+
+impl fmt::Display for ActionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("no feature offers this action"),
+            Self::Value(field) => write!(f, "invalid value of `{field}`"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ActionError {}
+
+/// A rule that applies to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleStep {
+    /// The rule and its effect.
+    pub rule: String,
+    /// Where the settings have it; `None` for a default.
+    pub source: Option<SourceLine>,
+}
+
+impl RuleStep {
+    /// A rule, and where the settings have it.
+    pub fn new(rule: impl Into<String>, source: Option<SourceLine>) -> Self {
+        Self { rule: rule.into(), source }
+    }
+}
+
+impl fmt::Display for RuleStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{} ({source})", self.rule),
+            None => f.write_str(&self.rule),
+        }
+    }
+}
+
+impl Verb {
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    fn check(&self, value: &ActionValue) -> Result<(), ActionError> {
+        let unknown = value.keys().find(|name| !self.fields.iter().any(|field| field.name == **name));
+        if let Some(unknown) = unknown {
+            return Err(ActionError::Value(unknown.clone()));
+        }
+        match self.fields.iter().find(|field| !field.admits(value.get(field.name))) {
+            Some(field) => Err(ActionError::Value(field.name.to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl VerbField {
+    fn admits(&self, value: Option<&FieldValue>) -> bool {
+        match (&self.shape, value) {
+            (_, None) => self.optional,
+            (FieldShape::Text, Some(FieldValue::Text(text))) => !text.is_empty(),
+            (FieldShape::Number { min, max }, Some(FieldValue::Number(number))) => {
+                (min..=max).contains(&number)
+            }
+            (FieldShape::Flag, Some(FieldValue::Flag(_))) => true,
+            (FieldShape::Choice(texts), Some(FieldValue::Text(text))) => texts.contains(text),
+            _ => false,
+        }
+    }
+}
+
+/// Merges the results of two workers. An error prevails, so that a partial success is never taken for a whole one.
+pub(crate) fn merge_results(merged: &mut ActionResult, part: ActionResult) {
+    match (&mut *merged, part) {
+        (Ok(report), Ok(part)) => {
+            report.affected += part.affected;
+            for note in part.notes {
+                if !report.notes.contains(&note) {
+                    report.notes.push(note);
+                }
+            }
+        }
+        (Ok(_), Err(error)) => *merged = Err(error),
+        (Err(_), _) => {}
+    }
+}
+
+/// The actions and the explanation of one mount point or guard.
+#[derive(Default)]
+pub(crate) struct Offers {
+    pub(crate) actions: Vec<(FeatureVerbs, Box<dyn Actions>)>,
+    pub(crate) explain: Option<Box<dyn Explain>>,
+}
+
+/// The actions and explanations of a worker's current plan.
+#[derive(Default)]
+pub(crate) struct Operators {
+    actions: Vec<(FeatureVerbs, Box<dyn Actions>)>,
+    explains: Vec<(u16, Box<dyn Explain>)>,
+    /// Mount points, by handler.
+    points: Vec<(u16, String, Option<SourceLine>)>,
+}
+
+impl Operators {
+    /// Adds the offers of the mount point or guard with this desk.
+    pub(crate) fn add(&mut self, desk: u16, offers: Offers) {
+        self.actions.extend(offers.actions);
+        self.explains.extend(offers.explain.map(|explain| (desk, explain)));
+    }
+
+    /// Adds a mount point.
+    pub(crate) fn add_point(&mut self, handler: u16, prefix: &str, source: Option<SourceLine>) {
+        self.points.push((handler, prefix.to_owned(), source));
+    }
+
+    fn explain(&self, desk: u16, request: &Request<'_>) -> Vec<RuleStep> {
+        let explain = self.explains.iter().find(|(number, _)| *number == desk);
+        explain.map(|(_, explain)| explain.explain(request)).unwrap_or_default()
+    }
+}
+
+/// An operator's order to a worker.
+pub(crate) enum Order {
+    Verbs(Ticket<Vec<FeatureVerbs>>),
+    Act { feature: Arc<str>, verb: Arc<str>, value: Arc<ActionValue>, parts: Gathered<ActionResult> },
+    Explain(Box<Kept>, Ticket<Vec<RuleStep>>),
+}
+
+impl Core {
+    /// Follows an order. A feature that panics drops the ticket of its part.
+    pub(crate) fn operate(&mut self, order: Order) {
+        let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
+            Order::Verbs(ticket) => {
+                ticket.give(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
+            }
+            Order::Act { feature, verb, value, parts } => self.operate_verb(&feature, &verb, &value, &parts),
+            Order::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
+        }));
+        if obeyed.is_err() {
+            self.metrics.handler_panics.add(1);
+        }
+    }
+
+    fn operate_verb(
+        &mut self,
+        feature: &str,
+        verb: &str,
+        value: &ActionValue,
+        parts: &Gathered<ActionResult>,
+    ) {
+        let mut offers = self.operators.actions.iter_mut();
+        let offer = offers.find_map(|(offered, actions)| {
+            let verb = offered.verbs.iter().find(|other| other.name == verb)?;
+            (offered.feature == feature).then_some((verb, actions))
+        });
+        let Some((verb, actions)) = offer else { return parts.add(Err(ActionError::Unknown)) };
+        if let Err(error) = verb.check(value) {
+            return parts.add(Err(error));
+        }
+        if verb.on_each_worker || self.number == 0 {
+            actions.act(verb.name, value, parts.ticket());
+        }
+    }
+
+    /// The rules that apply to a request.
+    fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
+        if let Some(reply) = self.preliminary(request, false) {
+            return vec![RuleStep::new(format!("the engine responds with {}", reply.status), None)];
+        }
+        let handler = self.route(false, request.path());
+        let mut steps = Vec::new();
+        for desk in self.guards.desks(handler) {
+            steps.push(RuleStep::new("a guard checks the request", None));
+            steps.extend(self.operators.explain(desk, request));
+        }
+        let point = self.operators.points.iter().find(|(number, ..)| Some(*number) == handler);
+        match (handler, point) {
+            (Some(handler), Some((_, prefix, source))) => {
+                steps.push(RuleStep::new(format!("mount point {prefix}"), source.clone()));
+                steps.extend(self.operators.explain(handler, request));
+            }
+            _ => steps.push(RuleStep::new("no mount point: 404", None)),
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_must_fit_the_fields_of_its_verb() {
+        let field = |name, shape, optional| VerbField { name, help: "", shape, optional };
+        let verb = Verb {
+            name: "drain",
+            help: "",
+            fields: vec![
+                field("target", FieldShape::Text, false),
+                field("seconds", FieldShape::Number { min: 1, max: 60 }, true),
+                field("how", FieldShape::Choice(vec!["slow".into(), "fast".into()]), true),
+                field("wait", FieldShape::Flag, true),
+            ],
+            on_each_worker: true,
+        };
+        let text = |text: &str| FieldValue::Text(text.into());
+        let number = FieldValue::Number;
+        for (values, wrong) in [
+            (vec![("target", text("a"))], None),
+            (vec![("target", text("a")), ("seconds", number(60)), ("how", text("slow"))], None),
+            (vec![("target", text("a")), ("wait", FieldValue::Flag(true))], None),
+            (vec![], Some("target")),
+            (vec![("target", text(""))], Some("target")),
+            (vec![("target", number(1))], Some("target")),
+            (vec![("target", text("a")), ("seconds", number(61))], Some("seconds")),
+            (vec![("target", text("a")), ("seconds", number(0))], Some("seconds")),
+            (vec![("target", text("a")), ("how", text("quick"))], Some("how")),
+            (vec![("target", text("a")), ("wait", number(1))], Some("wait")),
+            (vec![("target", text("a")), ("other", number(1))], Some("other")),
+        ] {
+            let value: ActionValue =
+                values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            let expected = wrong.map_or(Ok(()), |field| Err(ActionError::Value(field.into())));
+            assert_eq!(verb.check(&value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_merged_result_is_a_success_only_if_every_part_is() {
+        let ok = |affected, note: &str| Ok(ActionReport { affected, notes: vec![note.to_owned()] });
+        let failed = || Err(ActionError::Refused("busy".into()));
+        let mut merged = ok(2, "a");
+        merge_results(&mut merged, ok(3, "a"));
+        merge_results(&mut merged, ok(0, "b"));
+        let notes = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(merged, Ok(ActionReport { affected: 5, notes }));
+        merge_results(&mut merged, failed());
+        merge_results(&mut merged, ok(1, "c"));
+        assert_eq!(merged, failed());
+    }
+}
