@@ -37,6 +37,7 @@ mod metrics;
 mod open;
 mod open_table;
 mod operate;
+mod operators;
 mod outgoing;
 #[cfg(any(test, feature = "testing"))]
 mod parked;

@@ -14,13 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use encke_settings::SourceLine;
 use encke_stats::{Gathered, Ticket};
 
-use crate::core::Core;
 use crate::request::{Kept, Request};
 
 /// Actions of an operator on one feature, on one worker.
@@ -169,7 +167,7 @@ impl Verb {
     ///
     /// # Errors
     /// The field that does not fit.
-    fn check(&self, value: &ActionValue) -> Result<(), ActionError> {
+    pub(crate) fn check(&self, value: &ActionValue) -> Result<(), ActionError> {
         let unknown = value.keys().find(|name| !self.fields.iter().any(|field| field.name == **name));
         if let Some(unknown) = unknown {
             return Err(ActionError::Value(unknown.clone()));
@@ -222,10 +220,10 @@ pub(crate) struct Offers {
 /// The actions and explanations of a worker's current plan.
 #[derive(Default)]
 pub(crate) struct Operators {
-    actions: Vec<(FeatureVerbs, Box<dyn Actions>)>,
+    pub(crate) actions: Vec<(FeatureVerbs, Box<dyn Actions>)>,
     explains: Vec<(u16, Box<dyn Explain>)>,
     /// Mount points, by handler.
-    points: Vec<(u16, String, Option<SourceLine>)>,
+    pub(crate) points: Vec<(u16, String, Option<SourceLine>)>,
 }
 
 impl Operators {
@@ -240,7 +238,7 @@ impl Operators {
         self.points.push((handler, prefix.to_owned(), source));
     }
 
-    fn explain(&self, desk: u16, request: &Request<'_>) -> Vec<RuleStep> {
+    pub(crate) fn explain(&self, desk: u16, request: &Request<'_>) -> Vec<RuleStep> {
         let explain = self.explains.iter().find(|(number, _)| *number == desk);
         explain.map(|(_, explain)| explain.explain(request)).unwrap_or_default()
     }
@@ -251,65 +249,6 @@ pub(crate) enum Order {
     Verbs(Ticket<Vec<FeatureVerbs>>),
     Act { feature: Arc<str>, verb: Arc<str>, value: Arc<ActionValue>, parts: Gathered<ActionResult> },
     Explain(Box<Kept>, Ticket<Vec<RuleStep>>),
-}
-
-impl Core {
-    /// Follows an order. A feature that panics drops the ticket of its part.
-    pub(crate) fn operate(&mut self, order: Order) {
-        let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
-            Order::Verbs(ticket) => {
-                ticket.give(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
-            }
-            Order::Act { feature, verb, value, parts } => self.operate_verb(&feature, &verb, &value, &parts),
-            Order::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
-        }));
-        if obeyed.is_err() {
-            self.metrics.handler_panics.add(1);
-        }
-    }
-
-    fn operate_verb(
-        &mut self,
-        feature: &str,
-        verb: &str,
-        value: &ActionValue,
-        parts: &Gathered<ActionResult>,
-    ) {
-        let mut offers = self.operators.actions.iter_mut();
-        let offer = offers.find_map(|(offered, actions)| {
-            let verb = offered.verbs.iter().find(|other| other.name == verb)?;
-            (offered.feature == feature).then_some((verb, actions))
-        });
-        let Some((verb, actions)) = offer else { return parts.add(Err(ActionError::Unknown)) };
-        if let Err(error) = verb.check(value) {
-            return parts.add(Err(error));
-        }
-        if verb.on_each_worker || self.number == 0 {
-            actions.act(verb.name, value, parts.ticket());
-        }
-    }
-
-    /// The rules that apply to a request.
-    fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
-        if let Some(reply) = self.preliminary(request, false) {
-            return vec![RuleStep::new(format!("the engine responds with {}", reply.status), None)];
-        }
-        let handler = self.route(false, request.path());
-        let mut steps = Vec::new();
-        for desk in self.guards.desks(handler) {
-            steps.push(RuleStep::new("a guard checks the request", None));
-            steps.extend(self.operators.explain(desk, request));
-        }
-        let point = self.operators.points.iter().find(|(number, ..)| Some(*number) == handler);
-        match (handler, point) {
-            (Some(handler), Some((_, prefix, source))) => {
-                steps.push(RuleStep::new(format!("mount point {prefix}"), source.clone()));
-                steps.extend(self.operators.explain(handler, request));
-            }
-            _ => steps.push(RuleStep::new("no mount point: 404", None)),
-        }
-        steps
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,68 @@
+//! What a worker does on an operator's order: it lists verbs, acts, explains.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use encke_stats::Gathered;
+
+use crate::core::Core;
+use crate::operate::{ActionError, ActionResult, ActionValue, Order, RuleStep};
+use crate::request::Request;
+
+impl Core {
+    /// Follows an order. A feature that panics drops the ticket of its part.
+    pub(crate) fn operate(&mut self, order: Order) {
+        let obeyed = catch_unwind(AssertUnwindSafe(|| match order {
+            Order::Verbs(ticket) => {
+                ticket.give(self.operators.actions.iter().map(|(verbs, _)| verbs.clone()).collect());
+            }
+            Order::Act { feature, verb, value, parts } => self.operate_verb(&feature, &verb, &value, &parts),
+            Order::Explain(request, ticket) => ticket.give(self.explain(&request.view())),
+        }));
+        if obeyed.is_err() {
+            self.metrics.handler_panics.add(1);
+        }
+    }
+
+    fn operate_verb(
+        &mut self,
+        feature: &str,
+        verb: &str,
+        value: &ActionValue,
+        parts: &Gathered<ActionResult>,
+    ) {
+        let mut offers = self.operators.actions.iter_mut();
+        let offer = offers.find_map(|(offered, actions)| {
+            let verb = offered.verbs.iter().find(|other| other.name == verb)?;
+            (offered.feature == feature).then_some((verb, actions))
+        });
+        let Some((verb, actions)) = offer else { return parts.add(Err(ActionError::Unknown)) };
+        if let Err(error) = verb.check(value) {
+            return parts.add(Err(error));
+        }
+        if verb.on_each_worker || self.number == 0 {
+            actions.act(verb.name, value, parts.ticket());
+        }
+    }
+
+    /// The rules that apply to a request.
+    fn explain(&self, request: &Request<'_>) -> Vec<RuleStep> {
+        if let Some(reply) = self.preliminary(request, false) {
+            return vec![RuleStep::new(format!("the engine responds with {}", reply.status), None)];
+        }
+        let handler = self.route(false, request.path());
+        let mut steps = Vec::new();
+        for desk in self.guards.desks(handler) {
+            steps.push(RuleStep::new("a guard checks the request", None));
+            steps.extend(self.operators.explain(desk, request));
+        }
+        let point = self.operators.points.iter().find(|(number, ..)| Some(*number) == handler);
+        match (handler, point) {
+            (Some(handler), Some((_, prefix, source))) => {
+                steps.push(RuleStep::new(format!("mount point {prefix}"), source.clone()));
+                steps.extend(self.operators.explain(handler, request));
+            }
+            _ => steps.push(RuleStep::new("no mount point: 404", None)),
+        }
+        steps
+    }
+}
