@@ -207,7 +207,8 @@ impl Settings {
             ("server.offload_threads", old.offload_threads != new.offload_threads),
         ]
         .into_iter()
-        .filter_map(|(key, differs)| differs.then(|| key.to_owned()))
+        .filter(|(_, differs)| *differs)
+        .map(|(key, _)| key.to_owned())
         .chain(within("push", self.push.start_only(&whole.push)))
         .chain((self.cluster != whole.cluster).then(|| "cluster".to_owned()))
         .collect()

@@ -354,7 +354,7 @@ fn a_body_is_invited_once_it_is_wanted(stand: Stand) {
 
 fn so_many_requests_are_answered_on_a_connection(stand: Stand) {
     let limit = |policy: &mut encke_server::Policy| {
-        policy.limits.requests_per_connection = OrOff::On(NonZeroU32::new(2).expect("above 0"))
+        policy.limits.requests_per_connection = OrOff::On(NonZeroU32::new(2).expect("above 0"));
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", handlers::hello));
     let mut client = H2::connect(&rig);
@@ -512,7 +512,7 @@ fn streams_beyond_the_limit_are_refused(stand: Stand) {
     const STREAMS: u32 = 10;
     let held = Held::default();
     let limit = |policy: &mut encke_server::Policy| {
-        policy.limits.streams = NonZeroU32::new(STREAMS).expect("above 0")
+        policy.limits.streams = NonZeroU32::new(STREAMS).expect("above 0");
     };
     let rig = stand.serve_by(limit, |server| server.mount("/", held.clone()));
     let mut client = H2::connect(&rig);

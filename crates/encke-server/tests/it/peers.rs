@@ -122,7 +122,7 @@ fn a_proxy_header_has_its_time(stand: Stand) {
 /// The limit is the client's, not the proxy's, and every place is given back.
 fn an_address_behind_a_proxy_header_has_so_many_connections(stand: Stand) {
     let rig = serve_proxied(stand, |policy| {
-        policy.limits.connections_per_address = OrOff::On(NonZeroU32::new(2).expect("above 0"))
+        policy.limits.connections_per_address = OrOff::On(NonZeroU32::new(2).expect("above 0"));
     });
     let from = |last: u8| {
         let mut client = rig.client();

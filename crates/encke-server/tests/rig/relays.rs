@@ -399,7 +399,7 @@ impl Sizes {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         let bits = most.ilog2() as u64 + 1;
-        let size = 1_usize << (self.0 >> 32) % bits;
+        let size = 1_usize << ((self.0 >> 32) % bits);
         (size + (self.0 as usize) % size).min(most)
     }
 }
