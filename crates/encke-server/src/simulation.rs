@@ -51,7 +51,7 @@ struct Everything {
 }
 
 #[derive(Clone)]
-struct Place;
+pub(crate) struct Place;
 
 impl Mount for Place {
     fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
@@ -72,7 +72,7 @@ fn number(path: &[u8]) -> usize {
 }
 
 /// `count` bytes that tell their place.
-fn filler(count: usize) -> Vec<u8> {
+pub(crate) fn filler(count: usize) -> Vec<u8> {
     (0..count).map(|place| b'a' + (place % 26) as u8).collect()
 }
 

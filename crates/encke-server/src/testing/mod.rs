@@ -4,6 +4,8 @@
 //! Build it with the feature `testing`; no program does.
 
 mod fleet;
+#[cfg(test)]
+mod relays;
 pub mod traces;
 
 pub use fleet::{Counts, Fleet, Stepped};

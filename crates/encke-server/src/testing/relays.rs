@@ -1,0 +1,258 @@
+//! Relays in the simulator: clients of a server that relays to another server, both with all their workers in one world of
+//! faults, one seed a run.
+//!
+//! ```text
+//! Client ◄─► Fleet at 10.0.0.1: Relays ─ dial, send, write ─► Fleet at 10.0.0.2: the handlers of `simulation`
+//! ```
+//! The content of a relayed response is the response of the other server, head included. A client that gets one with its end
+//! must have got all of it; a break on either side must reach the other one.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use encke_io::sim::{Client, Conditions, End, World};
+use encke_io::{Address, Segment};
+
+use super::{Fleet, Stepped};
+use crate::exchange::{Exchange, ExchangeKey};
+use crate::handler::{Desk, Handler, Mount, Outcome, Piece};
+use crate::outgoing::{UpstreamEvent, UpstreamId};
+use crate::policy::Policy;
+use crate::reply::{Body, Fields, Reply};
+use crate::request::Request;
+use crate::resident::WorkerSetup;
+use crate::simulation::{Place, filler};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=120;
+const CLIENTS: usize = 16;
+/// Steps after which a run that has not ended is stuck.
+const STEPS_MAX: usize = 2_000_000;
+const WAITING_MAX: usize = 64 * 1024;
+
+fn relay_address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 80))
+}
+
+fn other_address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 2], 80))
+}
+
+struct Relay;
+
+struct Relays {
+    desk: Desk,
+    by_upstream: HashMap<UpstreamId, (ExchangeKey, Option<Exchange>)>,
+    by_exchange: HashMap<ExchangeKey, UpstreamId>,
+}
+
+impl Mount for Relay {
+    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Relays { desk, by_upstream: HashMap::new(), by_exchange: HashMap::new() })
+    }
+}
+
+impl Relays {
+    fn forget(&mut self, id: UpstreamId) -> Option<(ExchangeKey, Option<Exchange>)> {
+        let relayed = self.by_upstream.remove(&id)?;
+        self.by_exchange.remove(&relayed.0);
+        self.desk.close(id);
+        Some(relayed)
+    }
+
+    fn begin(&mut self, id: UpstreamId) -> ExchangeKey {
+        let (key, exchange) = self.by_upstream.get_mut(&id).expect("a connection of this handler");
+        if let Some(exchange) = exchange.take() {
+            self.desk.respond(exchange, Reply::new(200).body(Body::Open(None)));
+        }
+        *key
+    }
+}
+
+impl Handler for Relays {
+    fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
+        let path = String::from_utf8_lossy(request.path()).into_owned();
+        let method = String::from_utf8_lossy(request.method_text()).into_owned();
+        let length = request.field("Content-Length").map_or(String::new(), |length| {
+            format!("Content-Length: {}\r\n", String::from_utf8_lossy(length))
+        });
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: other\r\nConnection: close\r\n{length}\r\n");
+        let id = self.desk.dial(Address::Inet(other_address()));
+        self.desk.deadline(id, 30_000_000_000);
+        self.desk.send(id, [Segment::Bytes(head.into_bytes())]);
+        let key = exchange.key();
+        self.by_exchange.insert(key, id);
+        self.by_upstream.insert(id, (key, Some(exchange)));
+        self.desk.read_more(key);
+        Outcome::Later
+    }
+
+    fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
+        let Some(id) = self.by_exchange.get(&key) else { return };
+        if let Piece::Data(data) = piece {
+            self.desk.send(*id, [Segment::Bytes(data.to_vec())]);
+            self.desk.read_more(key);
+        }
+    }
+
+    fn writable(&mut self, key: ExchangeKey) {
+        self.desk.resume(self.by_exchange[&key]);
+    }
+
+    fn gone(&mut self, key: ExchangeKey) {
+        let id = self.by_exchange[&key];
+        self.forget(id);
+    }
+
+    fn upstream(&mut self, id: UpstreamId, event: UpstreamEvent<'_>) {
+        match event {
+            UpstreamEvent::Received(bytes) => {
+                let key = self.begin(id);
+                if self.desk.write(key, bytes) >= WAITING_MAX {
+                    self.desk.pause(id);
+                }
+            }
+            UpstreamEvent::Ended => {
+                let key = self.begin(id);
+                self.desk.finish(key, Fields::new());
+                self.forget(id);
+            }
+            UpstreamEvent::Failed(_) | UpstreamEvent::Overdue => match self.forget(id) {
+                Some((_, Some(exchange))) => self.desk.respond(exchange, Reply::error(502)),
+                Some((key, None)) => self.desk.reset(key),
+                None => panic!("an event of a connection that was closed"),
+            },
+            UpstreamEvent::Connected | UpstreamEvent::Sent(_) => {
+                assert!(self.by_upstream.contains_key(&id), "an event of a connection that was closed");
+            }
+        }
+    }
+}
+
+/// A client with one request.
+struct Visitor {
+    client: Option<Client>,
+    wire: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    /// What the other server's response must end with.
+    content: Vec<u8>,
+}
+
+impl Visitor {
+    fn new(world: &World) -> Self {
+        let size = [0, 13, 5_000, 40_000, 200_000][world.chance(5) as usize];
+        let content = filler(size);
+        let wire = if world.chance(2) == 0 {
+            format!("GET /b{size} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n").into_bytes()
+        } else {
+            let head = format!(
+                "POST /e HTTP/1.1\r\nHost: sim\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n"
+            );
+            [head.as_bytes(), &content].concat()
+        };
+        let client = Some(world.connect(relay_address()));
+        Self { client, wire, sent: 0, received: Vec::new(), content }
+    }
+
+    /// Sends and takes a piece; true while there is something to wait for.
+    fn visit(&mut self, world: &World) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let wish = (1 + world.chance(9_000) as usize).min(self.wire.len() - self.sent);
+        self.sent += client.send(&self.wire[self.sent..self.sent + wish]);
+        self.received.extend(client.take_at_most(1 + world.chance(30_000) as usize));
+        if client.end() != End::Open {
+            self.client = None;
+        } else if world.chance(600) == 0 {
+            self.client.take().expect("looked at above").reset();
+        }
+        self.client.is_some()
+    }
+
+    /// Whether a whole response has come, which must then be the right one.
+    fn judge(&self, seed: u64) -> bool {
+        let Some(head) = self.received.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+        let (head, mut rest) = self.received.split_at(head + 4);
+        if !head.starts_with(b"HTTP/1.1 200 ") {
+            return false;
+        }
+        let mut relayed = Vec::new();
+        loop {
+            let Some(line) = rest.windows(2).position(|two| two == b"\r\n") else { return false };
+            let digits = std::str::from_utf8(&rest[..line]).expect("digits");
+            let size = usize::from_str_radix(digits, 16).expect("a size");
+            let Some(chunk) = rest.get(line + 2..line + 2 + size) else { return false };
+            relayed.extend_from_slice(chunk);
+            rest = rest.get(line + 4 + size..).unwrap_or_default();
+            if size == 0 {
+                break;
+            }
+        }
+        if !relayed.starts_with(b"HTTP/1.1 200 ") {
+            // The other server has refused a body that broke off on its way.
+            assert!(relayed.starts_with(b"HTTP/1.1 4"), "seed {seed}: {}", String::from_utf8_lossy(&relayed));
+            return false;
+        }
+        let at = relayed.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;
+        assert!(relayed[at..] == self.content, "seed {seed}: the content is not whole, or not the right one");
+        true
+    }
+}
+
+/// Runs a seed. Returns how many responses were complete, and the world's trace.
+fn run(seed: u64) -> (usize, u64) {
+    let conditions = if seed.is_multiple_of(3) { Conditions::default() } else { Conditions::harsh() };
+    let world = World::with(seed, conditions);
+    let count = 1 + (seed % 3) as usize;
+    let policy = || Policy { connections: 1_000, upstreams: 12, ..Policy::default() };
+    let relay: Arc<dyn Mount> = Arc::new(Relay);
+    let other: Arc<dyn Mount> = Arc::new(Place);
+    let mut relays = Fleet::start(&world, 0, count, relay_address(), policy(), vec![("/".into(), relay)]);
+    let mut others = Fleet::start(&world, count, 2, other_address(), policy(), vec![("/".into(), other)]);
+    let mut visitors: Vec<Visitor> = Vec::new();
+    let mut stopping = false;
+    for _ in 0..STEPS_MAX {
+        if visitors.len() < CLIENTS && world.chance(3) == 0 {
+            visitors.push(Visitor::new(&world));
+        }
+        let mut waiting = false;
+        for visitor in &mut visitors {
+            waiting |= visitor.visit(&world);
+        }
+        if visitors.len() == CLIENTS && !waiting && !stopping {
+            stopping = true;
+            relays.drain(Duration::ZERO, Duration::from_secs(5));
+            others.drain(Duration::ZERO, Duration::from_secs(5));
+        }
+        let Some(reactor) = world.step() else {
+            assert!(!stopping || !(relays.is_up() || others.is_up()), "seed {seed}: a worker did not end");
+            if stopping {
+                break;
+            }
+            continue;
+        };
+        if relays.turn(reactor, seed) == Stepped::NotHere {
+            others.turn(reactor, seed);
+        }
+        if !relays.is_up() && !others.is_up() {
+            break;
+        }
+    }
+    assert!(!relays.is_up() && !others.is_up(), "seed {seed}: stuck");
+    (visitors.iter().filter(|visitor| visitor.judge(seed)).count(), world.trace())
+}
+
+#[test]
+fn relayed_responses_arrive_complete_or_are_reset() {
+    let complete: usize = SEEDS.map(|seed| run(seed).0).sum();
+    println!("{complete} complete responses in {SEEDS:?}");
+    assert!(complete > 600, "{complete} complete responses: too few to mean anything");
+}
+
+#[test]
+fn a_seed_of_relays_is_one_run() {
+    for seed in [1, 2, 3] {
+        assert_eq!(run(seed), run(seed), "seed {seed}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Memory of relays and tunnels: what passes through them takes none of it for longer than a moment.
+//!
+//! A test program of its own, because resident memory is the process's. `ENCKE_RELAY_MIB` says how much passes through the
+//! relay: 64 MiB each way if it is unset; `make soak` sets 2 GiB.
+#![cfg(unix)]
+
+#[path = "rig/mod.rs"]
+mod rig;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use encke_io::{Address, Backend, host};
+
+use rig::relays::{Relay, TUNNEL_HEAD, Tunnel, accept, finish, listen};
+use rig::{Rig, Stand};
+
+/// Resident memory may differ by what allocators keep.
+const MEMORY_BYTES_MAX: u64 = 3 << 20;
+const BLOCK_BYTES: usize = 1 << 20;
+/// What passes before the first look: buffers and tables grow once.
+const WARM_BLOCKS: u64 = 8;
+
+#[test]
+fn memory_stays_the_same_whatever_passes() {
+    for backend in Backend::NAMED {
+        let stand = Stand { backend, workers: 1 };
+        passes_through_a_relay(stand);
+        rests_in_tunnels(stand);
+    }
+}
+
+fn resident() -> u64 {
+    host::resident_bytes().expect("/proc is there")
+}
+
+/// Blocks that differ, so that one at a wrong place is noticed.
+fn block(number: u64) -> Vec<u8> {
+    let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    word.iter().copied().cycle().take(BLOCK_BYTES).collect()
+}
+
+/// Reads blocks and looks at the memory; the most by which that has grown since the warm ones.
+fn read_blocks(mut from: impl std::io::Read, blocks: u64) -> u64 {
+    let (mut buffer, mut warm, mut grown) = (vec![0; BLOCK_BYTES], 0, 0);
+    for number in 0..blocks {
+        from.read_exact(&mut buffer).expect("all of it comes");
+        assert!(buffer == block(number), "block {number}");
+        if number < WARM_BLOCKS {
+            warm = resident();
+        } else {
+            grown = grown.max(resident().saturating_sub(warm));
+        }
+    }
+    grown
+}
+
+fn write_blocks(mut to: impl std::io::Write, blocks: u64) {
+    for number in 0..blocks {
+        to.write_all(&block(number)).expect("room");
+    }
+}
+
+fn socket(rig: &Rig) -> TcpStream {
+    let Address::Inet(address) = rig.address() else { panic!("it listens on TCP") };
+    TcpStream::connect(address).expect("it listens")
+}
+
+fn passes_through_a_relay(stand: Stand) {
+    let blocks = std::env::var("ENCKE_RELAY_MIB").map_or(64, |mib| mib.parse().expect("a number of MiB"));
+    let bytes = blocks * BLOCK_BYTES as u64;
+    let (listener, address) = listen();
+    let rig =
+        stand.serve_by(|policy| policy.body_bytes = None, |server| server.mount("/", Relay::to(address)));
+    let mut client = socket(&rig);
+    write!(client, "POST /length/{bytes} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n")
+        .expect("room");
+    let to = client.try_clone().expect("a descriptor");
+    let sending = std::thread::spawn(move || write_blocks(&to, blocks));
+    let other = accept(&listener);
+    let uploaded = read_blocks(&other, blocks);
+    sending.join().expect("no panic");
+    let responding = std::thread::spawn(move || {
+        write_blocks(&other, blocks);
+        finish(&other);
+    });
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    let downloaded = read_blocks(&client, blocks);
+    responding.join().expect("no panic");
+    println!("{}: {blocks} MiB each way, memory grew by {uploaded} and {downloaded} bytes", stand.backend);
+    assert!(uploaded.max(downloaded) <= MEMORY_BYTES_MAX, "memory has grown");
+    rig.end();
+}
+
+/// A tunnel that has carried bytes rests with what a new one has.
+fn rests_in_tunnels(stand: Stand) {
+    const TUNNELS: usize = 200;
+    const ROUND_BYTES: usize = 32 * 1024;
+    const ROUNDS: usize = 4;
+    let (listener, address) = listen();
+    let rig = stand.serve(|server| server.mount("/", Tunnel::to(address)));
+    let mut tunnels: Vec<(TcpStream, TcpStream)> = (0..TUNNELS)
+        .map(|_| {
+            let mut client = socket(&rig);
+            client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("room");
+            client.read_exact(&mut [0; TUNNEL_HEAD.len()]).expect("a head");
+            (client, accept(&listener))
+        })
+        .collect();
+    let mut buffer = vec![7; ROUND_BYTES];
+    let mut carry = |(client, other): &mut (TcpStream, TcpStream)| {
+        for _ in 0..ROUNDS {
+            client.write_all(&buffer).expect("room");
+            other.read_exact(&mut buffer).expect("they come");
+            other.write_all(&buffer).expect("room");
+            client.read_exact(&mut buffer).expect("they come");
+        }
+    };
+    // Half of them carry bytes first: the buffers of the worker and of the kernel's ring are used once.
+    let (warm, others) = tunnels.split_at_mut(TUNNELS / 2);
+    warm.iter_mut().for_each(&mut carry);
+    let before = resident();
+    others.iter_mut().for_each(&mut carry);
+    let grown = resident().saturating_sub(before);
+    println!("{}: {} tunnels at rest, memory grew by {grown} bytes", stand.backend, TUNNELS / 2);
+    // A buffer that each of them had kept would be at least as long as a round.
+    assert!(grown <= (TUNNELS / 2 * ROUND_BYTES / 4) as u64, "memory has grown by {grown} bytes");
+    rig.end();
+}
