@@ -70,8 +70,10 @@ fn passes_through_a_relay(stand: Stand) {
     let blocks = std::env::var("ENCKE_RELAY_MIB").map_or(64, |mib| mib.parse().expect("a number of MiB"));
     let bytes = blocks * BLOCK_BYTES as u64;
     let (listener, address) = listen();
-    let rig =
-        stand.serve_by(|policy| policy.body_bytes = None, |server| server.mount("/", Relay::to(address)));
+    let rig = stand.serve_by(
+        |policy| policy.limits.body_bytes = OrOff::Off,
+        |server| server.mount("/", Relay::to(address)),
+    );
     let mut client = socket(&rig);
     write!(client, "POST /length/{bytes} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n\r\n")
         .expect("room");

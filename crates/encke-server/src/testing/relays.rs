@@ -7,8 +7,10 @@
 //! The content of a relayed response is the response of the other server, head included. A client that gets one with its end
 //! must have got all of it; a break on either side must reach the other one.
 
+use crate::limits::LimitSettings;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,7 +207,9 @@ fn run(seed: u64) -> (usize, u64) {
     let conditions = if seed.is_multiple_of(3) { Conditions::default() } else { Conditions::harsh() };
     let world = World::with(seed, conditions);
     let count = 1 + (seed % 3) as usize;
-    let policy = || Policy { connections: 1_000, upstreams: 12, ..Policy::default() };
+    let limits =
+        || LimitSettings { upstreams: NonZeroU32::new(12).expect("above 0"), ..LimitSettings::default() };
+    let policy = || Policy { limits: limits(), connections: 1_000, ..Policy::default() };
     let relay: Arc<dyn Mount> = Arc::new(Relay);
     let other: Arc<dyn Mount> = Arc::new(Place);
     let mut relays = Fleet::start(&world, 0, count, relay_address(), policy(), vec![("/".into(), relay)]);
