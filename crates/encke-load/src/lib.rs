@@ -45,7 +45,6 @@ pub mod tally;
 mod template;
 mod threads;
 mod tickets;
-pub mod tls;
 pub mod url;
 pub mod verdict;
 pub mod watch;

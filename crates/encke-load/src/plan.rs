@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use encke_io::Backend;
 use encke_io::socket::Address;
+use encke_session::tls::Sessions;
 
 use crate::check::Expected;
 use crate::dial::{self, Sources};
 use crate::message::Mix;
 use crate::pace::{Arrivals, Pace};
-use crate::tls::Sessions;
 use crate::words;
 
 /// What a run does.

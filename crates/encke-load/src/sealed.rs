@@ -14,10 +14,10 @@ use std::mem;
 use std::sync::Arc;
 
 use encke_io::{Event, Fault, Op, Segment, Send, Token};
+use encke_session::tls::{Session, Sessions};
 
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::tally::Cause;
-use crate::tls::{Session, Sessions};
 
 /// A crowd whose connections may speak TLS.
 pub(crate) trait Sealable: Crowd {
@@ -190,7 +190,7 @@ impl<C: Sealable> Sealed<C> {
         self.crowd.shaking(token, at);
         let session = match sessions.begin() {
             Ok(session) => session,
-            Err(reason) => return self.give_up(token, Cause::Tls(reason), at, out),
+            Err(reason) => return self.give_up(token, Cause::Tls(reason.to_string()), at, out),
         };
         let place = token.index as usize;
         if self.links.len() <= place {
@@ -235,7 +235,7 @@ impl<C: Sealable> Sealed<C> {
         let Some(link) = self.link(token) else { return };
         let ended = link.session.is_ended() && !mem::replace(&mut link.ended, true);
         match opened {
-            Err(reason) => self.give_up(token, Cause::Tls(reason), at, out),
+            Err(reason) => self.give_up(token, Cause::Tls(reason.to_string()), at, out),
             Ok(()) if ended => {
                 let event = Event::PeerClosed { token, behind_data: false };
                 self.with(out, |crowd, out| crowd.on_event(event, at, out));

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use encke_io::sim::{Conditions, World};
 use encke_io::{Address, Event, Op, Reactor, Segment, Send, SimReactor, Source, Token};
+use encke_session::tls::{Distrust, Session, SessionError, Sessions};
 
 use crate::crowd::Crowd;
 use crate::dial::Dial;
@@ -23,7 +24,6 @@ use crate::plan::{Plan, Share, Stop, WarmUp};
 use crate::requests::Requests;
 use crate::sealed::Sealed;
 use crate::tally::{Cause, Errors, Phase, Tally, Totals};
-use crate::tls::{Session, Sessions};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
 pub(crate) const MS: u64 = 1_000_000;
@@ -105,19 +105,19 @@ const FAREWELL: u8 = 0;
 const VEIL: u8 = 0x80;
 
 impl Sessions for Toys {
-    fn begin(&self) -> Result<Box<dyn Session>, String> {
+    fn begin(&self) -> Result<Box<dyn Session>, SessionError> {
         Ok(Box::new(Toy { output: HELLO.to_vec(), ..Toy::default() }))
     }
 }
 
 impl Session for Toy {
-    fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), String> {
+    fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         for byte in arrived {
             match *byte {
                 byte if self.heard.len() < ANSWER.len() => {
                     self.heard.push(byte);
                     if !ANSWER.starts_with(&self.heard) {
-                        return Err("this is no toy".into());
+                        return Err(Distrust::NotTls.into());
                     }
                     if self.heard == ANSWER {
                         self.output.extend_from_slice(READY);
@@ -130,7 +130,7 @@ impl Session for Toy {
         Ok(())
     }
 
-    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         assert!(self.is_established(), "nothing is sealed before");
         self.output(out);
         out.extend(plain.iter().map(|byte| byte ^ VEIL));

@@ -64,7 +64,7 @@ mod worker;
 pub use census::household;
 pub use close::{CloseReason, Guilty};
 pub use conns::earlier;
-pub use encke_session::tls::{Certified, ClientSession, Distrust, Identity, LocalAuthority, TlsKnown, Trust};
+pub use encke_session::tls::{Certified, Identity, TlsKnown};
 pub use encke_settings::{Network, SourceLine, SourceMap};
 pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};

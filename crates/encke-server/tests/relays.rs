@@ -11,6 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use encke_io::{Address, Backend, host};
+use encke_settings::OrOff;
 
 use rig::relays::{Relay, TUNNEL_HEAD, Tunnel, accept, finish, listen};
 use rig::{Rig, Stand};

@@ -19,7 +19,7 @@ use std::path::Path;
 use encke_assembly::Service;
 use encke_assembly::settings::{Act, Admin, LogTarget, OrOff, PushSettings, Settings};
 use encke_io::Address;
-use encke_server::LocalAuthority;
+use encke_session::tls::LocalAuthority;
 
 /// The greeting of a server that was made from settings.
 ///

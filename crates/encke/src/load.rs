@@ -17,7 +17,6 @@ mod rounds;
 mod saved;
 #[cfg(feature = "screen")]
 mod screen;
-mod secure;
 mod watching;
 
 use std::io::{self, Read as _, Write as _};
@@ -40,11 +39,11 @@ use encke_load::list::{self, Log, Place};
 use encke_load::message::MESSAGES_MAX;
 use encke_load::plan::WarmUp;
 use encke_load::run::Halt;
-use encke_load::tls::Sessions;
 use encke_load::{
     Expected, Message, Mix, Pace, Plan, Protocol, Rate, Report, Run, Series, Slo, Sources, Stop, Style,
     Target, Url, words,
 };
+use encke_session::tls::{ClientSessions, Sessions};
 
 use crate::arguments::{Layout, Load, LoadCommand, Secrecy, Switch, Traffic};
 use crate::client::Belief;
@@ -54,7 +53,6 @@ pub(crate) use dress::undress;
 pub(crate) use foreign::Foreign;
 use onlooker::{Onlooker, Shown, Wish};
 pub(crate) use push::Push;
-use secure::Sealed;
 pub(crate) use watching::Watching;
 
 /// Between two looks at a run.
@@ -499,11 +497,17 @@ fn tls(url: &Url, secrecy: &Secrecy, protocol: Protocol) -> Result<Option<Arc<dy
     }
     let belief = Belief::new(secrecy.cacert.clone(), secrecy.insecure);
     let name = secrecy.sni.as_deref().unwrap_or(url.host()).to_owned();
-    let sealed = Sealed::by(&belief, name, secrecy.tls_resume == Switch::On, protocol)
-        .map_err(|error| Failure::CouldNotRun(error.to_string()))?;
+    let mut trust = belief.trust().map_err(|error| Failure::CouldNotRun(error.to_string()))?.clone();
+    if secrecy.tls_resume == Switch::Off {
+        trust = trust.forgetting();
+    }
+    if protocol == Protocol::Http2 {
+        trust = trust.for_http2();
+    }
+    let sessions = ClientSessions::new(trust, name);
     // A name that no certificate can have is wrong before the first connection.
-    sealed.begin().map_err(Failure::Usage)?;
-    Ok(Some(Arc::new(sealed)))
+    sessions.begin().map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Some(Arc::new(sessions)))
 }
 
 /// A ramp or steps end by themselves.

@@ -18,7 +18,7 @@ use std::thread;
 use encke_assembly::Service;
 use encke_assembly::settings::{CertSettings, Level, Listen, ListenAddress, OrOff, Settings, TlsSettings};
 use encke_io::host::{self, Signal, Signals};
-use encke_server::LocalAuthority;
+use encke_session::tls::LocalAuthority;
 use encke_settings::notice;
 use encke_site::SiteSettings;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_io::{Address, Backend};
+use encke_session::tls::Sessions;
 
 use super::dialect::{Dialect, Transport};
 use super::mark;
@@ -13,7 +14,6 @@ use super::paced::Paced;
 use crate::dial::{self, Sources};
 use crate::pace::Pace;
 use crate::plan::Stop;
-use crate::tls::Sessions;
 use crate::words;
 
 /// What a run does.

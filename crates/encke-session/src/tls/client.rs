@@ -1,7 +1,6 @@
 //! TLS from the other end: whom a client believes ([`Trust`]), and a connection of it ([`ClientSession`]).
 //!
-//! It is here, and not with the clients, because whoever serves asks others, too, and so that rustls enters at one
-//! crate. It knows no socket: those who have one bring the bytes.
+//! It knows no socket: those who have one bring the bytes.
 //!
 //! ```text
 //!  Trust ─ session("example.com") ─► ClientSession   output: its hello
@@ -135,7 +134,7 @@ impl ClientSession {
 
     /// Moves what TLS itself has to say to the end of `out`; it goes before anything that is sealed later.
     pub fn output(&mut self, out: &mut Vec<u8>) {
-        out.append(&mut std::mem::take(&mut self.records.control));
+        self.records.output(out);
     }
 
     /// Appends plaintext as records.
@@ -152,11 +151,7 @@ impl ClientSession {
 
     /// Says, behind everything else, that nothing more comes.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        self.output(out);
-        // A broken session has marks in bytes that are gone, and is asked nothing more.
-        if self.records.may_speak() {
-            self.records.say_goodbye(out);
-        }
+        self.records.finish(out);
     }
 
     /// Whether the handshake is over, and plaintext may be sealed.
@@ -258,6 +253,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{ServerConfig, ServerConnection};
 
+    use super::super::{ClientSessions, Session, SessionError, Sessions as _, Tls, TlsFault};
     use super::*;
 
     /// An authority made on the spot.
@@ -367,6 +363,57 @@ mod tests {
             talk(&mut client, &mut server, piece, &mut plain).expect("they agree");
             assert_eq!((&plain[..], client.is_ended()), (&b"hello"[..], true), "in pieces of {piece}");
         }
+    }
+
+    /// Carries output to and fro until neither side has any.
+    fn converse(sides: &mut [Box<dyn Session>; 2], plain: &mut [Vec<u8>; 2]) -> Result<(), SessionError> {
+        loop {
+            let mut silent = true;
+            for from in [0, 1] {
+                let mut out = Vec::new();
+                sides[from].output(&mut out);
+                silent &= out.is_empty();
+                sides[1 - from].open(&mut out, &mut plain[1 - from])?;
+            }
+            if silent {
+                return Ok(());
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_and_a_server_are_driven_by_one_interface() {
+        let authority = Authority::new();
+        let mut config = authority.config(-DAY_S, DAY_S);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let config = Arc::new(config);
+        let sessions = ClientSessions::new(authority.trust().for_http2(), "localhost".into());
+        for resumed in [false, true] {
+            let server = Tls::new(Arc::clone(&config), 0).expect("a connection");
+            let mut sides: [Box<dyn Session>; 2] = [sessions.begin().expect("a name"), server];
+            let mut plain = Default::default();
+            assert!(sides[1].seal(b"early", &mut Vec::new()).is_err() && !sides[0].is_established());
+            converse(&mut sides, &mut plain).expect("they agree");
+            for side in [0, 1] {
+                let (mut out, text) = (Vec::new(), vec![side as u8; 40_000]);
+                sides[side].seal(&text, &mut out).expect("established");
+                sides[side].finish(&mut out);
+                sides[1 - side].open(&mut out, &mut plain[1 - side]).expect("records");
+                assert_eq!(plain[1 - side], text);
+                let one = &sides[side];
+                assert!(one.is_established() && one.speaks_http2() && one.is_resumed() == resumed);
+                assert!(sides[1 - side].is_ended());
+            }
+        }
+        let distrustful = ClientSessions::new(Authority::new().trust().for_http2(), "localhost".into());
+        let server = Tls::new(config, 0).expect("a connection");
+        let mut sides: [Box<dyn Session>; 2] = [distrustful.begin().expect("a name"), server];
+        let outcome = converse(&mut sides, &mut Default::default());
+        assert_eq!(outcome, Err(SessionError::Client(Distrust::Authority)));
+        assert_eq!(
+            converse(&mut sides, &mut Default::default()),
+            Err(SessionError::Server(TlsFault::Refused))
+        );
     }
 
     #[test]

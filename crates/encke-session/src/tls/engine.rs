@@ -19,7 +19,7 @@ use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 use super::hello::{HANDSHAKE, Hello};
 use super::proofs::PROOF_PROTOCOL;
 use super::records::{RECORD_BYTES, Records};
-use super::{Certified, Handshake, Opened, TlsFault, TlsKnown, known};
+use super::{Certified, Handshake, Opened, Session, SessionError, TlsFault, TlsKnown, known};
 
 /// What is sealed for one send. 64 KiB are four records: enough to keep a socket busy that holds some 200 KiB, and the
 /// most that a client who stops reading makes us hold of sealed bytes.
@@ -151,7 +151,7 @@ impl Tls {
     /// # Errors
     /// A file that is to be sent has become shorter, or cannot be read.
     pub fn seal(&mut self, out: &mut Vec<u8>, scratch: &mut Scratch) -> Result<(), Fault> {
-        out.append(&mut std::mem::take(&mut self.records.control));
+        self.records.output(out);
         if !self.records.may_speak() {
             return Ok(());
         }
@@ -214,6 +214,45 @@ impl Tls {
     /// Keeps that until more of it has come.
     pub fn keep_partial(&mut self, bytes: Vec<u8>) {
         self.records.partial = bytes;
+    }
+}
+
+/// Without the queue: who seals by this interface has bytes, and sends all that comes of them.
+impl Session for Tls {
+    fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
+        Ok(Self::open(self, arrived, plain).map(drop)?)
+    }
+
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
+        self.records.output(out);
+        if !self.records.may_speak() {
+            return Err(TlsFault::Protocol.into());
+        }
+        Ok(self.records.seal(plain, out).map_err(|error| TlsFault::of(&error))?)
+    }
+
+    fn output(&mut self, out: &mut Vec<u8>) {
+        self.records.output(out);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.records.finish(out);
+    }
+
+    fn is_established(&self) -> bool {
+        Self::is_established(self)
+    }
+
+    fn is_ended(&self) -> bool {
+        self.records.is_ended()
+    }
+
+    fn speaks_http2(&self) -> bool {
+        Self::speaks_http2(self)
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.records.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 }
 

@@ -6,7 +6,8 @@
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► await_hello, open ─► handshake ─► open, seal
 //! ```
-//! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`].
+//! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`]. Of either side a connection is a
+//! [`Session`].
 
 #[cfg(feature = "tls")]
 mod authority;
@@ -23,6 +24,7 @@ mod known;
 mod proofs;
 #[cfg(feature = "tls")]
 mod records;
+mod session;
 #[cfg(feature = "tls")]
 mod watch;
 #[cfg(not(feature = "tls"))]
@@ -42,6 +44,7 @@ pub use identity::{Identity, Life, date};
 pub use known::{Certified, TlsKnown};
 #[cfg(feature = "tls")]
 pub use proofs::{Proofs, SigningRequest};
+pub use session::{ClientSessions, Session, SessionError, Sessions};
 #[cfg(feature = "tls")]
 pub use watch::Watch;
 #[cfg(not(feature = "tls"))]

@@ -28,7 +28,7 @@ pub(super) const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_EXTRA: usize = 256;
 
 /// One side's session: both are driven alike, and have no type in common.
-pub(super) trait Session {
+pub(super) trait Unbuffered {
     /// What tells the sides apart.
     type Side;
 
@@ -39,7 +39,7 @@ pub(super) trait Session {
     ) -> UnbufferedStatus<'session, 'bytes, Self::Side>;
 }
 
-impl Session for UnbufferedServerConnection {
+impl Unbuffered for UnbufferedServerConnection {
     type Side = rustls::server::ServerConnectionData;
 
     fn step<'session, 'bytes>(
@@ -50,7 +50,7 @@ impl Session for UnbufferedServerConnection {
     }
 }
 
-impl Session for UnbufferedClientConnection {
+impl Unbuffered for UnbufferedClientConnection {
     type Side = rustls::client::ClientConnectionData;
 
     fn step<'session, 'bytes>(
@@ -75,7 +75,7 @@ pub(super) struct Records<S> {
     broken: bool,
 }
 
-impl<S: Session> Records<S> {
+impl<S: Unbuffered> Records<S> {
     pub(super) const fn new(session: S) -> Self {
         Self {
             session,
@@ -184,6 +184,11 @@ impl<S: Session> Records<S> {
         }
     }
 
+    /// Moves what TLS itself has to say to the end of `out`.
+    pub(super) fn output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut std::mem::take(&mut self.control));
+    }
+
     /// Appends plaintext as records.
     ///
     /// # Errors
@@ -213,6 +218,15 @@ impl<S: Session> Records<S> {
                 ConnectionState::PeerClosed => {}
                 _ => return Err(Error::HandshakeNotComplete),
             }
+        }
+    }
+
+    /// Appends, behind everything else, that nothing more comes.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        self.output(out);
+        // A broken session has marks in bytes that are gone, and is asked nothing more.
+        if self.may_speak() {
+            self.say_goodbye(out);
         }
     }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use encke_server::Distrust;
+use encke_session::tls::Distrust;
 use encke_wire::http1::{
     self, BodyState, ChunkedDecoder, HeadLimits, Progress, Refusal, ResponseFraming, ResponseHead,
 };

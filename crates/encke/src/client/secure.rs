@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
-use encke_server::{ClientSession, Trust};
+use encke_session::tls::{ClientSession, Trust};
 
 use super::Moment;
 use super::connection::{READ_BYTES, Trouble, left};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::running::{self, Folder, Running, encke, text};
 use encke_io::host::Signal;
-use encke_server::LocalAuthority;
+use encke_session::tls::LocalAuthority;
 
 /// A name that leads here only for Pebble.
 const NAME: &str = "www.encke.test";
