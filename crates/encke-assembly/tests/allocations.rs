@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_io::Backend;
-use encke_server::{Desk, Exchange, Handler, Mount, Outcome, Request, WorkerSetup};
+use encke_server::{Exchange, Handler, HandlerContext, Mount, Outcome, Request, WorkerSetup};
 
 use rig::handlers::hello;
 use rig::{Client, Folder, Stand, site};
@@ -62,7 +62,7 @@ static ALLOCATOR: Counting = Counting;
 struct Marker;
 
 impl Mount for Marker {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         WORKER.set(true);
         Box::new(Wasteful)
     }

@@ -23,7 +23,9 @@ use encke_wire::method::Method;
 use encke_wire::target;
 use serde_json::{Value, json};
 
-use encke_server::{Board, Body, Desk, Exchange, Handler, Mount, Outcome, Reply, Request, WorkerSetup};
+use encke_server::{
+    Board, Body, Exchange, Handler, HandlerContext, Mount, Outcome, Reply, Request, WorkerSetup,
+};
 
 use crate::live::{Live, Pulse};
 
@@ -47,7 +49,7 @@ impl Console {
 }
 
 impl Mount for Console {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }

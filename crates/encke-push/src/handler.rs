@@ -8,8 +8,8 @@ use encke_hub::{Draft, Flags, IdempotencyKey, Name};
 use encke_io::Done;
 use encke_rights::{Act, Decision, Denial, Digest, Identity, Question, Share, TokenCache, Verdict};
 use encke_server::{
-    Body, Desk, Exchange, ExchangeKey, Fields, Handler, JobId, Kept, Mount, Outcome, Piece, Reply, Request,
-    Takeover, WorkerSetup, accept_deflate,
+    Body, Exchange, ExchangeKey, Fields, Handler, HandlerContext, JobId, Kept, Mount, Outcome, Piece, Reply,
+    Request, Takeover, WorkerSetup, accept_deflate,
 };
 use encke_stats::Source;
 use encke_wire::method::Method;
@@ -44,7 +44,7 @@ impl PushPlan {
 }
 
 impl Mount for Push {
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let plan = Arc::clone(&self.0);
         let room = worker
             .resident(|worker| Room::new(worker.now(), Arc::clone(&plan), worker.number(), worker.workers()));
@@ -53,7 +53,7 @@ impl Mount for Push {
         Box::new(Pusher {
             plan,
             asks: room.asks(),
-            desk,
+            context,
             bodies: HashMap::new(),
             incoming_bytes: 0,
             tokens: TokenCache::default(),
@@ -71,7 +71,7 @@ struct Pusher {
     plan: Arc<PushPlan>,
     /// For the worker's [`Room`].
     asks: Asks,
-    desk: Desk,
+    context: HandlerContext,
     /// Bodies on their way: at most one a connection or stream, each at most a message's bytes.
     bodies: HashMap<ExchangeKey, Incoming>,
     /// The memory that they take: not more than `push.incoming`, but for a single one.
@@ -170,7 +170,7 @@ impl Handler for Pusher {
                 incoming.bytes.extend_from_slice(data);
                 let bytes = self.incoming_bytes + incoming.bytes.capacity();
                 if bytes > self.plan.incoming_bytes && self.incoming_bytes > 0 {
-                    self.desk.refused(CROWDED);
+                    self.context.refused(CROWDED);
                     return incoming.exchange.answer(crowded().and_close());
                 }
                 self.incoming_bytes = bytes;
@@ -192,8 +192,8 @@ impl Handler for Pusher {
             Some(Verdict::Unanswered(error)) => {
                 encke_settings::notice::report(encke_settings::Level::Warn, error);
             }
-            Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.desk.now().unix_s()),
-            None => self.desk.refused(ASK_FULL),
+            Some(verdict) => self.tokens.learn(&inquiry.question, verdict, self.context.now().unix_s()),
+            None => self.context.refused(ASK_FULL),
         }
         for asking in inquiry.waiting {
             match verdict.as_deref() {
@@ -266,7 +266,7 @@ impl Pusher {
             Entry::Occupied(mut inquiry) => inquiry.get_mut().waiting.push(asking),
             Entry::Vacant(place) => {
                 let asked = question.clone();
-                let job = self.desk.offload_remote(move || asked.ask());
+                let job = self.context.offload_remote(move || asked.ask());
                 self.jobs.insert(job, *place.key());
                 place.insert(Inquiry { question, waiting: vec![asking] });
             }
@@ -335,8 +335,8 @@ impl Pusher {
     fn pace(&self, identity: &Identity, publisher: u64, messages: usize) -> Result<(), Reply> {
         let rates = self.plan.anonymous_rates.as_ref().filter(|_| identity.publishes_as_anybody());
         let Some(rates) = rates else { return Ok(()) };
-        rates.admit(publisher, messages as u64, self.desk.now().mono_ns).map_err(|too_fast| {
-            self.desk.refused(pace::TOO_FAST);
+        rates.admit(publisher, messages as u64, self.context.now().mono_ns).map_err(|too_fast| {
+            self.context.refused(pace::TOO_FAST);
             hold_up(too_fast)
         })
     }

@@ -24,7 +24,7 @@ use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::guard::Guards;
 use crate::h2::Http2;
-use crate::handler::{Action, Desk, Handler, JobId, Tray};
+use crate::handler::{Action, Handler, HandlerContext, JobId, Tray};
 use crate::link::{Link, Message};
 use crate::log::{Access, Entry};
 use crate::metrics::Metrics;
@@ -499,7 +499,7 @@ impl Core {
         self.operators = Operators::default();
         for mount in &plan.mounts {
             let number = self.handlers.len();
-            let desk = Desk::new(number as u16, Rc::clone(&self.tray));
+            let context = HandlerContext::new(number as u16, Rc::clone(&self.tray));
             let mut setup = WorkerSetup {
                 residents: &mut self.residents,
                 now: self.now,
@@ -508,7 +508,7 @@ impl Core {
                 seat: None,
                 offers: Offers::default(),
             };
-            let handler = mount.mount.open(desk, &mut setup);
+            let handler = mount.mount.open(context, &mut setup);
             let WorkerSetup { seat, offers, .. } = setup;
             self.operators.add(number as u16, offers);
             if !mount.admin {

@@ -18,7 +18,7 @@
 //! the user name that an earlier guard has set ([`Request::user`]). The engine's own responses (501, 413, 417, the
 //! redirect to https) come before all guards.
 //!
-//! **Opening.** [`GuardMount::open`] is called once per worker, at the start and at each reload, with a [`Desk`] of the guard's
+//! **Opening.** [`GuardMount::open`] is called once per worker, at the start and at each reload, with a [`HandlerContext`] of the guard's
 //! own. A guard therefore needs no lock. A request keeps the guards and the handler that it arrived at; guards of an earlier plan
 //! live until no request and no job needs them.
 //!
@@ -51,7 +51,7 @@ use crate::close::CloseReason;
 use crate::conn::SENDING;
 use crate::core::Core;
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, JobId, Outcome};
+use crate::handler::{HandlerContext, JobId, Outcome};
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::operate::Offers;
@@ -70,7 +70,7 @@ pub(crate) const GUARDS_MAX: usize = 256;
 /// A guard as it is attached to a server: opened once by every worker.
 pub trait GuardMount: Send + Sync {
     /// Makes a worker's own guard, at its start and at each reload.
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard>;
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard>;
 }
 
 /// Decides whether requests reach their handlers, on one worker.
@@ -81,13 +81,13 @@ pub trait Guard {
     /// The client of a held request has disconnected: its verdict is void.
     fn gone(&mut self, _key: ExchangeKey) {}
 
-    /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    /// A job given to [`HandlerContext::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
 
-    /// An event of a connection that [`Desk::dial`] has opened.
+    /// An event of a connection that [`HandlerContext::dial`] has opened.
     fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
-    /// A descriptor given to [`Desk::watch`] is readable.
+    /// A descriptor given to [`HandlerContext::watch`] is readable.
     fn watched(&mut self) {}
 
     /// Descriptors or memory are short: release caches.
@@ -170,7 +170,7 @@ impl<F> GuardMount for F
 where
     F: Fn(&Request<'_>) -> GuardVerdict + Clone + Send + Sync + 'static,
 {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
         Box::new(GuardFunction(self.clone()))
     }
 }
@@ -291,10 +291,10 @@ impl Guards {
         chain.filter(|_| !admin).cloned()
     }
 
-    /// The desk numbers of the guards before a handler.
-    pub(crate) fn desks(&self, handler: Option<u16>) -> Vec<u16> {
+    /// The context numbers of the guards before a handler.
+    pub(crate) fn contexts(&self, handler: Option<u16>) -> Vec<u16> {
         let chain = self.chain(false, handler);
-        chain.iter().flat_map(|chain| chain.iter()).map(|number| JobId::desk_of(*number)).collect()
+        chain.iter().flat_map(|chain| chain.iter()).map(|number| JobId::context_of(*number)).collect()
     }
 
     /// A job of a guard has been given to the pool.
@@ -304,9 +304,9 @@ impl Guards {
         }
     }
 
-    /// The watched descriptors of the guard with this desk.
-    pub(crate) fn watches(&mut self, desk: u16) -> Option<&mut Vec<Token>> {
-        let number = JobId::guard_of(desk)?;
+    /// The watched descriptors of the guard with this context.
+    pub(crate) fn watches(&mut self, context: u16) -> Option<&mut Vec<Token>> {
+        let number = JobId::guard_of(context)?;
         self.post(number).map(|post| &mut post.watches)
     }
 
@@ -342,7 +342,7 @@ impl Core {
         let mut numbers = Vec::new();
         for point in &plan.guards {
             let number = self.guards.free();
-            let desk = Desk::new(JobId::desk_of(number), Rc::clone(&self.tray));
+            let context = HandlerContext::new(JobId::context_of(number), Rc::clone(&self.tray));
             let mut setup = WorkerSetup {
                 residents: &mut self.residents,
                 now: self.now,
@@ -351,9 +351,9 @@ impl Core {
                 seat: None,
                 offers: Offers::default(),
             };
-            let guard = point.guard.open(desk, &mut setup);
+            let guard = point.guard.open(context, &mut setup);
             let WorkerSetup { offers, .. } = setup;
-            self.operators.add(JobId::desk_of(number), offers);
+            self.operators.add(JobId::context_of(number), offers);
             let post = Post { guard, retired: false, jobs: 0, watches: Vec::new() };
             self.guards.posts[usize::from(number)] = Some(post);
             numbers.push((point.at.as_deref(), number));
@@ -388,7 +388,7 @@ impl Core {
             }
             watches.append(&mut post.watches);
             self.guards.posts[number] = None;
-            self.retire_upstreams(JobId::desk_of(number as u16));
+            self.retire_upstreams(JobId::context_of(number as u16));
         }
         watches
     }

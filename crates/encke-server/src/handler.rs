@@ -29,7 +29,7 @@ pub trait Mount: Send + Sync {
 
     /// Makes a worker's own handler, at its start and at each reload. A feature whose connections outlive their requests
     /// opens its resident by [`WorkerSetup::resident`].
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler>;
 
     /// The figures of the feature, for `/metrics`, the status and the console. The server reads them at its start and at each
     /// reload; figures that shall outlive a reload are shared by the mounts before and after it. Of sources with the same
@@ -47,20 +47,20 @@ pub trait Handler {
     /// A piece of a request's body, asked for by [`Exchange::read_more`].
     fn body(&mut self, _exchange: ExchangeKey, _piece: Piece<'_>) {}
 
-    /// Fewer than 64 KiB of an open response wait, after [`Desk::write`] has returned 64 KiB or more.
+    /// Fewer than 64 KiB of an open response wait, after [`HandlerContext::write`] has returned 64 KiB or more.
     fn writable(&mut self, _exchange: ExchangeKey) {}
 
     /// The client has gone before its response was complete: before the handler has responded, or before it has finished an
     /// open response. Nothing of the exchange follows.
     fn gone(&mut self, _exchange: ExchangeKey) {}
 
-    /// Something has happened on a connection that [`Desk::dial`] has opened.
+    /// Something has happened on a connection that [`HandlerContext::dial`] has opened.
     fn upstream(&mut self, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
-    /// A job given to [`Desk::offload`] has ended; `None` if it was refused (busy) or has panicked.
+    /// A job given to [`HandlerContext::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _job: JobId, _done: Option<Done>) {}
 
-    /// A descriptor given to [`Desk::watch`] is readable.
+    /// A descriptor given to [`HandlerContext::watch`] is readable.
     fn watched(&mut self) {}
 
     /// Descriptors or memory are short: give back what is only held for speed.
@@ -95,7 +95,7 @@ pub struct JobId(pub(crate) u64);
 
 /// A handler's place at its worker: what it may ask for besides answering.
 #[derive(Clone)]
-pub struct Desk {
+pub struct HandlerContext {
     /// Which handler of the worker this is: the high bits of its jobs' keys.
     handler: u16,
     tray: Rc<Tray>,
@@ -117,7 +117,7 @@ pub(crate) struct Tray {
     open: RefCell<OpenTable>,
     /// Responses for [`Action::Respond`], in its order.
     replies: RefCell<VecDeque<(ExchangeKey, Reply)>>,
-    /// Empty buffers for [`Desk::take_buffer`].
+    /// Empty buffers for [`HandlerContext::take_buffer`].
     spare: RefCell<Vec<Vec<u8>>>,
     metrics: Arc<Metrics>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct Dial {
     pub(crate) address: Address,
 }
 
-/// Empty buffers that are kept for [`Desk::take_buffer`]: a callback rarely fills more.
+/// Empty buffers that are kept for [`HandlerContext::take_buffer`]: a callback rarely fills more.
 const SPARE_MAX: usize = 4;
 
 /// Jobs are numbered in the low 48 bits of a key, handlers in the 16 above.
@@ -154,7 +154,7 @@ const JOB_BITS: u32 = 48;
 const FIRST_GUARD: u16 = 0xF000;
 const FIRST_RESIDENT: u16 = 0xFE00;
 
-impl Desk {
+impl HandlerContext {
     pub(crate) fn new(handler: u16, tray: Rc<Tray>) -> Self {
         Self { handler, tray }
     }
@@ -186,7 +186,7 @@ impl Desk {
     }
 
     /// Opens a connection to another server. Its events come by [`Handler::upstream`], or by
-    /// [`Resident::upstream`](crate::Resident::upstream) of a resident's desk; the first is
+    /// [`Resident::upstream`](crate::Resident::upstream) of a resident's context; the first is
     /// [`UpstreamEvent::Connected`] or [`UpstreamEvent::Failed`].
     pub fn dial(&self, address: Address) -> UpstreamId {
         let id = self.tray.upstreams.borrow_mut().take();
@@ -206,7 +206,7 @@ impl Desk {
         self.act(Action::Shutdown(id));
     }
 
-    /// Receives nothing more from an outgoing connection until [`Desk::resume`].
+    /// Receives nothing more from an outgoing connection until [`HandlerContext::resume`].
     pub fn pause(&self, id: UpstreamId) {
         self.act(Action::Receive(id, false));
     }
@@ -234,7 +234,7 @@ impl Desk {
         spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
-    /// Responds to an exchange of this worker. Unlike [`Exchange::answer`] it keeps the order with what this desk is asked
+    /// Responds to an exchange of this worker. Unlike [`Exchange::answer`] it keeps the order with what this context is asked
     /// for before and afterwards.
     pub fn respond(&self, exchange: Exchange, reply: Reply) {
         self.tray.replies.borrow_mut().push_back(exchange.into_reply(reply));
@@ -374,14 +374,14 @@ impl JobId {
     /// Numbers of guards.
     pub(crate) const GUARDS_MAX: usize = (FIRST_RESIDENT - FIRST_GUARD) as usize;
 
-    /// The desk number of a guard.
-    pub(crate) const fn desk_of(guard: u16) -> u16 {
+    /// The context number of a guard.
+    pub(crate) const fn context_of(guard: u16) -> u16 {
         FIRST_GUARD + guard
     }
 
-    /// The guard with this desk, if it belongs to a guard.
-    pub(crate) fn guard_of(desk: u16) -> Option<u16> {
-        (FIRST_GUARD..FIRST_RESIDENT).contains(&desk).then(|| desk - FIRST_GUARD)
+    /// The guard with this context, if it belongs to a guard.
+    pub(crate) fn guard_of(context: u16) -> Option<u16> {
+        (FIRST_GUARD..FIRST_RESIDENT).contains(&context).then(|| context - FIRST_GUARD)
     }
 
     /// The guard of this job, if it belongs to a guard.
@@ -404,7 +404,7 @@ impl<F> Mount for F
 where
     F: Fn(&Request<'_>, Exchange) -> Outcome + Clone + Send + Sync + 'static,
 {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Function(self.clone()))
     }
 }

@@ -70,7 +70,7 @@ pub use encke_stats::{Gathered, Ticket};
 pub use exchange::{Exchange, ExchangeKey, WakeStream};
 pub use framing::{ContentLength, FramingKind};
 pub use guard::{Guard, GuardCall, GuardHold, GuardMount, GuardOutcome, GuardPoint, GuardVerdict, Passage};
-pub use handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, Door};

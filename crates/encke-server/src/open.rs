@@ -1,14 +1,14 @@
 //! Open responses: a handler fills the content of a response on its own worker, piece by piece.
 //!
 //! ```text
-//! Desk::respond(Body::Open) ─► head ─┐
-//! Desk::write ─► one copy into the buffer of the exchange ─ the callback has returned ─► fill_open ─► one send
+//! HandlerContext::respond(Body::Open) ─► head ─┐
+//! HandlerContext::write ─► one copy into the buffer of the exchange ─ the callback has returned ─► fill_open ─► one send
 //!     │ bytes that wait ≥ 64 KiB: the handler pauses its source                             │
 //!     └◄── Handler::writable ◄── fewer than 64 KiB wait ◄── sent ◄──────────────────────────┘
-//! Desk::finish ─► the last chunk and trailers, the end of the stream or of the connection
-//! Desk::reset  ─► a reset        client gone before the end ─► Handler::gone
+//! HandlerContext::finish ─► the last chunk and trailers, the end of the stream or of the connection
+//! HandlerContext::reset  ─► a reset        client gone before the end ─► Handler::gone
 //! ```
-//! **Without lock or message.** A handler writes through its desk into a table that it shares with its worker
+//! **Without lock or message.** A handler writes through its context into a table that it shares with its worker
 //! ([`OpenTable`](crate::open_table::OpenTable)); a write before the head of its response is out waits there. Pieces of one
 //! callback leave in one send, together with the head if that belongs to the same callback. While a send is in flight
 //! further pieces gather in the next buffer.

@@ -227,10 +227,10 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// Adds the offers of the mount point or guard with this desk.
-    pub(crate) fn add(&mut self, desk: u16, offers: Offers) {
+    /// Adds the offers of the mount point or guard with this context.
+    pub(crate) fn add(&mut self, context: u16, offers: Offers) {
         self.actions.extend(offers.actions);
-        self.explains.extend(offers.explain.map(|explain| (desk, explain)));
+        self.explains.extend(offers.explain.map(|explain| (context, explain)));
     }
 
     /// Adds a mount point.
@@ -238,8 +238,8 @@ impl Operators {
         self.points.push((handler, prefix.to_owned(), source));
     }
 
-    pub(crate) fn explain(&self, desk: u16, request: &Request<'_>) -> Vec<RuleStep> {
-        let explain = self.explains.iter().find(|(number, _)| *number == desk);
+    pub(crate) fn explain(&self, context: u16, request: &Request<'_>) -> Vec<RuleStep> {
+        let explain = self.explains.iter().find(|(number, _)| *number == context);
         explain.map(|(_, explain)| explain.explain(request)).unwrap_or_default()
     }
 }

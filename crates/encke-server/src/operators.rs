@@ -51,9 +51,9 @@ impl Core {
         }
         let handler = self.route(false, request.path());
         let mut steps = Vec::new();
-        for desk in self.guards.desks(handler) {
+        for context in self.guards.contexts(handler) {
             steps.push(RuleStep::new("a guard checks the request", None));
-            steps.extend(self.operators.explain(desk, request));
+            steps.extend(self.operators.explain(context, request));
         }
         let point = self.operators.points.iter().find(|(number, ..)| Some(*number) == handler);
         match (handler, point) {

@@ -17,7 +17,7 @@ pub enum UpstreamEvent<'a> {
     Connected,
     /// Bytes have arrived. They are lent for the call.
     Received(&'a mut [u8]),
-    /// So many bytes of those given to [`Desk::send`](crate::Desk::send) have been handed to the kernel.
+    /// So many bytes of those given to [`HandlerContext::send`](crate::HandlerContext::send) have been handed to the kernel.
     Sent(u64),
     /// The peer sends no more. This side may go on sending, and closes the connection.
     Ended,

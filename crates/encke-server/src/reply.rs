@@ -34,8 +34,8 @@ pub enum Body {
     File(Arc<OpenFile>, Range<u64>),
     /// Pieces in order.
     Segments(Vec<Segment>),
-    /// Written by its handler on the worker, with [`Desk::write`](crate::Desk::write) and
-    /// [`Desk::finish`](crate::Desk::finish): of this length, or without one, as for [`Body::Stream`].
+    /// Written by its handler on the worker, with [`HandlerContext::write`](crate::HandlerContext::write) and
+    /// [`HandlerContext::finish`](crate::HandlerContext::finish): of this length, or without one, as for [`Body::Stream`].
     Open(Option<u64>),
     /// Pulled piece by piece as the client takes it; chunked, or to the end of the connection for HTTP/1.0.
     Stream(Box<dyn Pull>),

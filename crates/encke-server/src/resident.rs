@@ -32,7 +32,7 @@ use crate::conn::{
 use crate::conns::{earlier, is_stream};
 use crate::core::Core;
 use crate::framing::{ContentLength, FramingKind};
-use crate::handler::{Desk, JobId};
+use crate::handler::{HandlerContext, JobId};
 use crate::link::{Link, Message};
 use crate::log::Entry;
 use crate::operate::{Actions, Explain, FeatureVerbs, Offers, Verb};
@@ -82,7 +82,7 @@ pub trait Resident: Any {
     /// A job of [`Engine::offload`] has ended; `None` if it was refused (busy) or has panicked.
     fn offloaded(&mut self, _engine: &mut Engine<'_>, _job: JobId, _done: Option<Done>) {}
 
-    /// Something has happened on a connection that a desk of this resident ([`Engine::desk`], [`Slot::desk`]) has opened.
+    /// Something has happened on a connection that a context of this resident ([`Engine::context`], [`Slot::context`]) has opened.
     fn upstream(&mut self, _engine: &mut Engine<'_>, _id: UpstreamId, _event: UpstreamEvent<'_>) {}
 
     /// All workers have started: the mailboxes of this resident on each of them, by number.
@@ -384,9 +384,9 @@ impl Engine<'_> {
         self.slot(token)
     }
 
-    /// The resident's own desk: what it dials there reports to [`Resident::upstream`].
-    pub fn desk(&self) -> Desk {
-        Desk::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
+    /// The resident's own context: what it dials there reports to [`Resident::upstream`].
+    pub fn context(&self) -> HandlerContext {
+        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
     }
 
     /// Bytes that a connection's peer has not acknowledged, and what the kernel keeps for them.
@@ -435,9 +435,9 @@ impl Slot<'_> {
         self.core.date.bytes()
     }
 
-    /// The resident's own desk, as [`Engine::desk`] returns it.
-    pub fn desk(&self) -> Desk {
-        Desk::new(JobId::number_of(self.conn().seat()), Rc::clone(&self.core.tray))
+    /// The resident's own context, as [`Engine::context`] returns it.
+    pub fn context(&self) -> HandlerContext {
+        HandlerContext::new(JobId::number_of(self.conn().seat()), Rc::clone(&self.core.tray))
     }
 
     /// Whether the server stops.

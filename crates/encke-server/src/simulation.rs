@@ -18,7 +18,7 @@ use crate::census::Census;
 use crate::command::{Command, DoorKind};
 use crate::conn::Conn;
 use crate::exchange::{Exchange, ExchangeKey, WakeStream};
-use crate::handler::{Desk, Handler, JobId, Mount, Outcome, Piece};
+use crate::handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 use crate::link::{Link, Message};
 use crate::log::Access;
 use crate::metrics::Metrics;
@@ -43,7 +43,7 @@ fn address() -> SocketAddr {
 
 /// Answers in every way there is: at once, later by a job, by a stream, after reading a body, not at all.
 struct Everything {
-    desk: Desk,
+    context: HandlerContext,
     ready: Arc<Prepared>,
     jobs: HashMap<JobId, (Exchange, usize)>,
     bodies: HashMap<ExchangeKey, (Exchange, Vec<u8>)>,
@@ -54,10 +54,10 @@ struct Everything {
 pub(crate) struct Place;
 
 impl Mount for Place {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let ready = Arc::new(Prepared::memory(200, Fields::new(), b"prepared"));
         Box::new(Everything {
-            desk,
+            context,
             ready,
             jobs: HashMap::new(),
             bodies: HashMap::new(),
@@ -88,7 +88,7 @@ impl Handler for Everything {
             Some(b'b') => Outcome::Now(Reply::new(200).body(Body::Bytes(filler(number(path))))),
             Some(b'l') => {
                 let count = number(path);
-                let job = self.desk.offload(move || filler(count));
+                let job = self.context.offload(move || filler(count));
                 self.jobs.insert(job, (exchange, count));
                 Outcome::Later
             }

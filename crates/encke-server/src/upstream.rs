@@ -1,14 +1,14 @@
 //! Outgoing connections: a feature connects to another server and exchanges bytes with it.
 //!
 //! ```text
-//!  callback of a feature ─► Desk::dial, send, … ─► Tray: actions, in order
+//!  callback of a feature ─► HandlerContext::dial, send, … ─► Tray: actions, in order
 //!                                                     │ the callback has returned
 //!  Worker::serve_actions ◄────────────────────────────┘
 //!     │ dial: socket ─► reactor        others: operations of the connection
 //!     ▼
 //!  Connected ─► Received, Sent, Ended, Overdue … ─► Handler::upstream or Resident::upstream
 //!                    │
-//!                    └─ Failed: closed by the engine        Desk::close: closed by the feature
+//!                    └─ Failed: closed by the engine        HandlerContext::close: closed by the feature
 //! ```
 //! **The engine owns sockets, time and back-pressure, the feature owns the protocol.** An outgoing connection lives on the
 //! worker that dialed it. Its events go to the handler or the resident that dialed, and to no other.
@@ -23,7 +23,7 @@
 //! fails at once is reported in a later step of the turn ([`Message::Undialed`](crate::link::Message)): a feature that
 //! redials at every failure does not keep its worker from other work.
 //!
-//! **The end of an id.** `Desk::close` ends the id at once, and no event of it follows, although the socket is closed only
+//! **The end of an id.** `HandlerContext::close` ends the id at once, and no event of it follows, although the socket is closed only
 //! when the callback has returned. [`UpstreamEvent::Failed`] is the last event of an id that the engine ends. A place is used
 //! again with another generation, and an action for an ended id does nothing. [`UpstreamEvent::Ended`] ends nothing: the
 //! peer sends no more, but may still receive.

@@ -137,7 +137,7 @@ impl<R: Reactor> Worker<R> {
         core.http2.limit(&plan.policy);
         core.mount(plan);
         let mut worker = Self { reactor, core };
-        worker.serve_desks();
+        worker.serve_contexts();
         worker.submit();
         worker
     }
@@ -183,7 +183,7 @@ impl<R: Reactor> Worker<R> {
         }
         self.timers();
         self.messages();
-        self.serve_desks();
+        self.serve_contexts();
         self.residents();
         self.stage();
         self.end_turn();
@@ -386,9 +386,9 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// Gives the reactor what handlers have put on their desks.
+    /// Gives the reactor what handlers have asked for by their contexts.
     #[inline]
-    fn serve_desks(&mut self) {
+    fn serve_contexts(&mut self) {
         if self.core.tray.has_work() {
             self.serve_tray();
         }
@@ -406,10 +406,10 @@ impl<R: Reactor> Worker<R> {
             self.core.guards.job_begins(JobId(job.key));
             self.reactor.submit(Token::NONE, Op::Offload(job));
         }
-        for (desk, watched) in self.core.tray.take_watches() {
-            let watches = match self.core.handlers.get_mut(usize::from(desk)) {
+        for (context, watched) in self.core.tray.take_watches() {
+            let watches = match self.core.handlers.get_mut(usize::from(context)) {
                 Some(Some(mounted)) => Some(&mut mounted.watches),
-                _ => self.core.guards.watches(desk),
+                _ => self.core.guards.watches(context),
             };
             if let Some(watches) = watches
                 && let Ok(token) = self.reactor.adopt(Source::Watched(watched))

@@ -39,12 +39,12 @@ use super::press::Source;
 use super::shelf::{self, Load, Shelf, SlotKey};
 use super::watch::{Watch, Watched, give_back};
 use encke_server::{
-    Body, ContentView, Desk, Exchange, Fields, Handler, JobId, Kept, Outcome, Reply, Request,
+    Body, ContentView, Exchange, Fields, Handler, HandlerContext, JobId, Kept, Outcome, Reply, Request,
 };
 
 /// A worker's handler of files.
 pub(super) struct Clerk {
-    desk: Desk,
+    context: HandlerContext,
     shared: Arc<Shared>,
     grounds: Vec<Ground>,
     shelf: Shelf<Resource>,
@@ -138,18 +138,18 @@ impl Clerk {
     pub(super) fn new(
         shared: Arc<Shared>,
         grounds: Vec<Ground>,
-        desk: Desk,
+        context: HandlerContext,
         changes: Option<Changes>,
     ) -> Self {
         if let Some(watched) = changes.as_ref().and_then(|changes| changes.watched().ok()) {
-            desk.watch(watched);
+            context.watch(watched);
         }
         shared.clerks.fetch_add(1, Ordering::Relaxed);
         Self {
             shelf: Shelf::new(shared.hash_key, shared.share()),
-            roots_due_ns: desk.now().mono_ns + ROOTS_EVERY_NS,
+            roots_due_ns: context.now().mono_ns + ROOTS_EVERY_NS,
             linked_roots: grounds.iter().any(Ground::is_linked),
-            desk,
+            context,
             shared,
             grounds,
             watch: Watch::new(changes),
@@ -196,7 +196,7 @@ impl Handler for Clerk {
     fn watched(&mut self) {
         let news = self.watch.read();
         if news.top_gone {
-            self.check_roots(self.desk.now());
+            self.check_roots(self.context.now());
         }
         let mut removed = Vec::new();
         if news.all {
@@ -435,10 +435,10 @@ impl Clerk {
         let mut path = String::new();
         decode_path(raw, &mut path).expect("what could not be decoded was answered at once");
         let job = match task {
-            Task::Find(..) => self.desk.offload(move || ground.find_patiently(&path)),
-            Task::List(_, _, view) => {
-                self.desk.offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing)))
-            }
+            Task::Find(..) => self.context.offload(move || ground.find_patiently(&path)),
+            Task::List(_, _, view) => self
+                .context
+                .offload(move || Listing::read(&ground, &path).map(|listing| view.render(listing))),
         };
         self.errands.insert(job, Errand::For(task.clone()));
         wait.sent += 1;
@@ -450,7 +450,7 @@ impl Clerk {
     fn found(&mut self, task: Task, done: Option<Done>) {
         let wait = self.waiting.remove(&task).unwrap_or_default();
         let (Task::Find(site, raw) | Task::List(site, raw, _)) = &task;
-        let now = self.desk.now();
+        let now = self.context.now();
         // Notices that came while the pool was looking.
         self.watched();
         let result = done.and_then(|done| done.downcast::<Result<Found, OpenError>>().ok());
@@ -553,7 +553,7 @@ impl Clerk {
         };
         let source = Source { site, opaque: page.opaque().to_vec(), coding };
         let shared = Arc::clone(&self.shared);
-        let job = self.desk.offload(move || shared.press.compressed(source, content, len));
+        let job = self.context.offload(move || shared.press.compressed(source, content, len));
         self.errands.insert(job, Errand::Press(key, coding));
     }
 
@@ -586,7 +586,7 @@ impl Clerk {
             return;
         }
         let grounds = self.grounds.clone();
-        let job = self.desk.offload(move || {
+        let job = self.context.offload(move || {
             let renewed =
                 grounds.iter().enumerate().filter_map(|(site, ground)| Some((site, ground.renewed()?)));
             renewed.collect::<Vec<(usize, Ground)>>()

@@ -57,7 +57,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use encke_io::files::FileId;
 use encke_settings::{Contradiction, Section, SourceLine, SourceMap};
 
-use encke_server::{Desk, Handler, Mount, WorkerSetup};
+use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 
 pub use rules::SiteError;
 pub use settings::SiteSettings;
@@ -167,11 +167,11 @@ impl Mount for Site {
         self.source.line(&["0"])
     }
 
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let rules = self.grounds.iter().map(Ground::rules).collect();
         let shared = Arc::clone(&self.shared);
         worker.explain(SiteRules { shared, rules, source: self.source.clone() });
         let changes = watch::spare_changes();
-        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), desk, changes))
+        Box::new(Clerk::new(Arc::clone(&self.shared), self.grounds.clone(), context, changes))
     }
 }

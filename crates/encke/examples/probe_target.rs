@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use encke_assembly::settings::{AuthSettings, PushSettings, TlsSettings};
 use encke_server::{
-    Answers, Body, Desk, Door, Exchange, ExchangeKey, Handler, Identity, Mount, Options, Outcome, Piece,
-    Reply, Request, Server, Socket, SocketMessage, Upgrade, WorkerSetup,
+    Answers, Body, Door, Exchange, ExchangeKey, Handler, HandlerContext, Identity, Mount, Options, Outcome,
+    Piece, Reply, Request, Server, Socket, SocketMessage, Upgrade, WorkerSetup,
 };
 use encke_site::{Site, SiteSettings};
 
@@ -89,7 +89,7 @@ impl Socket for EchoSocket {
 struct Echo;
 
 impl Mount for Echo {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Echoes::default())
     }
 }

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use encke_assembly::settings::Settings;
 use encke_server::{
-    ActionError, ActionReport, ActionResult, ActionValue, Actions, Desk, Explain, FieldShape, FieldValue,
-    Fields, Guard, GuardCall, GuardMount, GuardOutcome, Handler, Kept, Mount, Outcome, Policy, Request,
-    RuleStep, Ticket, Verb, VerbField, WorkerSetup,
+    ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FieldShape, FieldValue, Fields,
+    Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, Mount, Outcome, Policy,
+    Request, RuleStep, Ticket, Verb, VerbField, WorkerSetup,
 };
 use encke_site::Site;
 
@@ -34,7 +34,7 @@ struct Toy;
 struct ToyActions(usize);
 
 impl Mount for Toy {
-    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let actions = ToyActions(worker.number());
         worker.actions("toy", verbs(), actions);
         Box::new(Nothing)
@@ -185,7 +185,7 @@ fn explained(rig: &Rig, method: &str, target: &str, host: &str) -> Vec<String> {
 struct Bouncer;
 
 impl GuardMount for Bouncer {
-    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
         worker.explain(self.clone());
         Box::new(self.clone())
     }

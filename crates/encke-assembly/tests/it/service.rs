@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use encke_assembly::Service;
 use encke_assembly::settings::Settings;
-use encke_server::{Desk, Handler, Mount, WorkerSetup};
+use encke_server::{Handler, HandlerContext, Mount, WorkerSetup};
 use encke_stats::{Family, Source};
 use serde_json::{Value, json};
 
@@ -40,8 +40,8 @@ struct Toy;
 struct Figures(&'static str);
 
 impl Mount for Toy {
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        hello.open(desk, worker)
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        hello.open(context, worker)
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {

@@ -20,7 +20,7 @@ use encke_wire::http1::{Head, Progress};
 use encke_wire::limits::HeadLimits;
 
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, Handler, JobId, Outcome, Tray};
+use crate::handler::{Handler, HandlerContext, JobId, Outcome, Tray};
 use crate::link::{Link, Message};
 use crate::reply::{Prepared, Reply};
 use crate::request::{Asker, Origin, Request};
@@ -59,7 +59,10 @@ impl Stage {
     ///
     /// # Panics
     /// The system gives no thread and no descriptor for it.
-    pub fn open(now: Now, open: impl FnOnce(Desk, &mut WorkerSetup<'_>) -> Box<dyn Handler>) -> Self {
+    pub fn open(
+        now: Now,
+        open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
+    ) -> Self {
         let reactor = PollReactor::new(Pool::start(1, 1).expect("a thread")).expect("poll(2)");
         let tray = Rc::new(Tray::default());
         tray.set_now(now);
@@ -70,13 +73,13 @@ impl Stage {
     fn handler_of(
         tray: &Rc<Tray>,
         now: Now,
-        open: impl FnOnce(Desk, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
+        open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>,
     ) -> Box<dyn Handler> {
-        WorkerSetup::alone(now, |worker| open(Desk::new(0, Rc::clone(tray)), worker))
+        WorkerSetup::alone(now, |worker| open(HandlerContext::new(0, Rc::clone(tray)), worker))
     }
 
     /// Puts another handler in the place of the first, as a reload does.
-    pub fn reopen(&mut self, open: impl FnOnce(Desk, &mut WorkerSetup<'_>) -> Box<dyn Handler>) {
+    pub fn reopen(&mut self, open: impl FnOnce(HandlerContext, &mut WorkerSetup<'_>) -> Box<dyn Handler>) {
         self.handler = Self::handler_of(&self.tray, self.now, open);
     }
 

@@ -19,7 +19,7 @@ use encke_io::{Address, Segment};
 
 use super::{Fleet, Stepped};
 use crate::exchange::{Exchange, ExchangeKey};
-use crate::handler::{Desk, Handler, Mount, Outcome, Piece};
+use crate::handler::{Handler, HandlerContext, Mount, Outcome, Piece};
 use crate::outgoing::{UpstreamEvent, UpstreamId};
 use crate::policy::Policy;
 use crate::reply::{Body, Fields, Reply};
@@ -44,14 +44,14 @@ fn other_address() -> SocketAddr {
 struct Relay;
 
 struct Relays {
-    desk: Desk,
+    context: HandlerContext,
     by_upstream: HashMap<UpstreamId, (ExchangeKey, Option<Exchange>)>,
     by_exchange: HashMap<ExchangeKey, UpstreamId>,
 }
 
 impl Mount for Relay {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(Relays { desk, by_upstream: HashMap::new(), by_exchange: HashMap::new() })
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Relays { context, by_upstream: HashMap::new(), by_exchange: HashMap::new() })
     }
 }
 
@@ -59,14 +59,14 @@ impl Relays {
     fn forget(&mut self, id: UpstreamId) -> Option<(ExchangeKey, Option<Exchange>)> {
         let relayed = self.by_upstream.remove(&id)?;
         self.by_exchange.remove(&relayed.0);
-        self.desk.close(id);
+        self.context.close(id);
         Some(relayed)
     }
 
     fn begin(&mut self, id: UpstreamId) -> ExchangeKey {
         let (key, exchange) = self.by_upstream.get_mut(&id).expect("a connection of this handler");
         if let Some(exchange) = exchange.take() {
-            self.desk.respond(exchange, Reply::new(200).body(Body::Open(None)));
+            self.context.respond(exchange, Reply::new(200).body(Body::Open(None)));
         }
         *key
     }
@@ -80,26 +80,26 @@ impl Handler for Relays {
             format!("Content-Length: {}\r\n", String::from_utf8_lossy(length))
         });
         let head = format!("{method} {path} HTTP/1.1\r\nHost: other\r\nConnection: close\r\n{length}\r\n");
-        let id = self.desk.dial(Address::Inet(other_address()));
-        self.desk.deadline(id, 30_000_000_000);
-        self.desk.send(id, [Segment::Bytes(head.into_bytes())]);
+        let id = self.context.dial(Address::Inet(other_address()));
+        self.context.deadline(id, 30_000_000_000);
+        self.context.send(id, [Segment::Bytes(head.into_bytes())]);
         let key = exchange.key();
         self.by_exchange.insert(key, id);
         self.by_upstream.insert(id, (key, Some(exchange)));
-        self.desk.read_more(key);
+        self.context.read_more(key);
         Outcome::Later
     }
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
         let Some(id) = self.by_exchange.get(&key) else { return };
         if let Piece::Data(data) = piece {
-            self.desk.send(*id, [Segment::Bytes(data.to_vec())]);
-            self.desk.read_more(key);
+            self.context.send(*id, [Segment::Bytes(data.to_vec())]);
+            self.context.read_more(key);
         }
     }
 
     fn writable(&mut self, key: ExchangeKey) {
-        self.desk.resume(self.by_exchange[&key]);
+        self.context.resume(self.by_exchange[&key]);
     }
 
     fn gone(&mut self, key: ExchangeKey) {
@@ -111,18 +111,18 @@ impl Handler for Relays {
         match event {
             UpstreamEvent::Received(bytes) => {
                 let key = self.begin(id);
-                if self.desk.write(key, bytes) >= WAITING_MAX {
-                    self.desk.pause(id);
+                if self.context.write(key, bytes) >= WAITING_MAX {
+                    self.context.pause(id);
                 }
             }
             UpstreamEvent::Ended => {
                 let key = self.begin(id);
-                self.desk.finish(key, Fields::new());
+                self.context.finish(key, Fields::new());
                 self.forget(id);
             }
             UpstreamEvent::Failed(_) | UpstreamEvent::Overdue => match self.forget(id) {
-                Some((_, Some(exchange))) => self.desk.respond(exchange, Reply::error(502)),
-                Some((key, None)) => self.desk.reset(key),
+                Some((_, Some(exchange))) => self.context.respond(exchange, Reply::error(502)),
+                Some((key, None)) => self.context.reset(key),
                 None => panic!("an event of a connection that was closed"),
             },
             UpstreamEvent::Connected | UpstreamEvent::Sent(_) => {

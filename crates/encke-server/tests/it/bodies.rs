@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use encke_server::{
-    CloseReason, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Policy, Reply, Request,
-    WorkerSetup,
+    CloseReason, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Policy, Reply,
+    Request, WorkerSetup,
 };
 
 use crate::rig::handlers::{Echo, Valve, hello, pattern};
@@ -327,7 +327,7 @@ enum Fragile {
 }
 
 impl Mount for Fragile {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(FragileHandler { at: *self, exchange: None })
     }
 }

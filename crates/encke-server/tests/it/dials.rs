@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use encke_io::{Address, Fault, Segment};
 use encke_server::{
-    CloseReason, Desk, Exchange, Handler, Mount, Outcome, Policy, Reply, Request, UpstreamEvent,
+    CloseReason, Exchange, Handler, HandlerContext, Mount, Outcome, Policy, Reply, Request, UpstreamEvent,
     UpstreamFault, UpstreamId, WorkerSetup,
 };
 use rustix::net::{AddressFamily, SocketType};
@@ -48,7 +48,7 @@ struct Dialer {
 
 struct Dialing {
     mount: Dialer,
-    desk: Desk,
+    context: HandlerContext,
     open: HashMap<UpstreamId, Fetch>,
     /// Closed by this handler: no event may come.
     closed: Vec<UpstreamId>,
@@ -70,28 +70,28 @@ impl Dialer {
 }
 
 impl Mount for Dialer {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(Dialing { mount: self.clone(), desk, open: HashMap::new(), closed: Vec::new() })
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Dialing { mount: self.clone(), context, open: HashMap::new(), closed: Vec::new() })
     }
 }
 
 impl Handler for Dialing {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let id = self.desk.dial(self.mount.target.clone());
+        let id = self.context.dial(self.mount.target.clone());
         let path = request.path().to_vec();
         match &path[..] {
-            b"/brief" => self.desk.deadline(id, 1),
+            b"/brief" => self.context.deadline(id, 1),
             b"/close" => {
-                self.desk.close(id);
+                self.context.close(id);
                 self.closed.push(id);
                 return Outcome::Now(Reply::text(200, "closed"));
             }
             b"/close-behind" => {
-                self.desk.send(id, [Segment::Bytes(vec![0; 8 << 20])]);
+                self.context.send(id, [Segment::Bytes(vec![0; 8 << 20])]);
             }
             _ => {
                 let segments = [Segment::Bytes(b"one ".to_vec()), Segment::Shared(b"two"[..].into(), 0)];
-                self.desk.send(id, segments);
+                self.context.send(id, segments);
             }
         }
         let fetch = Fetch { exchange: Some(exchange), path, connected: false, sent: 0, received: Vec::new() };
@@ -117,7 +117,7 @@ impl Handler for Dialing {
             }
             UpstreamEvent::Connected => {
                 fetch.connected = true;
-                self.desk.shutdown(id);
+                self.context.shutdown(id);
                 return;
             }
             UpstreamEvent::Received(bytes) => return fetch.received.extend_from_slice(bytes),
@@ -138,7 +138,7 @@ impl Handler for Dialing {
             }
             other => panic!("unknown event {other:?}"),
         };
-        self.desk.close(id);
+        self.context.close(id);
         self.closed.push(id);
         let done = self.open.remove(&id).and_then(|fetch| fetch.exchange);
         if let Some(exchange) = done {

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use encke_io::Token;
 use encke_server::{
-    Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Policy, Reply, Request,
-    Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
+    Asked, CloseReason, Engine, Exchange, Gone, Handler, HandlerContext, Mount, Outcome, Policy, Reply,
+    Request, Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
 use encke_stats::{Counter, Family, ListTicket, Query, Row, Sort, Source};
 
@@ -57,10 +57,10 @@ impl Source for Visits {
 struct Toy(Arc<Visits>);
 
 impl Mount for Toy {
-    fn open(&self, desk: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, context: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let number = worker.number();
         worker.resident(|_| Visitors { visits: Arc::clone(&self.0), number, staying: HashMap::new() });
-        Box::new(ToyHandler { visits: Arc::clone(&self.0), number, desk })
+        Box::new(ToyHandler { visits: Arc::clone(&self.0), number, context })
     }
 
     fn sources(&self) -> Vec<Arc<dyn Source>> {
@@ -71,7 +71,7 @@ impl Mount for Toy {
 struct ToyHandler {
     visits: Arc<Visits>,
     number: usize,
-    desk: Desk,
+    context: HandlerContext,
 }
 
 impl Handler for ToyHandler {
@@ -80,7 +80,7 @@ impl Handler for ToyHandler {
         let path = String::from_utf8_lossy(request.path()).into_owned();
         match path.strip_prefix("/stay/") {
             Some("") => {
-                self.desk.refused("nameless");
+                self.context.refused("nameless");
                 Outcome::Now(Reply::error(400))
             }
             Some(name) => Outcome::Takeover(Takeover::new(name.to_owned())),

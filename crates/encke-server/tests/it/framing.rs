@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use encke_io::Segment;
 use encke_io::files::{Links, OpenFile, Patience, Root};
 use encke_server::{
-    Asked, Body, CloseReason, ContentLength, Desk, Exchange, Fields, Handler, Mount, Outcome, Prepared, Pull,
-    Pulled, Reply, Request, Resident, Slot, Takeover, WorkerSetup,
+    Asked, Body, CloseReason, ContentLength, Exchange, Fields, Handler, HandlerContext, Mount, Outcome,
+    Prepared, Pull, Pulled, Reply, Request, Resident, Slot, Takeover, WorkerSetup,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -166,7 +166,7 @@ fn cases() -> Vec<Case> {
 struct Table(Arc<Folder>);
 
 impl Mount for Table {
-    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         worker.resident(|_| Responder);
         Box::new(Self(Arc::clone(&self.0)))
     }

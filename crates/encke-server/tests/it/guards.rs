@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use encke_io::Done;
 use encke_server::{
-    CloseReason, Desk, Exchange, ExchangeKey, Fields, Guard, GuardCall, GuardMount, GuardOutcome, GuardPoint,
-    GuardVerdict, JobId, Options, Outcome, Passage, Policy, Reply, Request, Server, Ticket, WorkerSetup,
+    CloseReason, Exchange, ExchangeKey, Fields, Guard, GuardCall, GuardMount, GuardOutcome, GuardPoint,
+    GuardVerdict, HandlerContext, JobId, Options, Outcome, Passage, Policy, Reply, Request, Server, Ticket,
+    WorkerSetup,
 };
 
 use crate::residents;
@@ -57,7 +58,7 @@ struct State {
     gone: Vec<ExchangeKey>,
 }
 
-struct ToyGuard(Toy, Desk, Vec<(JobId, Ticket<GuardVerdict>)>);
+struct ToyGuard(Toy, HandlerContext, Vec<(JobId, Ticket<GuardVerdict>)>);
 
 fn refusal() -> Reply {
     Reply::text(403, "not you\n")
@@ -94,8 +95,8 @@ impl Toy {
 }
 
 impl GuardMount for Toy {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
-        Box::new(ToyGuard(self.clone(), desk, Vec::new()))
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+        Box::new(ToyGuard(self.clone(), context, Vec::new()))
     }
 }
 
@@ -451,7 +452,7 @@ struct Named {
 }
 
 impl GuardMount for Named {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
         Box::new(self.clone())
     }
 }
@@ -504,7 +505,7 @@ fn guards_are_asked_in_order_and_know_what_was_found_out(on: Stand) {
 struct Hoarder(Arc<Mutex<Vec<Ticket<GuardVerdict>>>>);
 
 impl GuardMount for Hoarder {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Guard> {
         Box::new(self.clone())
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use encke_server::{
-    Body, CloseReason, Desk, Exchange, ExchangeKey, Fields, Handler, Mount, Outcome, Reply, Request,
-    WorkerSetup,
+    Body, CloseReason, Exchange, ExchangeKey, Fields, Handler, HandlerContext, Mount, Outcome, Reply,
+    Request, WorkerSetup,
 };
 
 use crate::rig::h2::{END_STREAM, GET, H2, OK, POST, RST_STREAM, begin, frame, request};
@@ -318,55 +318,55 @@ fn content_with_a_length_keeps_a_connection(on: Stand) {
 struct Writer;
 
 struct Writing {
-    desk: Desk,
+    context: HandlerContext,
     /// An exchange that is over.
     last: Option<ExchangeKey>,
 }
 
 impl Mount for Writer {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        Box::new(Writing { desk, last: None })
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+        Box::new(Writing { context, last: None })
     }
 }
 
 impl Handler for Writing {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let (desk, key) = (self.desk.clone(), exchange.key());
+        let (context, key) = (self.context.clone(), exchange.key());
         let open = |status, length| Outcome::Now(Reply::new(status).body(Body::Open(length)));
         if let Some(over) = self.last.replace(key) {
-            desk.write(over, b"for an exchange that is over");
-            desk.finish(over, Fields::new());
+            context.write(over, b"for an exchange that is over");
+            context.finish(over, Fields::new());
         }
         match request.path() {
             b"/more" => {
-                desk.write(key, b"four");
+                context.write(key, b"four");
                 open(200, Some(3))
             }
             b"/less" => {
-                desk.write(key, b"four");
-                desk.finish(key, Fields::new());
+                context.write(key, b"four");
+                context.finish(key, Fields::new());
                 open(200, Some(5))
             }
             b"/204" | b"/304" => {
-                assert_eq!(desk.write(key, b"dropped"), 7);
-                desk.finish(key, Fields::new());
+                assert_eq!(context.write(key, b"dropped"), 7);
+                context.finish(key, Fields::new());
                 open(if request.path() == b"/204" { 204 } else { 304 }, None)
             }
             b"/respond" => {
-                desk.write(key, b"one ");
-                desk.respond(exchange, Reply::new(200).body(Body::Open(None)));
-                desk.write(key, b"two ");
-                desk.write(key, b"three");
-                desk.finish(key, Fields::new());
+                context.write(key, b"one ");
+                context.respond(exchange, Reply::new(200).body(Body::Open(None)));
+                context.write(key, b"two ");
+                context.write(key, b"three");
+                context.finish(key, Fields::new());
                 Outcome::Later
             }
             b"/panic" => {
-                desk.write(key, &[0; 4 << 20]);
+                context.write(key, &[0; 4 << 20]);
                 open(200, None)
             }
             _ => {
-                desk.write(key, b"content");
-                desk.finish(key, Fields::new());
+                context.write(key, b"content");
+                context.finish(key, Fields::new());
                 open(200, None)
             }
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use encke_io::Token;
 use encke_server::{
-    Asked, CloseReason, Desk, Engine, Exchange, Gone, Handler, Mount, Outcome, Reply, Request, Resident,
-    ResidentMailbox, Slot, Takeover, WorkerSetup,
+    Asked, CloseReason, Engine, Exchange, Gone, Handler, HandlerContext, Mount, Outcome, Reply, Request,
+    Resident, ResidentMailbox, Slot, Takeover, WorkerSetup,
 };
 
 use crate::rig::{Client, Cut, End, Rig, Stand};
@@ -51,7 +51,7 @@ struct Echoes {
 }
 
 impl Mount for Echo {
-    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         worker.resident(|_| Echoes::default());
         Box::new(EchoHandler)
     }

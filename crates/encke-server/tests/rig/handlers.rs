@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use encke_io::files::{Links, Patience, Root};
 use encke_server::{
-    Body, Desk, Exchange, ExchangeKey, Handler, Mount, Outcome, Piece, Pull, Pulled, Reply, Request,
-    WakeStream, WorkerSetup,
+    Body, Exchange, ExchangeKey, Handler, HandlerContext, Mount, Outcome, Piece, Pull, Pulled, Reply,
+    Request, WakeStream, WorkerSetup,
 };
 
 use super::{Folder, Rig, wait_for};
@@ -49,7 +49,7 @@ impl Files {
 }
 
 impl Mount for Files {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(OpenFolder(Root::new(&self.0).expect("a folder that can be read")))
     }
 }
@@ -78,7 +78,7 @@ pub struct Echo;
 struct Echoes(HashMap<ExchangeKey, (Exchange, Vec<u8>)>);
 
 impl Mount for Echo {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Echoes::default())
     }
 }
@@ -127,7 +127,7 @@ impl Held {
 }
 
 impl Mount for Held {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }
@@ -190,7 +190,7 @@ impl Valve {
 }
 
 impl Mount for Valve {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }
@@ -271,7 +271,7 @@ impl Feed {
 }
 
 impl Mount for Feed {
-    fn open(&self, _: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(self.clone())
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use encke_io::{Address, Segment, Token};
 use encke_server::{
-    Asked, Body, CloseReason, Desk, Engine, Exchange, ExchangeKey, Fields, Gone, Handler, Mount, Outcome,
-    Piece, Reply, Request, Resident, Slot, Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
+    Asked, Body, CloseReason, Engine, Exchange, ExchangeKey, Fields, Gone, Handler, HandlerContext, Mount,
+    Outcome, Piece, Reply, Request, Resident, Slot, Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
 };
 
 use super::{PATIENCE, any_port};
@@ -39,7 +39,7 @@ struct TunnelHandler {
 
 /// The tunnels of a worker.
 struct Tunnels {
-    desk: Option<Desk>,
+    context: Option<HandlerContext>,
     pauses: Arc<AtomicUsize>,
     pairs: HashMap<UpstreamId, Pair>,
     /// The outgoing connection of each client's, by place.
@@ -67,9 +67,14 @@ impl Tunnel {
 }
 
 impl Mount for Tunnel {
-    fn open(&self, _: Desk, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         let pauses = Arc::clone(&self.pauses);
-        worker.resident(|_| Tunnels { desk: None, pauses, pairs: HashMap::new(), upstreams: HashMap::new() });
+        worker.resident(|_| Tunnels {
+            context: None,
+            pauses,
+            pairs: HashMap::new(),
+            upstreams: HashMap::new(),
+        });
         Box::new(TunnelHandler { target: self.target.clone() })
     }
 }
@@ -81,8 +86,8 @@ impl Handler for TunnelHandler {
 }
 
 impl Tunnels {
-    fn desk(&self) -> &Desk {
-        self.desk.as_ref().expect("taken when the first connection came")
+    fn context(&self) -> &HandlerContext {
+        self.context.as_ref().expect("taken when the first connection came")
     }
 
     /// Passes bytes of the client on.
@@ -93,19 +98,19 @@ impl Tunnels {
         if pair.unsent >= WAITING_MAX as u64 {
             slot.hold();
         }
-        let mut buffer = self.desk().take_buffer();
+        let mut buffer = self.context().take_buffer();
         buffer.extend_from_slice(bytes);
-        self.desk().send(id, [Segment::Bytes(buffer)]);
+        self.context().send(id, [Segment::Bytes(buffer)]);
     }
 
     /// Does what is due: sends what waits, passes ends on, closes what has ended in both directions.
     fn go_on(&mut self, id: UpstreamId, slot: &mut Slot<'_>) {
-        let desk = self.desk.clone().expect("taken when the first connection came");
+        let context = self.context.clone().expect("taken when the first connection came");
         let Some(pair) = self.pairs.get_mut(&id) else { return };
         if !slot.is_sending() && !pair.waiting.is_empty() {
             slot.push_buffer(std::mem::take(&mut pair.waiting));
             slot.settle();
-            desk.resume(id);
+            context.resume(id);
         }
         if !slot.is_sending() && pair.upstream_over && !pair.client_shut {
             pair.client_shut = true;
@@ -114,10 +119,10 @@ impl Tunnels {
         }
         if slot.input_is_over() && !pair.upstream_shut {
             pair.upstream_shut = true;
-            desk.shutdown(id);
+            context.shutdown(id);
         }
         if pair.client_shut && pair.upstream_shut && pair.unsent == 0 && !slot.is_sending() {
-            desk.close(id);
+            context.close(id);
             self.pairs.remove(&id);
             self.upstreams.remove(&slot.place());
             slot.close(CloseReason::PeerDone);
@@ -128,7 +133,7 @@ impl Tunnels {
 impl Resident for Tunnels {
     fn enter(&mut self, slot: &mut Slot<'_>, _: Asked, start: Box<dyn Any + Send>) {
         let target = *start.downcast::<Address>().expect("what the handler has put there");
-        let id = self.desk.get_or_insert_with(|| slot.desk()).dial(target);
+        let id = self.context.get_or_insert_with(|| slot.context()).dial(target);
         let pair = Pair {
             token: slot.token(),
             unsent: 0,
@@ -179,7 +184,7 @@ impl Resident for Tunnels {
     fn closed(&mut self, gone: Gone) {
         if let Some(id) = self.upstreams.remove(&gone.token.index) {
             self.pairs.remove(&id);
-            self.desk().close(id);
+            self.context().close(id);
         }
     }
 
@@ -192,7 +197,7 @@ impl Resident for Tunnels {
                 assert!(pair.waiting.len() < WAITING_MAX + EVENT_MAX, "it was paused before");
                 if pair.waiting.len() >= WAITING_MAX {
                     self.pauses.fetch_add(1, Ordering::Relaxed);
-                    engine.desk().pause(id);
+                    engine.context().pause(id);
                 }
             }
             UpstreamEvent::Received(bytes) => {
@@ -243,7 +248,7 @@ pub struct RelayCounts {
 
 struct Relays {
     mount: Relay,
-    desk: Desk,
+    context: HandlerContext,
     by_upstream: HashMap<UpstreamId, Relayed>,
     by_exchange: HashMap<ExchangeKey, UpstreamId>,
 }
@@ -267,10 +272,10 @@ impl Relay {
 }
 
 impl Mount for Relay {
-    fn open(&self, desk: Desk, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
+    fn open(&self, context: HandlerContext, _: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
         Box::new(Relays {
             mount: self.clone(),
-            desk,
+            context,
             by_upstream: HashMap::new(),
             by_exchange: HashMap::new(),
         })
@@ -286,47 +291,47 @@ impl Relays {
     fn forget(&mut self, id: UpstreamId) -> Option<Relayed> {
         let relayed = self.by_upstream.remove(&id)?;
         self.by_exchange.remove(&relayed.key);
-        self.desk.close(id);
+        self.context.close(id);
         Some(relayed)
     }
 
     /// Begins the response, unless it has begun.
-    fn begin(desk: &Desk, relayed: &mut Relayed) {
+    fn begin(context: &HandlerContext, relayed: &mut Relayed) {
         if let Some(exchange) = relayed.exchange.take() {
             let length = relayed.path.strip_prefix(b"/length/");
             let length = length.map(|digits| String::from_utf8_lossy(digits).parse().expect("a number"));
-            desk.respond(exchange, Reply::new(200).body(Body::Open(length)));
+            context.respond(exchange, Reply::new(200).body(Body::Open(length)));
         }
     }
 }
 
 impl Handler for Relays {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let id = self.desk.dial(self.mount.target.clone());
+        let id = self.context.dial(self.mount.target.clone());
         let key = exchange.key();
         let path = request.path().to_vec();
         self.by_exchange.insert(key, id);
         self.by_upstream.insert(id, Relayed { exchange: Some(exchange), key, path, unsent: 0, full: false });
-        self.desk.read_more(key);
+        self.context.read_more(key);
         Outcome::Later
     }
 
     fn body(&mut self, key: ExchangeKey, piece: Piece<'_>) {
-        let desk = self.desk.clone();
+        let context = self.context.clone();
         let Some((id, relayed)) = self.of(key) else { return };
         match piece {
             Piece::Data(data) => {
-                let mut buffer = desk.take_buffer();
+                let mut buffer = context.take_buffer();
                 buffer.extend_from_slice(data);
-                desk.send(id, [Segment::Bytes(buffer)]);
+                context.send(id, [Segment::Bytes(buffer)]);
                 relayed.unsent += data.len() as u64;
                 assert!(relayed.unsent < (WAITING_MAX + EVENT_MAX) as u64, "it was not asked for");
                 relayed.full = relayed.unsent >= WAITING_MAX as u64;
                 if !relayed.full {
-                    desk.read_more(key);
+                    context.read_more(key);
                 }
             }
-            Piece::End => desk.shutdown(id),
+            Piece::End => context.shutdown(id),
             Piece::Broken => {
                 self.mount.counts.broken.fetch_add(1, Ordering::Relaxed);
             }
@@ -334,9 +339,9 @@ impl Handler for Relays {
     }
 
     fn writable(&mut self, key: ExchangeKey) {
-        let desk = self.desk.clone();
+        let context = self.context.clone();
         let (id, _) = self.of(key).expect("an exchange of this handler");
-        desk.resume(id);
+        context.resume(id);
     }
 
     fn gone(&mut self, key: ExchangeKey) {
@@ -350,33 +355,33 @@ impl Handler for Relays {
         let key = relayed.key;
         match event {
             UpstreamEvent::Received(bytes) => {
-                Self::begin(&self.desk, relayed);
-                let waiting = self.desk.write(key, bytes);
+                Self::begin(&self.context, relayed);
+                let waiting = self.context.write(key, bytes);
                 assert!(waiting < WAITING_MAX + EVENT_MAX, "it was paused before: {waiting}");
                 if waiting >= WAITING_MAX {
                     self.mount.counts.pauses.fetch_add(1, Ordering::Relaxed);
-                    self.desk.pause(id);
+                    self.context.pause(id);
                 }
             }
             UpstreamEvent::Sent(bytes) => {
                 relayed.unsent -= bytes;
                 if relayed.full && relayed.unsent < WAITING_MAX as u64 {
                     relayed.full = false;
-                    self.desk.read_more(key);
+                    self.context.read_more(key);
                 }
             }
             UpstreamEvent::Ended => {
-                Self::begin(&self.desk, relayed);
+                Self::begin(&self.context, relayed);
                 let mut trailers = Fields::new();
                 if relayed.path == b"/trailers" {
                     trailers.push("Checksum", b"abc").expect("well formed");
                 }
-                self.desk.finish(key, trailers);
+                self.context.finish(key, trailers);
                 self.forget(id);
             }
             UpstreamEvent::Failed(fault) => match self.forget(id).and_then(|relayed| relayed.exchange) {
-                Some(exchange) => self.desk.respond(exchange, Reply::text(502, format!("{fault}"))),
-                None => self.desk.reset(key),
+                Some(exchange) => self.context.respond(exchange, Reply::text(502, format!("{fault}"))),
+                None => self.context.reset(key),
             },
             _ => {}
         }

@@ -25,7 +25,7 @@ fn what_told_one_site_of_changes_tells_the_next_of_its_own() {
     for text in ["two", "three", "four"] {
         assert_eq!(stage.get("/a.txt").status, 200);
         // The next opens before the one before it ends, as in a reload.
-        stage.reopen(|desk, worker| site.open(desk, worker));
+        stage.reopen(|context, worker| site.open(context, worker));
         assert_eq!(stage.get("/a.txt").status, 200);
         scene.write("a.txt", text);
         assert_eq!(stage.get("/a.txt").text(), text);

@@ -112,7 +112,7 @@ impl Stage {
     }
 
     fn of(site: &Site) -> Self {
-        let mut stage = Self(testing::Stage::open(start(), |desk, worker| site.open(desk, worker)));
+        let mut stage = Self(testing::Stage::open(start(), |context, worker| site.open(context, worker)));
         assert_eq!(stage.take_watches(), 1, "it wants to hear of changes");
         stage
     }
@@ -120,8 +120,8 @@ impl Stage {
     /// A worker that nobody tells of changes.
     fn deaf(scene: &Scene, settings: &str) -> Self {
         let site = site(scene, settings);
-        Self(testing::Stage::open(start(), |desk, _| {
-            Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), desk, None))
+        Self(testing::Stage::open(start(), |context, _| {
+            Box::new(Clerk::new(Arc::clone(&site.shared), site.grounds.clone(), context, None))
         }))
     }
 
