@@ -74,7 +74,7 @@ pub use handler::{Handler, HandlerContext, JobId, Mount, Outcome, Piece};
 pub use https::{CHALLENGES, PORT as HTTPS_PORT};
 pub use limits::LimitSettings;
 pub use listener::{Bound, Door};
-pub use log::{AccessLog, LogFormat, LogSettings};
+pub use log::{AccessLog, LogFormat, LogSettings, LogTail, TailEntry, TailFilter};
 pub use operate::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FeatureVerbs, FieldShape,
     FieldValue, RuleStep, Verb, VerbField,

@@ -25,8 +25,10 @@ use encke_io::{Now, Peer};
 mod line;
 mod resting;
 mod settings;
+mod tail;
 
 pub(crate) use line::Entry;
+pub use tail::{LogTail, TailEntry, TailFilter};
 
 use crate::request::Request;
 pub use settings::{LogFormat, LogSettings};
@@ -47,7 +49,7 @@ const ENTRIES_KEPT: usize = 256;
 
 /// The access log of a process; a clone is the same log.
 #[derive(Clone)]
-pub struct AccessLog(Option<Arc<Control>>);
+pub struct AccessLog(Arc<Control>);
 
 struct Control {
     shared: Arc<Shared>,
@@ -65,8 +67,9 @@ struct State {
 /// What workers and writer look at.
 #[derive(Default)]
 struct Shared {
-    /// [`OFF`], [`COMBINED`] or [`JSON`].
+    /// [`OFF`], [`COMBINED`] or [`JSON`]; and [`TAILED`].
     mode: AtomicU8,
+    tails: tail::Tails,
     dropped: AtomicU64,
     /// Where lines go from now on, if the queue had no room to say so.
     next: Mutex<Option<Output>>,
@@ -75,6 +78,8 @@ struct Shared {
 const OFF: u8 = 0;
 const COMBINED: u8 = 1;
 const JSON: u8 = 2;
+/// A bit of the mode: there are tails.
+const TAILED: u8 = 4;
 
 enum Message {
     /// Whole lines, how many, and where the empty batch goes.
@@ -97,27 +102,36 @@ pub struct Turn {
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 impl AccessLog {
-    /// A log that is off, whatever comes.
-    pub(crate) fn off() -> Self {
-        Self(None)
-    }
-
     /// Opens the log and starts its writer.
     ///
     /// # Errors
     /// The file cannot be opened (the error names it), or the system has no room for another thread.
     pub fn start(settings: &LogSettings) -> io::Result<Self> {
-        let (queue, messages) = sync_channel(BATCHES_MAX);
-        let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
-        let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
-        let log = Self(Some(Arc::new(control)));
+        let log = Self::silent();
         log.turn(log.prepare(settings)?);
         Ok(log)
     }
 
+    /// A log that is off, until it is told otherwise. It may be tailed.
+    pub(crate) fn silent() -> Self {
+        let (queue, messages) = sync_channel(BATCHES_MAX);
+        let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
+        let control = Control { shared: Arc::default(), queue, state: Mutex::new(state) };
+        Self(Arc::new(control))
+    }
+
+    /// Begins a tail; see [`LogTail`]. `None`: there are too many.
+    pub(crate) fn tail(
+        &self,
+        filter: TailFilter,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Option<LogTail> {
+        LogTail::begin(&self.0.shared, filter, wake)
+    }
+
     /// A worker's end of it.
     pub(crate) fn access(&self) -> Access {
-        let Some(control) = &self.0 else { return Access::default() };
+        let control = &self.0;
         let (home, empty) = sync_channel(BATCHES_KEPT);
         Access(Some(Box::new(Open {
             writer: line::Writer::new(),
@@ -125,6 +139,7 @@ impl AccessLog {
             lines: 0,
             entries: Vec::new(),
             texts: resting::Texts::default(),
+            tails: tail::TailList::default(),
             queue: control.queue.clone(),
             home,
             empty,
@@ -138,7 +153,7 @@ impl AccessLog {
     /// As [`AccessLog::start`]; the log then goes on as before.
     pub fn prepare(&self, settings: &LogSettings) -> io::Result<Turn> {
         let mut turn = Turn { target: settings.access.clone(), format: settings.format, output: None };
-        let Some(control) = &self.0 else { return Ok(turn) };
+        let control = &self.0;
         let mut state = lock(&control.state);
         if settings.access != state.target {
             turn.output = match &settings.access {
@@ -155,7 +170,7 @@ impl AccessLog {
 
     /// Goes on as prepared.
     pub fn turn(&self, turn: Turn) {
-        let Some(control) = &self.0 else { return };
+        let control = &self.0;
         let mode = match (&turn.target, turn.format) {
             (LogTarget::Off, _) => OFF,
             (_, LogFormat::Combined) => COMBINED,
@@ -165,7 +180,7 @@ impl AccessLog {
         if let Some(output) = turn.output {
             control.switch(output);
         }
-        control.shared.mode.store(mode, Ordering::Relaxed);
+        control.shared.set_format(mode);
     }
 
     /// Opens the file again, which somebody has moved away (logrotate(8)). Standard output stays what it is.
@@ -173,7 +188,7 @@ impl AccessLog {
     /// # Errors
     /// It cannot be opened (the error names it); the log then goes on in the old one.
     pub fn reopen(&self) -> io::Result<()> {
-        let Some(control) = &self.0 else { return Ok(()) };
+        let control = &self.0;
         let state = lock(&control.state);
         if let LogTarget::File(path) = &state.target {
             control.switch(Output::file(path)?);
@@ -183,7 +198,7 @@ impl AccessLog {
 
     /// Lines that were lost.
     pub(crate) fn dropped(&self) -> u64 {
-        self.0.as_ref().map_or(0, |control| control.shared.dropped.load(Ordering::Relaxed))
+        self.0.shared.dropped.load(Ordering::Relaxed)
     }
 
     /// Has everything written that was handed over, but waits no longer than a second for it.
@@ -192,7 +207,7 @@ impl AccessLog {
     }
 
     fn finish_within(self, patience: Duration) {
-        let Some(control) = self.0 else { return };
+        let control = self.0;
         let Some(writer) = lock(&control.state).writer.take() else { return };
         let queue = control.queue.clone();
         let (ended, wait) = sync_channel::<()>(0);
@@ -206,6 +221,26 @@ impl AccessLog {
         if waiter.is_ok() {
             // Nothing is ever sent: it returns when the other side is dropped, or in time.
             let _over = wait.recv_timeout(patience);
+        }
+    }
+}
+
+impl Shared {
+    /// Sets the log's own part of the mode.
+    fn set_format(&self, format: u8) {
+        self.set_mode(|mode| mode & TAILED | format);
+    }
+
+    fn set_tailed(&self, tailed: bool) {
+        self.set_mode(|mode| mode & !TAILED | if tailed { TAILED } else { 0 });
+    }
+
+    fn set_mode(&self, change: impl Fn(u8) -> u8) {
+        let mut mode = self.mode.load(Ordering::Relaxed);
+        while let Err(other) =
+            self.mode.compare_exchange_weak(mode, change(mode), Ordering::Relaxed, Ordering::Relaxed)
+        {
+            mode = other;
         }
     }
 }
@@ -249,6 +284,7 @@ struct Open {
     entries: Vec<Box<Entry>>,
     /// The shared texts of pending lines of subscribers.
     texts: resting::Texts,
+    tails: tail::TailList,
     queue: SyncSender<Message>,
     home: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
@@ -265,18 +301,18 @@ impl Access {
     /// Begins the line of a request; `None` if nothing is logged.
     #[inline(never)]
     pub(crate) fn begin(&mut self, request: &Request<'_>) -> Option<Box<Entry>> {
-        let (format, open) = self.open()?;
-        let mut entry = open.entries.pop().unwrap_or_default();
-        open.writer.begin(format, request, &mut entry);
-        Some(entry)
+        let (format, tailed, open) = self.open()?;
+        open.begin(format, tailed, request.path(), |writer, format, entry| {
+            writer.begin(format, request, entry);
+        })
     }
 
     /// Begins the line of a request that could not be understood.
     pub(crate) fn begin_refused(&mut self, peer: Peer, now: Now) -> Option<Box<Entry>> {
-        let (format, open) = self.open()?;
-        let mut entry = open.entries.pop().unwrap_or_default();
-        open.writer.begin_refused(format, peer, now, &mut entry);
-        Some(entry)
+        let (format, tailed, open) = self.open()?;
+        open.begin(format, tailed, b"", |writer, format, entry| {
+            writer.begin_refused(format, peer, now, entry);
+        })
     }
 
     /// The status of the answer.
@@ -287,7 +323,13 @@ impl Access {
     /// Finishes a line: its answer is out, or as much of it as will ever be.
     pub(crate) fn finish(&mut self, entry: Box<Entry>, sent_bytes: u64, duration_ns: u64) {
         let Some(open) = &mut self.0 else { return };
-        if open.batch.len() < BATCH_BYTES_MAX {
+        if let Some((status, path, line)) = entry.tail() {
+            let put = |out: &mut Vec<u8>| line.finish(sent_bytes, duration_ns, out);
+            open.tails.offer(&open.shared.tails, status, path, put);
+        }
+        if !entry.is_logged() {
+            // Only tails have it.
+        } else if open.batch.len() < BATCH_BYTES_MAX {
             entry.finish(sent_bytes, duration_ns, &mut open.batch);
             open.lines += 1;
         } else {
@@ -316,17 +358,42 @@ impl Access {
     }
 
     #[inline]
-    fn open(&mut self) -> Option<(LogFormat, &mut Open)> {
+    fn open(&mut self) -> Option<(Option<LogFormat>, bool, &mut Open)> {
         let open = self.0.as_deref_mut()?;
-        match open.shared.mode.load(Ordering::Relaxed) {
-            COMBINED => Some((LogFormat::Combined, open)),
-            JSON => Some((LogFormat::Json, open)),
+        let mode = open.shared.mode.load(Ordering::Relaxed);
+        let format = match mode & !TAILED {
+            COMBINED => Some(LogFormat::Combined),
+            JSON => Some(LogFormat::Json),
             _ => None,
-        }
+        };
+        Some((format, mode & TAILED != 0, open))
     }
 }
 
 impl Open {
+    /// Begins the lines of a request. `format`: the log's own, if it is on.
+    fn begin(
+        &mut self,
+        format: Option<LogFormat>,
+        tailed: bool,
+        path: &[u8],
+        put: impl Fn(&mut line::Writer, LogFormat, &mut Entry),
+    ) -> Option<Box<Entry>> {
+        if tailed {
+            let mut json = Entry::default();
+            put(&mut self.writer, LogFormat::Json, &mut json);
+            let own = format.filter(|format| *format == LogFormat::Combined).map(|format| {
+                let mut own = Entry::default();
+                put(&mut self.writer, format, &mut own);
+                own
+            });
+            return Some(Box::new(Entry::tailed(own, json, format.is_some(), path)));
+        }
+        let mut entry = self.entries.pop().unwrap_or_default();
+        put(&mut self.writer, format?, &mut entry);
+        Some(entry)
+    }
+
     /// Keeps an entry for a later request.
     fn recycle(&mut self, entry: Box<Entry>) {
         if let Some(entry) = entry.recycle(&mut self.texts)
@@ -443,7 +510,7 @@ impl Output {
                 }
             }
             Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
-                shared.mode.store(OFF, Ordering::Relaxed);
+                shared.set_format(OFF);
             }
             Err(error) => {
                 shared.dropped.fetch_add(lines, Ordering::Relaxed);
@@ -522,7 +589,7 @@ mod tests {
         let (answer, answers) = mpsc::channel();
         let (wrote, written) = mpsc::channel();
         let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
-        let control = log.0.as_ref().expect("may be turned on");
+        let control = &log.0;
         let output = Output::new(path, Box::new(Script { answers, wrote }));
         control.start_writer(&mut lock(&control.state)).expect("a thread");
         control.switch(output);
@@ -570,7 +637,7 @@ mod tests {
     #[test]
     fn a_log_that_is_off_makes_no_lines() {
         let log = AccessLog::start(&settings(LogTarget::Off)).expect("nothing to open");
-        for mut access in [log.access(), AccessLog::off().access(), Access::default()] {
+        for mut access in [log.access(), AccessLog::silent().access(), Access::default()] {
             assert!(access.begin_refused(Peer::Local, NOW).is_none());
             access.flush();
         }
@@ -767,7 +834,7 @@ mod tests {
         let (log, answer, _written) = scripted(None);
         drop(answer);
         for mode in [COMBINED, JSON] {
-            log.0.as_ref().expect("on").shared.mode.store(mode, Ordering::Relaxed);
+            log.0.shared.mode.store(mode, Ordering::Relaxed);
             let mut access = log.access();
             let later = |number: u32| Now { unix_ns: NOW.unix_ns + u64::from(number) * 7_000_000, ..NOW };
             let pending: Vec<Box<Entry>> = (0..COUNT)

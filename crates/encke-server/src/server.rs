@@ -37,7 +37,7 @@ use crate::handler::Mount;
 use crate::handshake_figures::TlsFigures;
 use crate::link::{Link, Message};
 use crate::listener::{Bound, Door, Named, bind, named, present, share};
-use crate::log::AccessLog;
+use crate::log::{AccessLog, LogTail, TailFilter};
 use crate::metrics::{EngineFigures, Metrics};
 use crate::operate::{ActionResult, ActionValue, FeatureVerbs, Order, RuleStep, merge_results};
 use crate::plan::{MountPoint, Plan};
@@ -97,6 +97,7 @@ pub struct Running {
     mounts: Mutex<Vec<MountPoint>>,
     guards: Mutex<Vec<GuardPoint>>,
     policy: Mutex<Policy>,
+    log: AccessLog,
     /// Looks at the files of certificates, once there are any.
     watch: Mutex<Option<Watch>>,
     backlog: u32,
@@ -116,7 +117,7 @@ impl Server {
             mounts: Vec::new(),
             sources: Vec::new(),
             guards: Vec::new(),
-            log: AccessLog::off(),
+            log: AccessLog::silent(),
         }
     }
 
@@ -285,6 +286,7 @@ impl Server {
             mounts: Mutex::new(mounts),
             guards: Mutex::new(guards),
             policy: Mutex::new(plan.policy.clone()),
+            log: log.clone(),
             watch: Mutex::new(None),
             backlog: options.backlog,
             certificates_every: options.certificates_every,
@@ -426,6 +428,12 @@ impl Running {
             points.extend(mounts.map(|(prefix, mount)| MountPoint { prefix, mount, admin: false }));
         }
         self.apply(policy, &points);
+    }
+
+    /// Begins a live view of the access log, also if that is off. `wake` is called on a worker when an entry comes after
+    /// [`LogTail::try_next`] has found none; it must not wait. `None`: there are too many tails.
+    pub fn tail(&self, filter: TailFilter, wake: impl Fn() + Send + Sync + 'static) -> Option<LogTail> {
+        self.log.tail(filter, wake)
     }
 
     /// Asks for the verbs of all features.

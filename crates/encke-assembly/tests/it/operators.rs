@@ -1,12 +1,13 @@
-//! The operator's contracts from outside: actions of a toy feature on all workers, and explanations of requests.
+//! The operator's contracts from outside: actions of a toy feature on all workers, explanations of requests, and live views of the
+//! access log.
 
 use std::sync::mpsc::{Receiver, channel};
 
 use encke_assembly::settings::Settings;
 use encke_server::{
     ActionError, ActionReport, ActionResult, ActionValue, Actions, Explain, FieldShape, FieldValue, Fields,
-    Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, Mount, Outcome, Policy,
-    Request, RuleStep, Ticket, Verb, VerbField, WorkerSetup,
+    Guard, GuardCall, GuardMount, GuardOutcome, Handler, HandlerContext, Kept, LogTail, Mount, Outcome,
+    Policy, Reply, Request, RuleStep, TailFilter, Ticket, Verb, VerbField, WorkerSetup,
 };
 use encke_site::Site;
 
@@ -17,6 +18,10 @@ on_every_back_end! {
     verbs_are_listed_with_their_fields,
     results_of_all_workers_are_merged,
     a_result_may_come_later_from_another_thread,
+    a_tail_gets_the_requests_that_its_filter_admits,
+    a_slow_tail_loses_counted_entries_and_no_other_does,
+    a_reader_that_has_found_nothing_is_woken,
+    a_tail_that_has_ended_makes_room_for_others,
 }
 
 on_two_stands! {
@@ -273,4 +278,118 @@ status = 403
     assert_eq!(steps("/", "three.example"), [mount, "no site has this host: 421"]);
     assert_eq!(rig.client().ask("GET /secret/x HTTP/1.1\r\nHost: two.example\r\n\r\n").status, 403);
     rig.end();
+}
+
+/// The lines that a tail has got, each as JSON.
+fn lines(tail: &LogTail, count: usize) -> Vec<serde_json::Value> {
+    let next = |_| tail.next_within(PATIENCE).expect("another line");
+    (0..count).map(next).map(|entry| serde_json::from_slice(&entry.line).expect("JSON")).collect()
+}
+
+fn filter(class: Option<u8>, prefix: &str, text: &str) -> TailFilter {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    TailFilter { status_class: class, path_prefix: some(prefix), text: some(text) }
+}
+
+fn answering(request: &Request<'_>, _: encke_server::Exchange) -> Outcome {
+    let status = if request.path().starts_with(b"/bad/") { 500 } else { 200 };
+    Outcome::Now(Reply::text(status, "done"))
+}
+
+fn a_tail_gets_the_requests_that_its_filter_admits(on: Stand) {
+    let rig = on.serve(|server| server.mount("/", answering));
+    let tail = |filter| rig.running().tail(filter, || {}).expect("room for a tail");
+    let tails = [
+        (tail(filter(None, "", "")), vec!["/a/1", "/bad/2", "/a/3?access_token=***", "/b/needle"]),
+        (tail(filter(Some(5), "", "")), vec!["/bad/2"]),
+        (tail(filter(Some(2), "/a/", "")), vec!["/a/1", "/a/3?access_token=***"]),
+        (tail(filter(None, "", "needle")), vec!["/b/needle"]),
+        (tail(filter(None, "", "secret")), vec![]),
+    ];
+    // One connection is served by one worker, so its lines have an order.
+    let mut client = rig.client();
+    for path in ["/a/1", "/bad/2", "/a/3?access_token=secret", "/b/needle"] {
+        client.get(path);
+    }
+    for (tail, targets) in &tails {
+        let got: Vec<_> = lines(tail, targets.len()).iter().map(|line| line["target"].clone()).collect();
+        assert_eq!(got, *targets);
+        assert_eq!((tail.try_next(), tail.dropped()), (None, 0));
+    }
+    let (whole, _) = &tails[0];
+    client.get("/bad/x");
+    let line = &lines(whole, 1)[0];
+    assert_eq!(
+        (&line["status"], &line["method"], &line["sent_bytes"]),
+        (&500.into(), &"GET".into(), &4.into())
+    );
+    rig.end();
+}
+
+fn a_slow_tail_loses_counted_entries_and_no_other_does(on: Stand) {
+    const REQUESTS: usize = 3_000;
+    let rig = on.serve(|server| server.mount("/", answering));
+    let slow = rig.running().tail(TailFilter::default(), || {}).expect("room for a tail");
+    let other = rig.running().tail(filter(None, "/a/", ""), || {}).expect("room for a tail");
+    let mut client = rig.client();
+    for round in 0..REQUESTS / 10 {
+        client.send(get(&format!("/a/{round}")).repeat(10));
+        client.answers(10);
+        assert!(lines(&other, 10).iter().all(|line| line["target"] == format!("/a/{round}")));
+    }
+    assert_eq!(other.dropped(), 0);
+    // What waits is bounded by count and by bytes; everything else is counted.
+    let mut waiting = 0;
+    let mut bytes = 0;
+    while let Some(entry) = slow.try_next() {
+        waiting += 1;
+        bytes += entry.line.len();
+    }
+    assert_eq!(waiting as u64 + slow.dropped(), REQUESTS as u64);
+    assert!(slow.dropped() > 0 && waiting > 100 && bytes <= 256 * 1024, "{waiting} entries, {bytes} bytes");
+    // Once it reads again, it gets what comes.
+    client.get("/b");
+    assert_eq!(lines(&slow, 1)[0]["target"], "/b");
+    rig.end();
+}
+
+fn a_reader_that_has_found_nothing_is_woken(on: Stand) {
+    let rig = on.serve(|server| server.mount("/", answering));
+    let (send, woken) = channel();
+    let wake = move || send.send(()).expect("the case waits");
+    let tail = rig.running().tail(TailFilter::default(), wake).expect("room for a tail");
+    let mut client = rig.client();
+    for round in 0..200 {
+        assert_eq!(tail.try_next(), None);
+        client.get(&format!("/{round}"));
+        woken.recv_timeout(PATIENCE).expect("a wake-up");
+        assert!(tail.try_next().is_some(), "round {round}");
+        assert!(woken.try_recv().is_err(), "it is woken once");
+    }
+    rig.end();
+}
+
+fn a_tail_that_has_ended_makes_room_for_others(on: Stand) {
+    let rig = on.serve(|server| server.mount("/", answering));
+    let tail = || rig.running().tail(TailFilter::default(), || {});
+    let mut tails: Vec<LogTail> = std::iter::from_fn(tail).collect();
+    assert!(tail().is_none());
+    let mut client = rig.client();
+    client.get("/");
+    for tail in &tails {
+        lines(tail, 1);
+    }
+    tails.truncate(1);
+    client.get("/one");
+    assert_eq!(lines(&tails[0], 1)[0]["target"], "/one");
+    tails.clear();
+    client.get("/none");
+    let tail = tail().expect("there is room again");
+    client.get("/again");
+    assert_eq!(lines(&tail, 1)[0]["target"], "/again");
+    rig.end();
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }

@@ -31,6 +31,19 @@ enum State {
     Open(Open),
     /// With its texts shared, for as long as a connection stays subscribed.
     Resting { line: Resting, unix_ns: u64, status: u16, format: LogFormat },
+    /// With a second line, for tails.
+    Tailed(Box<Tailed>),
+}
+
+/// A line that tails get as well.
+struct Tailed {
+    /// The line of the log; `None` if that is `json`, or if the log is off.
+    own: Option<Entry>,
+    json: Entry,
+    /// Whether the log is on.
+    logged: bool,
+    path: Box<[u8]>,
+    status: u16,
 }
 
 /// A line's text, as far as it is known.
@@ -96,6 +109,13 @@ impl Entry {
     pub(crate) fn set_status(&mut self, to: u16) {
         match &mut self.0 {
             State::Open(Open { status, .. }) | State::Resting { status, .. } => *status = to,
+            State::Tailed(tailed) => {
+                tailed.status = to;
+                tailed.json.set_status(to);
+                if let Some(own) = &mut tailed.own {
+                    own.set_status(to);
+                }
+            }
         }
     }
 
@@ -126,12 +146,45 @@ impl Entry {
                 };
                 put_end(*format, *status, sent_bytes, duration_ns, behind, out);
             }
+            State::Tailed(tailed) => {
+                if tailed.logged {
+                    tailed.own.as_ref().unwrap_or(&tailed.json).finish(sent_bytes, duration_ns, out);
+                }
+            }
         }
+    }
+
+    /// An entry with a line for tails: `json`, beside the log's own line, if that is another.
+    pub(super) fn tailed(own: Option<Self>, json: Self, logged: bool, path: &[u8]) -> Self {
+        Self(State::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
+    }
+
+    /// Status, path and JSON line, if tails get it.
+    pub(super) fn tail(&self) -> Option<(u16, &[u8], &Self)> {
+        match &self.0 {
+            State::Tailed(tailed) => Some((tailed.status, &tailed.path, &tailed.json)),
+            State::Open(_) | State::Resting { .. } => None,
+        }
+    }
+
+    /// Whether the log has a line of it.
+    pub(super) fn is_logged(&self) -> bool {
+        !matches!(&self.0, State::Tailed(tailed) if !tailed.logged)
     }
 
     /// The line with its texts shared; `None` if it is at rest already, or does not have the usual form.
     pub(super) fn at_rest(&self, texts: &mut Texts) -> Option<Self> {
-        let State::Open(open) = &self.0 else { return None };
+        let open = match &self.0 {
+            State::Open(open) => open,
+            State::Resting { .. } => return None,
+            State::Tailed(tailed) => {
+                let json = tailed.json.at_rest(texts)?;
+                let own = tailed.own.as_ref().and_then(|own| own.at_rest(texts));
+                let mut resting = Self::tailed(own, json, tailed.logged, &tailed.path);
+                resting.set_status(tailed.status);
+                return Some(resting);
+            }
+        };
         let Open { unix_ns, status, format, .. } = *open;
         let line = Resting::of(format, &open.text, open.start as usize, open.middle as usize, texts)?;
         Some(Self(State::Resting { line, unix_ns, status, format }))
@@ -157,17 +210,23 @@ impl Entry {
                 }
                 None
             }
+            State::Tailed(_) => {
+                let State::Tailed(tailed) = self.0 else { return None };
+                let Tailed { own, json, .. } = *tailed;
+                let own = own.and_then(|own| Box::new(own).recycle(texts));
+                Box::new(json).recycle(texts).or(own)
+            }
         }
     }
 
     /// The entry as one with its own text; an entry that is kept for later requests is.
     fn open(&mut self) -> &mut Open {
-        if let State::Resting { .. } = self.0 {
+        if !matches!(self.0, State::Open(_)) {
             *self = Self::default();
         }
         match &mut self.0 {
             State::Open(open) => open,
-            State::Resting { .. } => unreachable!("replaced above"),
+            State::Resting { .. } | State::Tailed(_) => unreachable!("replaced above"),
         }
     }
 }

@@ -1,0 +1,200 @@
+//! Live entries of the access log, for a console.
+//!
+//! ```text
+//!  worker: finish ─► JSON line ─► filter of each tail ─► bounded queue ─► LogTail::try_next
+//!                                                        full: dropped, counted
+//! ```
+//! Without tails a request costs nothing beyond the load that also says whether the log is on: tails are a bit of the log's mode.
+//! With tails each request has a JSON line, whatever the log's own format, also if the log is off. A worker never waits for a
+//! tail: it keeps its own list of the queues, renews the list only when the registry's lock is free, and drops entries that find
+//! no room. Lines have their tokens masked before any filter sees them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use encke_io::lock;
+
+use super::Shared;
+
+/// Tails at the same time.
+const TAILS_MAX: usize = 16;
+/// Entries that wait for one tail: a few seconds of a busy site, or a slice of a second of a flood.
+const ENTRIES_MAX: usize = 1024;
+/// Bytes of the lines that wait for one tail. A line has mostly 300 bytes, and at most some 70 KiB.
+const BYTES_MAX: usize = 256 * 1024;
+
+/// The entries that a tail gets. Absent conditions admit everything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TailFilter {
+    /// The first digit of the status: 5 for 500 to 599.
+    pub status_class: Option<u8>,
+    /// What the path begins with, as it was sent.
+    pub path_prefix: Option<String>,
+    /// Text within the line.
+    pub text: Option<String>,
+}
+
+/// One request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TailEntry {
+    /// The status of the response.
+    pub status: u16,
+    /// The line in the log's JSON format, without a line break.
+    pub line: Arc<[u8]>,
+}
+
+/// A live view of the access log. Dropping it ends it.
+pub struct LogTail {
+    queue: Arc<Queue>,
+    entries: Receiver<TailEntry>,
+    shared: Arc<Shared>,
+}
+
+/// What workers know of a tail.
+pub(super) struct Queue {
+    filter: TailFilter,
+    entries: SyncSender<TailEntry>,
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+    /// The reader has found the queue empty.
+    waits: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The tails of a log.
+#[derive(Default)]
+pub(super) struct Tails {
+    queues: Mutex<Vec<Arc<Queue>>>,
+    /// Counts changes of `queues`.
+    version: AtomicU64,
+}
+
+/// A worker's list of tails.
+#[derive(Default)]
+pub(super) struct TailList {
+    queues: Vec<Weak<Queue>>,
+    version: u64,
+    line: Vec<u8>,
+}
+
+impl TailFilter {
+    fn admits(&self, status: u16, path: &[u8], line: &[u8]) -> bool {
+        let contains = |text: &String| {
+            text.is_empty() || line.windows(text.len()).any(|window| window == text.as_bytes())
+        };
+        self.status_class.is_none_or(|class| u16::from(class) == status / 100)
+            && self.path_prefix.as_ref().is_none_or(|prefix| path.starts_with(prefix.as_bytes()))
+            && self.text.as_ref().is_none_or(contains)
+    }
+}
+
+impl LogTail {
+    /// Begins a tail. `wake` is called on a worker when an entry comes after [`LogTail::try_next`] has found none; it must not
+    /// wait. `None`: there are too many tails.
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        filter: TailFilter,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Option<Self> {
+        let (sender, entries) = sync_channel(ENTRIES_MAX);
+        let queue = Arc::new(Queue {
+            filter,
+            entries: sender,
+            bytes: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            waits: AtomicBool::new(true),
+            wake: Box::new(wake),
+        });
+        let mut queues = lock(&shared.tails.queues);
+        if queues.len() >= TAILS_MAX {
+            return None;
+        }
+        queues.push(Arc::clone(&queue));
+        shared.tails.version.fetch_add(1, Ordering::Release);
+        shared.set_tailed(true);
+        drop(queues);
+        Some(Self { queue, entries, shared: Arc::clone(shared) })
+    }
+
+    /// The next entry, if there is one.
+    pub fn try_next(&self) -> Option<TailEntry> {
+        let mut entry = self.entries.try_recv().ok();
+        if entry.is_none() {
+            // An entry that comes between the two looks is either seen by the second one or wakes.
+            self.queue.waits.store(true, Ordering::SeqCst);
+            entry = self.entries.try_recv().ok();
+        }
+        self.taken(entry)
+    }
+
+    /// The next entry, as soon as there is one; `None` if none comes in time. For threads that may wait.
+    pub fn next_within(&self, time: Duration) -> Option<TailEntry> {
+        let received = self.entries.recv_timeout(time);
+        debug_assert_ne!(received, Err(RecvTimeoutError::Disconnected), "the queue holds a sender");
+        self.taken(received.ok())
+    }
+
+    /// Entries that found no room.
+    pub fn dropped(&self) -> u64 {
+        self.queue.dropped.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self, entry: Option<TailEntry>) -> Option<TailEntry> {
+        if let Some(entry) = &entry {
+            self.queue.bytes.fetch_sub(entry.line.len(), Ordering::AcqRel);
+        }
+        entry
+    }
+}
+
+impl Drop for LogTail {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.shared.tails.queues);
+        queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+        self.shared.tails.version.fetch_add(1, Ordering::Release);
+        if queues.is_empty() {
+            self.shared.set_tailed(false);
+        }
+    }
+}
+
+impl Queue {
+    fn offer(&self, entry: TailEntry) {
+        let bytes = entry.line.len();
+        if self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes > BYTES_MAX
+            || self.entries.try_send(entry).is_err()
+        {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        } else if self.waits.swap(false, Ordering::SeqCst) {
+            (self.wake)();
+        }
+    }
+}
+
+impl TailList {
+    /// Gives a request to the tails whose filters admit it. `put` writes its line.
+    pub(super) fn offer(&mut self, tails: &Tails, status: u16, path: &[u8], put: impl FnOnce(&mut Vec<u8>)) {
+        if tails.version.load(Ordering::Acquire) != self.version
+            && let Ok(queues) = tails.queues.try_lock()
+        {
+            self.version = tails.version.load(Ordering::Acquire);
+            self.queues = queues.iter().map(Arc::downgrade).collect();
+        }
+        if self.queues.is_empty() {
+            return;
+        }
+        self.line.clear();
+        put(&mut self.line);
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        let mut shared: Option<Arc<[u8]>> = None;
+        for queue in self.queues.iter().filter_map(Weak::upgrade) {
+            if queue.filter.admits(status, path, line) {
+                let line = shared.get_or_insert_with(|| line.into());
+                queue.offer(TailEntry { status, line: Arc::clone(line) });
+            }
+        }
+    }
+}
