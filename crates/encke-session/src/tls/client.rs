@@ -1,6 +1,6 @@
 //! TLS from the other end: whom a client believes ([`Trust`]), and a connection of it ([`ClientSession`]).
 //!
-//! It knows no socket: those who have one bring the bytes.
+//! Sessions have no socket; the caller reads and writes their bytes.
 //!
 //! ```text
 //!  Trust ─ session("example.com") ─► ClientSession   output: its hello

@@ -217,7 +217,7 @@ impl Tls {
     }
 }
 
-/// Without the queue: who seals by this interface has bytes, and sends all that comes of them.
+/// Without the queue of segments: this interface seals bytes, and its caller sends all records.
 impl Session for Tls {
     fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError> {
         Ok(Self::open(self, arrived, plain).map(drop)?)

@@ -6,8 +6,7 @@
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► await_hello, open ─► handshake ─► open, seal
 //! ```
-//! The client's side, for those who ask servers, is [`Trust`] and [`ClientSession`]. Of either side a connection is a
-//! [`Session`].
+//! The client's side is [`Trust`] and [`ClientSession`]. [`Session`] is the interface of both sides.
 
 #[cfg(feature = "tls")]
 mod authority;

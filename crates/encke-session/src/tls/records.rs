@@ -184,7 +184,7 @@ impl<S: Unbuffered> Records<S> {
         }
     }
 
-    /// Moves what TLS itself has to say to the end of `out`.
+    /// Moves records of TLS itself to the end of `out`.
     pub(super) fn output(&mut self, out: &mut Vec<u8>) {
         out.append(&mut std::mem::take(&mut self.control));
     }
@@ -221,10 +221,10 @@ impl<S: Unbuffered> Records<S> {
         }
     }
 
-    /// Appends, behind everything else, that nothing more comes.
+    /// Appends pending records of TLS itself, then close_notify.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         self.output(out);
-        // A broken session has marks in bytes that are gone, and is asked nothing more.
+        // A broken session has ranges of bytes that no longer exist, so it is not called again.
         if self.may_speak() {
             self.say_goodbye(out);
         }

@@ -1,11 +1,11 @@
-//! TLS on one connection, whichever side of it, for those who have the socket.
+//! The interface of TLS on one connection, server or client, for the owner of the socket.
 //!
 //! ```text
 //!   connected ─► Sessions::begin ─► output: a hello
-//!                     open ◄── what has arrived; output: what TLS has to say to that
+//!                     open ◄── received bytes; output: records of TLS itself
 //!                      … is_established: the connection is open
-//!                     seal ◄── plaintext to send; open ─► plaintext that has arrived
-//!                     finish ─► farewell
+//!                     seal ◄── plaintext to send; open ─► received plaintext
+//!                     finish ─► close_notify
 //! ```
 
 use std::fmt;
@@ -14,53 +14,53 @@ use super::{ClientSession, Distrust, TlsFault, Trust};
 
 /// One side of TLS on one connection: bytes in, bytes out.
 pub trait Session {
-    /// Opens what has arrived, in place: plaintext is appended to `plain`. There may be output afterwards, also after an
-    /// error: an alert.
+    /// Decrypts received records in place, and appends their plaintext to `plain`. Output may follow, also after an error: an
+    /// alert.
     ///
     /// # Errors
-    /// The session cannot go on.
+    /// The session has failed.
     fn open(&mut self, arrived: &mut [u8], plain: &mut Vec<u8>) -> Result<(), SessionError>;
 
-    /// Appends plaintext as records, behind what TLS itself has to say.
+    /// Appends records of TLS itself, then `plain` as records.
     ///
     /// # Errors
     /// There was no handshake, or the session is broken.
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError>;
 
-    /// Moves what TLS itself has to say to the end of `out`.
+    /// Moves records of TLS itself (handshake, tickets, alerts) to the end of `out`.
     fn output(&mut self, out: &mut Vec<u8>);
 
-    /// Appends, behind everything else, that nothing more comes.
+    /// Appends pending records of TLS itself, then close_notify (RFC 8446 §6.1).
     fn finish(&mut self, out: &mut Vec<u8>);
 
     /// Whether the handshake is over, and plaintext may be sealed.
     fn is_established(&self) -> bool;
 
-    /// Whether the peer has said that nothing more comes. A connection that ends without it may have been cut by a third party.
+    /// Whether the peer has sent close_notify. A connection that ends without it may have been truncated by a third party.
     fn is_ended(&self) -> bool;
 
     /// Whether both sides have agreed on HTTP/2 (ALPN, RFC 7301).
     fn speaks_http2(&self) -> bool;
 
-    /// Whether the session goes on with the secrets of an earlier one.
+    /// Whether the handshake resumed an earlier session.
     fn is_resumed(&self) -> bool;
 }
 
-/// Begins sessions with one server; those it begins may resume each other.
+/// A factory of sessions with one server. Its sessions may resume each other.
 pub trait Sessions: fmt::Debug + Send + Sync {
-    /// A session for a connection that was just made.
+    /// Starts the session of a new connection.
     ///
     /// # Errors
-    /// There can be none.
+    /// No certificate can match the server's name, or TLS cannot be initialised.
     fn begin(&self) -> Result<Box<dyn Session>, SessionError>;
 }
 
-/// The reason for which a session cannot go on.
+/// The failure of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionError {
-    /// … of a client.
+    /// Seen by the client.
     Client(Distrust),
-    /// … of a server.
+    /// Seen by the server.
     Server(TlsFault),
 }
 
@@ -94,7 +94,7 @@ pub struct ClientSessions {
 }
 
 impl ClientSessions {
-    /// Sessions with the server of that name or address (IPv6 without brackets), if `trust` believes it.
+    /// Sessions with the server of that name or address (IPv6 without brackets), whose certificate `trust` verifies.
     pub const fn new(trust: Trust, name: String) -> Self {
         Self { trust, name }
     }
