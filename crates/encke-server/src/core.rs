@@ -158,6 +158,7 @@ pub(crate) struct Flight {
 
 impl Core {
     pub(crate) fn begin_turn(&mut self, now: Now) {
+        self.residents.forget_due_ns();
         self.now = now;
         self.date.turn(now.unix_s());
         self.turn_accepts = 0;

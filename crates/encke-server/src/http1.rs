@@ -354,6 +354,7 @@ impl Core {
     }
 
     /// What is answered without asking a handler. `to_https`: its listener sends requests on.
+    #[inline(always)]
     pub(crate) fn preliminary(&self, request: &Request<'_>, to_https: bool) -> Option<Reply> {
         let too_large = match (request.framing(), self.policy.limits.body_bytes.on().map(ByteSize::bytes)) {
             (Framing::Length(length), Some(most)) => length > most,
@@ -508,6 +509,10 @@ impl Core {
             }
         }
         if let Some(prepared) = prepared {
+            if matches!(body, Body::Empty) {
+                // Nothing to drop: without this, a call finds that out for each ready-made response.
+                std::mem::forget(body);
+            }
             let how = (framing, asked.head_only, last);
             return (None, self.put_prepared(token, how, &prepared, &fields));
         }

@@ -206,6 +206,8 @@ pub(crate) struct Residents {
     duplex: u16,
     /// Connections that closed, until their residents know.
     gone: Vec<(u8, Gone)>,
+    /// When a resident must have a turn, since the last one; `None` if one was called meanwhile.
+    due_ns: Option<Option<u64>>,
 }
 
 /// The seat of the engine's own resident for WebSockets.
@@ -235,7 +237,21 @@ impl Residents {
     /// When a resident must have a turn, of all of them.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.with_turns().map(|seat| self.seat_due_ns(seat)).fold(None, earlier)
+        let ask = || self.with_turns().map(|seat| self.seat_due_ns(seat)).fold(None, earlier);
+        self.due_ns.unwrap_or_else(ask)
+    }
+
+    /// Keeps the answer of [`Residents::due_ns`] until a resident is called: to ask costs some 40 instructions, and each turn
+    /// wants to know twice.
+    #[inline]
+    pub(crate) const fn keep_due_ns(&mut self, due_ns: Option<u64>) {
+        self.due_ns = Some(due_ns);
+    }
+
+    /// Forgets the answer: what it depends on may have changed.
+    #[inline]
+    pub(crate) const fn forget_due_ns(&mut self) {
+        self.due_ns = None;
     }
 
     /// The residents; during a call, without the one that is being called.
@@ -274,6 +290,7 @@ impl Residents {
     #[inline]
     pub(crate) fn report_gone(&mut self) {
         while let Some((seat, gone)) = self.gone.pop() {
+            self.due_ns = None;
             if let Some(Some(resident)) = self.seats.get_mut(usize::from(seat)) {
                 resident.closed(gone);
             }
@@ -764,6 +781,7 @@ impl Core {
         seat: u8,
         call: impl FnOnce(&mut dyn Resident, &mut Self) -> T,
     ) -> Option<T> {
+        self.residents.forget_due_ns();
         let resident = self.residents.seats.get_mut(usize::from(seat)).and_then(Option::take);
         debug_assert!(resident.is_some(), "no resident at seat {seat}, or it is being called");
         let mut resident = resident?;

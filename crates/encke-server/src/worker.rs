@@ -28,7 +28,7 @@ use crate::buffers::{Buffers, Out};
 use crate::census::Census;
 use crate::close::CloseReason;
 use crate::command::{Command, DoorKind};
-use crate::conns::{Conns, Timers, is_stream};
+use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::core::{Core, Door, RETIRE_NS, Stage};
 use crate::date::DateCache;
 use crate::guard::Guards;
@@ -424,11 +424,17 @@ impl<R: Reactor> Worker<R> {
     #[inline]
     fn residents(&mut self) {
         let now_ns = self.core.now.mono_ns;
+        let mut due_ns = None;
         for seat in self.core.residents.with_turns() {
-            if self.core.residents.seat_due_ns(seat).is_some_and(|due_ns| due_ns <= now_ns) {
+            let mut seat_due_ns = self.core.residents.seat_due_ns(seat);
+            if seat_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
                 self.resident_turn(seat);
+                seat_due_ns = self.core.residents.seat_due_ns(seat);
             }
+            due_ns = earlier(due_ns, seat_due_ns);
         }
+        // Until the next turn only a change of the stage and the look once a second call a handler or a resident.
+        self.core.residents.keep_due_ns(due_ns);
     }
 
     #[inline(never)]
@@ -491,6 +497,7 @@ impl<R: Reactor> Worker<R> {
 
     #[inline(never)]
     fn advance_stage(&mut self) {
+        self.core.residents.forget_due_ns();
         let now = self.core.now.mono_ns;
         let over = |door: &mut Door| door.until_ns.is_some_and(|until_ns| until_ns <= now);
         for door in self.core.doors.extract_if(.., over) {
