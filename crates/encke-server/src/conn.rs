@@ -21,13 +21,14 @@
 //! A connection whose first bytes are the preface of HTTP/2 stays `Http2` until it ends; see `h2`. Each of its streams is
 //! a connection of its own here, with one request.
 //!
-//! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `record` and is gone when
+//! Everything a request needs (its head, buffers, its exchange) hangs on `input` and `duty` and is gone when
 //! the connection is idle.
 
 use encke_io::Peer;
 use encke_wire::http1::Head;
 
 use crate::close::CloseReason;
+pub(crate) use crate::duty::{Duty, NONE};
 use crate::peer::PackedPeer;
 use crate::transport::Transport;
 
@@ -45,13 +46,13 @@ pub(crate) enum Phase {
     Idle,
     /// A part of a head has arrived.
     Head,
-    /// An exchange is open: `record` names it.
+    /// A request is being answered. Once its exchange outlives the call of the handler, `duty` names it.
     Open,
-    /// A resident has it: `record` and `form` are the resident's words.
+    /// A resident has it; `duty` names it.
     Resident,
-    /// It speaks HTTP/2: `record` is its engine. Each of its streams has a slot of its own.
+    /// It speaks HTTP/2; `duty` names its engine. Each of its streams has a slot of its own.
     Http2,
-    /// It is an outgoing connection: `record` is its place among them, [`NONE`] once it is closed.
+    /// It is an outgoing connection; `duty` has its place among them until it is closed.
     Upstream,
     /// The final answer is out; what the client still sends is dropped.
     Lingering,
@@ -83,18 +84,11 @@ pub(crate) const HELD: u16 = 1 << 9;
 pub(crate) const ENDING: u16 = 1 << 10;
 /// Its resident has it stay open after the peer has ended its side.
 pub(crate) const OUTLASTS: u16 = 1 << 11;
-/// The flags from here on are the seat of its resident.
-pub(crate) const RESIDENT_SHIFT: u32 = 12;
-/// Residents that a worker may have, at most.
-pub(crate) const RESIDENTS_MAX: usize = 1 << (u16::BITS - RESIDENT_SHIFT);
 
 /// What an idle connection is. Its size is pinned by a test.
 pub(crate) struct Conn {
     /// The moment that the present phase must not outlast; `u64::MAX`: none. The timer may be armed earlier.
     pub(crate) deadline_ns: u64,
-    /// While sending: what the peer did not have when the present rate window began, [`UNMEASURED`] before the
-    /// first look. While lingering: what has been dropped. In bytes.
-    pub(crate) window_bytes: u64,
     /// Bytes that wait to be looked at, and the head they are part of.
     pub(crate) input: Option<Box<Input>>,
     pub(crate) transport: Transport,
@@ -103,22 +97,38 @@ pub(crate) struct Conn {
     pub(crate) flags: u16,
     /// Why it will close, once [`LAST`] is set.
     pub(crate) reason: CloseReason,
-    /// The second word of its resident.
-    pub(crate) form: u8,
+    pub(crate) duty: Duty,
+    /// The rate window of the send in flight.
+    pub(crate) window: RateWindow,
     pub(crate) generation: u32,
     /// Requests so far.
     pub(crate) requests: u32,
-    /// The open exchange's place, or the first word of its resident; [`NONE`] if there is none.
-    pub(crate) record: u32,
     /// The log entries that wait for the send in flight; [`NONE`] if there are none.
     pub(crate) flight: u32,
 }
 
-/// No place.
-pub(crate) const NONE: u32 = u32::MAX;
+/// The start of a send's present rate window.
+#[derive(Clone, Copy)]
+pub(crate) enum RateWindow {
+    /// The send has just begun: the number of unsent bytes is not known yet.
+    Unmeasured,
+    /// The bytes that the peer did not have: the lower six of a number, little-endian.
+    Unsent([u8; 6]),
+}
 
-/// Of a send nobody has looked yet how much of it is left.
-pub(crate) const UNMEASURED: u64 = u64::MAX;
+impl RateWindow {
+    /// A window that begins with this number of bytes unsent. A number above 2^48 - 1 is kept as that.
+    pub(crate) fn begin(unsent: u64) -> Self {
+        let [low @ .., _, _] = unsent.min((1 << 48) - 1).to_le_bytes();
+        Self::Unsent(low)
+    }
+
+    /// The bytes that the peer has taken since the window began, if now so many are unsent.
+    pub(crate) fn taken(self, unsent: u64) -> Option<u64> {
+        let Self::Unsent([a, b, c, d, e, f]) = self else { return None };
+        Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]).saturating_sub(unsent))
+    }
+}
 
 /// What has arrived of requests and is not dealt with.
 pub(crate) struct Input {
@@ -133,17 +143,16 @@ impl Conn {
     pub(crate) const fn vacant() -> Self {
         Self {
             deadline_ns: u64::MAX,
-            window_bytes: 0,
             input: None,
             transport: Transport::Plain,
             peer: PackedPeer::NONE,
             phase: Phase::Vacant,
             flags: 0,
             reason: CloseReason::PeerDone,
-            form: 0,
+            duty: Duty::Rest,
+            window: RateWindow::Unmeasured,
             generation: 0,
             requests: 0,
-            record: NONE,
             flight: NONE,
         }
     }
@@ -154,18 +163,6 @@ impl Conn {
 
     pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
-    }
-
-    /// The seat of its resident.
-    #[inline]
-    pub(crate) fn seat(&self) -> u8 {
-        (self.flags >> RESIDENT_SHIFT) as u8
-    }
-
-    /// Gives it to the resident at a seat, below [`RESIDENTS_MAX`].
-    pub(crate) fn set_seat(&mut self, seat: u8) {
-        let other = (1 << RESIDENT_SHIFT) - 1;
-        self.flags = self.flags & other | u16::from(seat) << RESIDENT_SHIFT;
     }
 
     /// Whether nothing goes on with it and nothing is to be done: it waits for the next request.
@@ -190,12 +187,24 @@ mod tests {
     #[test]
     fn a_slot_is_as_large_as_its_fields_and_no_larger_than_planned() {
         // Every one of 10,000 idle connections costs this, 16 bytes in the reactor and 12 in the wheel.
-        let sum = 3 * 8 // deadline, window, input
+        let sum = 2 * 8 // deadline, input
             + size_of::<Transport>()
             + size_of::<PackedPeer>() // 16 + 2 + 1
-            + 5 // phase, flags, reason, form
-            + 4 * 4; // generation, requests, record, flight
-        assert_eq!(size_of::<Conn>(), sum.next_multiple_of(8));
-        assert!(size_of::<Conn>() <= 128);
+            + 4 // phase, flags, reason
+            + size_of::<Duty>() // 1 + 4 + 1
+            + size_of::<RateWindow>() // 1 + 6
+            + 3 * 4; // generation, requests, flight
+        assert_eq!(size_of::<Conn>(), sum);
+        assert_eq!(size_of::<Conn>(), 72);
+    }
+
+    #[test]
+    fn a_rate_window_counts_what_the_peer_has_taken_since() {
+        assert_eq!(RateWindow::Unmeasured.taken(0), None);
+        assert_eq!(RateWindow::begin(1_000).taken(400), Some(600));
+        assert_eq!(RateWindow::begin(1_000).taken(1_001), Some(0), "never less than none");
+        let terabyte = 1 << 40;
+        assert_eq!(RateWindow::begin(terabyte).taken(terabyte - 1), Some(1));
+        assert_eq!(RateWindow::begin(u64::MAX).taken(0), Some((1 << 48) - 1));
     }
 }

@@ -19,7 +19,7 @@ use crate::census::Census;
 use crate::close::CloseReason;
 use crate::closing::ClosingListener;
 use crate::command::DoorKind;
-use crate::conn::{ADMIN, COUNTED, Conn, Input, NONE, Phase, SECURE, TO_HTTPS};
+use crate::conn::{ADMIN, COUNTED, Conn, Duty, Input, NONE, Phase, SECURE, TO_HTTPS};
 use crate::conns::{Conns, Timers, earlier, is_stream};
 use crate::date::DateCache;
 use crate::guard::Guards;
@@ -392,16 +392,16 @@ impl Core {
         if conn.phase == Phase::Upstream {
             return self.drain_upstream(token);
         }
-        if conn.phase == Phase::Http2 {
-            let engine = std::mem::replace(&mut conn.record, NONE);
+        if let Some(engine) = conn.duty.as_engine() {
+            conn.duty = Duty::Rest;
             self.abandon_http2(engine);
-        } else if conn.phase == Phase::Resident {
+        } else if conn.duty.seat().is_some() {
             self.leave_resident(token);
         }
         let Some(conn) = self.conn(token) else { return };
         conn.phase = Phase::Closing;
         conn.deadline_ns = u64::MAX;
-        let record = std::mem::replace(&mut conn.record, NONE);
+        let exchange = std::mem::replace(&mut conn.duty, Duty::Rest).as_exchange();
         let flight = std::mem::replace(&mut conn.flight, NONE);
         let input = conn.input.take();
         if is_stream(token) {
@@ -412,8 +412,10 @@ impl Core {
         if let Some(input) = input {
             self.recycle_input(input);
         }
-        if let Some(gone) = self.records.remove(record) {
-            self.abandon(record, gone);
+        if let Some(place) = exchange
+            && let Some(gone) = self.records.remove(place)
+        {
+            self.abandon(place, gone);
         }
         self.end_flight(flight, Some(0));
         self.out.clear();

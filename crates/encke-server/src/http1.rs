@@ -21,8 +21,8 @@ use encke_wire::proxy::{self, ProxyHeader};
 
 use crate::close::CloseReason;
 use crate::conn::{
-    ADMIN, Conn, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS,
-    UNMEASURED,
+    ADMIN, Conn, Duty, ENDING, Input, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, RateWindow, SECURE,
+    SENDING, TO_HTTPS,
 };
 use crate::conns::is_stream;
 use crate::core::Core;
@@ -72,8 +72,7 @@ impl Core {
             Phase::Http2 => return self.http2_received(token, bytes),
             Phase::Upstream => return self.upstream_received(token, bytes),
             Phase::Lingering => {
-                conn.window_bytes += bytes.len() as u64;
-                if conn.window_bytes > LINGER_BYTES_MAX {
+                if conn.duty.drop_bytes(bytes.len()) > LINGER_BYTES_MAX {
                     // A flood that goes on is still one.
                     let flood = conn.reason == CloseReason::Flood;
                     let reason = if flood { CloseReason::Flood } else { CloseReason::LingerTime };
@@ -82,8 +81,8 @@ impl Core {
                 return;
             }
             Phase::Resident if conn.input.is_none() => {
-                let (sending, seat) = (conn.has(SENDING), conn.seat());
-                let receives = !sending || self.residents.is_duplex(seat);
+                let (sending, seat) = (conn.has(SENDING), conn.duty.seat());
+                let receives = !sending || seat.is_some_and(|seat| self.residents.is_duplex(seat));
                 let used = if receives { self.resident_received(token, bytes) } else { 0 };
                 if used < bytes.len() {
                     let head = self.spare_head();
@@ -444,7 +443,7 @@ impl Core {
             sent_bytes: 0,
             started_ns: self.now.mono_ns,
         });
-        self.conns[token.index as usize].record = place;
+        self.conns[token.index as usize].duty = Duty::exchange(place);
         place
     }
 
@@ -583,7 +582,7 @@ impl Core {
             return;
         }
         let Some(record) = self.records.remove(place) else { return };
-        self.conns[token.index as usize].record = NONE;
+        self.conns[token.index as usize].duty = Duty::Rest;
         self.metrics.latency.record(self.now.mono_ns.saturating_sub(record.started_ns));
         if let Some(entry) = record.entry {
             self.out_entries.push((entry, record.sent_bytes, record.started_ns));
@@ -593,7 +592,7 @@ impl Core {
 
     /// Bytes of the open request's body. Returns how many are dealt with.
     fn intake(&mut self, token: Token, bytes: &[u8]) -> usize {
-        let place = self.conns[token.index as usize].record;
+        let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return 0 };
         let Some(record) = self.records.get_mut(place) else { return 0 };
         let (mut decoder, wanted) = match record.intake {
             Intake::Wanted(decoder) => (decoder, true),
@@ -680,7 +679,7 @@ impl Core {
     /// The body cannot be read to its end: the handler is told, the client gets an answer if it can, and the
     /// connection closes.
     pub(crate) fn break_body(&mut self, token: Token, reason: CloseReason, status: Option<u16>) {
-        let place = self.conns[token.index as usize].record;
+        let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get_mut(place) else { return };
         let reading = !matches!(record.intake, Intake::Done | Intake::Discard(_)) && record.held.is_none();
         let key = record.key(place);
@@ -777,7 +776,7 @@ impl Core {
             Ok(seat) if whole => {
                 let entry = self.records.remove(place).and_then(|record| record.entry);
                 self.close_open(place);
-                self.conns[token.index as usize].record = NONE;
+                self.conns[token.index as usize].duty = Duty::Rest;
                 self.take_over(token, asked, seat, takeover.start, entry);
             }
             Ok(_) => self.answer_record(token, place, has_body()),
@@ -905,7 +904,7 @@ impl Core {
         if conn.phase == Phase::Upstream {
             return self.upstream_sent(token);
         }
-        let (place, phase) = (conn.record, conn.phase);
+        let (exchange, phase) = (conn.duty.as_exchange(), conn.phase);
         conn.deadline_ns = match (phase, &conn.transport) {
             (Phase::Open, _) => u64::MAX,
             (Phase::Handshake, Transport::Tls(tls)) => tls.handshake_ends_ns,
@@ -917,7 +916,9 @@ impl Core {
         }
         let flight = std::mem::replace(&mut self.conns[token.index as usize].flight, NONE);
         self.end_flight(flight, None);
-        if let Some(record) = self.records.get_mut(place) {
+        if let Some(place) = exchange
+            && let Some(record) = self.records.get_mut(place)
+        {
             if let Some(reply) = record.reply.take() {
                 self.answer_record(token, place, *reply);
             } else if let Some(takeover) = record.takeover.take() {
@@ -944,7 +945,7 @@ impl Core {
                 let conn = &mut self.conns[token.index as usize];
                 conn.flags |= SENDING;
                 conn.deadline_ns = self.now.mono_ns.saturating_add(self.policy.rate_window_ns);
-                conn.window_bytes = UNMEASURED;
+                conn.window = RateWindow::Unmeasured;
                 let armed = self.now.mono_ns.saturating_add(self.policy.rate_window_ns.min(self.rest_ns));
                 self.wheel.arm_earlier(token.index, armed);
                 self.ops.push((token, Op::Send(encke_io::Send { segments, more: false })));
@@ -984,7 +985,7 @@ impl Core {
             }
             return;
         }
-        if conn.has(LAST) && conn.record == NONE {
+        if conn.has(LAST) && conn.duty.is_done() {
             self.end(token);
             return;
         }
@@ -1007,11 +1008,8 @@ impl Core {
         }
         let hungry = match conn.phase {
             Phase::Idle | Phase::Head | Phase::Proxy => !waits || parsing || conn.phase == Phase::Proxy,
-            Phase::Open => match self.records.get(conn.record).map(|record| record.intake) {
-                Some(Intake::Wanted(_) | Intake::Discard(_)) => !waits,
-                // One read ahead, so that the peer's end is noticed while it waits for its answer.
-                _ => !waits,
-            },
+            // Also without a body to read, so that the peer's end is noticed while it waits for its response.
+            Phase::Open => !waits,
             Phase::Lingering | Phase::Handshake => true,
             Phase::Resident | Phase::Http2 | Phase::Upstream | Phase::Vacant | Phase::Closing => return,
         };
@@ -1033,7 +1031,7 @@ impl Core {
 
     /// The peer sends no more while an exchange is open: a body that is not whole will never be.
     fn end_of_body(&mut self, token: Token) {
-        let place = self.conns[token.index as usize].record;
+        let Some(place) = self.conns[token.index as usize].duty.as_exchange() else { return };
         let Some(record) = self.records.get(place) else { return };
         let waits =
             self.conns[token.index as usize].input.as_ref().is_some_and(|input| !input.bytes.is_empty());
@@ -1064,8 +1062,8 @@ impl Core {
         conn.flight = flight;
         conn.flags |= SENDING;
         conn.deadline_ns = deadline;
-        conn.window_bytes = UNMEASURED;
-        let last = conn.has(LAST) && conn.record == NONE;
+        conn.window = RateWindow::Unmeasured;
+        let last = conn.has(LAST) && conn.duty.is_done();
         if !conn.transport.is_plain()
             && let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch)
         {
@@ -1103,7 +1101,7 @@ impl Core {
         // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its. Some clients of HTTP/2
         // forget an answer, too, when its stream is reset behind it, though RFC 9113 §8.1 lets servers do so.
         conn.phase = Phase::Lingering;
-        conn.window_bytes = 0;
+        conn.duty = Duty::linger();
         let paused = conn.has(PAUSED);
         conn.flags &= !PAUSED;
         let input = conn.input.take();
@@ -1167,13 +1165,12 @@ impl Core {
             return self.upstream_overdue(token);
         }
         if conn.has(SENDING) {
-            let measured = conn.window_bytes != UNMEASURED;
-            let taken = conn.window_bytes.saturating_sub(unsent);
-            if measured && taken < self.policy.window_bytes(self.policy.limits.write_rate.bytes_per_second())
-            {
+            let taken = conn.window.taken(unsent);
+            let least = self.policy.window_bytes(self.policy.limits.write_rate.bytes_per_second());
+            if taken.is_some_and(|taken| taken < least) {
                 self.close(token, CloseReason::WriteRate, true);
             } else {
-                self.conns[token.index as usize].window_bytes = unsent;
+                self.conns[token.index as usize].window = RateWindow::begin(unsent);
                 self.set_deadline(token, self.policy.rate_window_ns);
             }
             return;
@@ -1201,7 +1198,7 @@ impl Core {
                 self.time_out(token, CloseReason::HeadTime);
             }
             Phase::Open => {
-                let place = conn.record;
+                let Some(place) = conn.duty.as_exchange() else { return };
                 let Some(record) = self.records.get(place) else { return };
                 let taken = record.body_seen - record.rate_seen;
                 if taken >= self.policy.window_bytes(self.policy.limits.body_rate.bytes_per_second()) {

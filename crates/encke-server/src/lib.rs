@@ -20,6 +20,7 @@ mod conn;
 mod conns;
 mod core;
 mod date;
+mod duty;
 mod exchange;
 mod framing;
 mod guard;

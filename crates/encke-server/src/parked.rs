@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use encke_io::{Peer, Token};
 
-use crate::conn::{ADMIN, COUNTED, Conn, LAST, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
+use crate::conn::{ADMIN, COUNTED, Conn, Duty, LAST, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::core::Core;
 use crate::peer::PackedPeer;
 use crate::resident::Resident;
@@ -106,7 +106,7 @@ impl Core {
             return None;
         }
         let left_ms = conn.deadline_ns.saturating_sub(now_ns).div_ceil(1_000_000);
-        let (record, seat) = (conn.lasting(), conn.seat());
+        let (record, seat) = (conn.lasting(), conn.duty.seat()?);
         let own = self.call_for(token, Resident::park).flatten()?.into();
         Some(ParkedResident { record, seat, left_ms: u32::try_from(left_ms).unwrap_or(u32::MAX), own })
     }
@@ -114,7 +114,7 @@ impl Core {
     fn unpark_resident(&mut self, token: Token, parked: &ParkedResident) -> bool {
         let Some(mut conn) = Conn::unpark(&parked.record, token.generation) else { return false };
         conn.phase = Phase::Resident;
-        conn.set_seat(parked.seat);
+        conn.duty = Duty::resident(parked.seat);
         self.conns[token.index as usize] = conn;
         let own = self.call_for(token, |resident, slot| resident.unpark(slot, &parked.own));
         self.set_deadline(token, u64::from(parked.left_ms) * 1_000_000);

@@ -26,11 +26,11 @@ use encke_wire::date::DATE_BYTES;
 
 use crate::close::CloseReason;
 use crate::conn::{
-    Conn, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, Phase, RESIDENTS_MAX, SENDING,
-    UNMEASURED,
+    Conn, Duty, ENDING, HELD, LAST, LINGER, NONE, OUTLASTS, PAUSED, PEER_ENDED, Phase, RateWindow, SENDING,
 };
 use crate::conns::{earlier, is_stream};
 use crate::core::Core;
+use crate::duty::RESIDENTS_MAX;
 use crate::framing::{ContentLength, FramingKind};
 use crate::handler::{HandlerContext, JobId};
 use crate::link::{Link, Message};
@@ -386,7 +386,7 @@ impl Engine<'_> {
     pub fn slot(&mut self, token: Token) -> Option<Slot<'_>> {
         let seat = self.seat;
         let conn = self.core.conn(token)?;
-        (conn.phase == Phase::Resident && conn.seat() == seat).then_some(Slot { core: self.core, token })
+        (conn.duty.seat() == Some(seat)).then_some(Slot { core: self.core, token, seat })
     }
 
     /// Number of places that connections have, of any kind.
@@ -429,6 +429,8 @@ impl Engine<'_> {
 pub struct Slot<'a> {
     core: &'a mut Core,
     token: Token,
+    /// The seat of its resident, also after it has left.
+    seat: u8,
 }
 
 impl Slot<'_> {
@@ -454,7 +456,7 @@ impl Slot<'_> {
 
     /// The resident's own context, as [`Engine::context`] returns it.
     pub fn context(&self) -> HandlerContext {
-        HandlerContext::new(JobId::number_of(self.conn().seat()), Rc::clone(&self.core.tray))
+        HandlerContext::new(JobId::number_of(self.seat), Rc::clone(&self.core.tray))
     }
 
     /// Whether the server stops.
@@ -475,22 +477,22 @@ impl Slot<'_> {
     /// The first word that the resident has noted; `u32::MAX` at first. While it is `u32::MAX`, a connection that is to
     /// close after its output closes without [`Resident::sent`].
     pub fn word(&self) -> u32 {
-        self.conn().record
+        self.conn().duty.words().map_or(NONE, |(word, _)| word)
     }
 
     /// Notes the first word.
     pub fn set_word(&mut self, word: u32) {
-        self.conn_mut().record = word;
+        self.conn_mut().duty.set_word(word);
     }
 
     /// The second word that the resident has noted; 0 at first.
     pub fn form(&self) -> u8 {
-        self.conn().form
+        self.conn().duty.words().map_or(0, |(_, form)| form)
     }
 
     /// Notes the second word.
     pub fn set_form(&mut self, form: u8) {
-        self.conn_mut().form = form;
+        self.conn_mut().duty.set_form(form);
     }
 
     /// Whether something is being sent: [`Slot::send`] and [`Slot::out`] have to wait for [`Resident::sent`].
@@ -573,7 +575,7 @@ impl Slot<'_> {
         let conn = &mut core.conns[self.token.index as usize];
         conn.flags |= SENDING;
         conn.deadline_ns = deadline_ns;
-        conn.window_bytes = UNMEASURED;
+        conn.window = RateWindow::Unmeasured;
         let last = conn.has(LAST);
         if !conn.transport.is_plain()
             && let Err(fault) = conn.transport.seal(&mut segments, last, &mut core.scratch)
@@ -749,8 +751,7 @@ impl Slot<'_> {
 
     fn next_request(&mut self) {
         let conn = self.conn_mut();
-        conn.record = NONE;
-        conn.form = 0;
+        conn.duty = Duty::Rest;
         conn.flags &= !(HELD | OUTLASTS);
         self.core.next_request(self.token);
     }
@@ -797,8 +798,8 @@ impl Core {
         token: Token,
         call: impl FnOnce(&mut dyn Resident, &mut Slot<'_>) -> T,
     ) -> Option<T> {
-        let seat = self.conns[token.index as usize].seat();
-        self.call_resident(seat, |resident, core| call(resident, &mut Slot { core, token }))
+        let seat = self.conns[token.index as usize].duty.seat()?;
+        self.call_resident(seat, |resident, core| call(resident, &mut Slot { core, token, seat }))
     }
 
     /// Calls a resident for something that concerns no single connection.
@@ -821,10 +822,8 @@ impl Core {
     ) {
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Resident;
-        conn.record = NONE;
-        conn.form = 0;
+        conn.duty = Duty::resident(seat);
         conn.flags &= !(HELD | OUTLASTS);
-        conn.set_seat(seat);
         if let Some(entry) = entry {
             let waiting = WaitingEntry { entry, started_ns: self.now.mono_ns, sent_bytes: 0 };
             self.entries.insert(token.index, waiting);
@@ -874,7 +873,7 @@ impl Core {
     /// Receives or pauses on a resident's connection with a send in flight, if its resident receives meanwhile.
     pub(crate) fn settle_duplex(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
-        if self.residents.is_duplex(conn.seat()) {
+        if conn.duty.seat().is_some_and(|seat| self.residents.is_duplex(seat)) {
             let hungry = conn.input.is_none() && !conn.has(HELD) && !conn.has(PEER_ENDED);
             self.set_receiving(token, hungry);
         }
@@ -883,9 +882,9 @@ impl Core {
     /// A resident's connection closes: notes it for the resident, and writes its log line.
     pub(crate) fn leave_resident(&mut self, token: Token) {
         let conn = &mut self.conns[token.index as usize];
-        let word = std::mem::replace(&mut conn.record, NONE);
-        let gone = Gone { token, word, form: conn.form };
-        self.residents.note_gone(conn.seat(), gone);
+        let duty = std::mem::replace(&mut conn.duty, Duty::Rest);
+        let (Some(seat), Some((word, form))) = (duty.seat(), duty.words()) else { return };
+        self.residents.note_gone(seat, Gone { token, word, form });
         if let Some(waiting) = self.entries.remove(&token.index) {
             self.finish_entry(waiting.entry, waiting.sent_bytes, waiting.started_ns);
         }

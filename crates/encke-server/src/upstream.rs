@@ -44,7 +44,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
 
-use crate::conn::{Conn, HELD, NONE, PAUSED, PEER_ENDED, Phase, SENDING};
+use crate::conn::{Conn, Duty, HELD, PAUSED, PEER_ENDED, Phase, SENDING};
 use crate::core::Core;
 use crate::handler::{Action, Dial, JobId};
 use crate::link::Message;
@@ -80,7 +80,7 @@ impl Core {
         };
         let mut conn = Conn::new(token.generation, peer, Phase::Upstream);
         conn.flags |= PAUSED;
-        conn.record = dial.id.slot;
+        conn.duty = Duty::upstream(dial.id.slot);
         self.conns.put(token.index, conn);
         let upstream = &mut self.upstreams.table[dial.id.slot as usize];
         upstream.token = token;
@@ -216,8 +216,7 @@ impl Core {
 
     /// The place of an outgoing connection that has not been closed.
     fn upstream_place(&mut self, token: Token) -> Option<u32> {
-        let place = self.conn(token)?.record;
-        (place != NONE).then_some(place)
+        self.conn(token)?.duty.as_upstream()
     }
 
     pub(crate) fn upstream_connected(&mut self, token: Token) {
@@ -315,7 +314,7 @@ impl Core {
         let unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
         self.recycle_segments(upstream.waiting);
         let Some(conn) = self.conn(token) else { return };
-        conn.record = NONE;
+        conn.duty = Duty::Rest;
         conn.deadline_ns = u64::MAX;
         let abort = unsent || conn.has(SENDING);
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));

@@ -35,7 +35,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response};
 
 use crate::close::CloseReason;
-use crate::conn::{ADMIN, Conn, LAST, LINGER, NONE, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
+use crate::conn::{ADMIN, Conn, Duty, LAST, LINGER, PAUSED, PEER_ENDED, Phase, SECURE, SENDING, TO_HTTPS};
 use crate::conns::{among_streams, is_stream, stream_place};
 use crate::core::Core;
 use crate::framing::ContentLength;
@@ -173,9 +173,14 @@ impl Http2 {
 
     /// Whether a connection speaks HTTP/2 and has no open stream.
     pub(crate) fn is_idle(&self, conn: &Conn) -> bool {
-        conn.phase == Phase::Http2
-            && conn.requests > 0
-            && self.engines.get(conn.record).is_some_and(|engine| engine.streams.is_empty())
+        if conn.requests > 0
+            && let Some(place) = conn.duty.as_engine()
+            && let Some(engine) = self.engines.get(place)
+        {
+            engine.streams.is_empty()
+        } else {
+            false
+        }
     }
 
     #[inline]
@@ -204,7 +209,7 @@ impl Core {
         let place = self.http2.engines.insert(engine);
         let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Http2;
-        conn.record = place;
+        conn.duty = Duty::engine(place);
         self.metrics.h2_connections.add(1);
         if self.draining()
             && let Some(engine) = self.http2.engines.get_mut(place)
@@ -217,7 +222,7 @@ impl Core {
     /// Bytes arrived for an engine.
     pub(crate) fn http2_received(&mut self, token: Token, bytes: &[u8]) {
         let now_ns = self.now.mono_ns;
-        let place = self.conns[token.index as usize].record;
+        let Some(place) = self.conns[token.index as usize].duty.as_engine() else { return };
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
         match engine.connection.watch.look(bytes, now_ns) {
             Ok(()) => engine.connection.feed(bytes),
@@ -240,7 +245,7 @@ impl Core {
     /// The socket of an engine has taken what was sent, or its peer sends no more.
     pub(crate) fn http2_settle(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
-        let place = conn.record;
+        let Some(place) = conn.duty.as_engine() else { return };
         if let Some(engine) = self.http2.engines.get_mut(place) {
             if conn.has(PEER_ENDED) {
                 engine.connection.end_input();
@@ -256,7 +261,8 @@ impl Core {
     pub(crate) fn http2_overdue(&mut self, token: Token) {
         let draining = self.draining();
         let conn = &self.conns[token.index as usize];
-        let (place, fresh) = (conn.record, conn.requests == 0);
+        let fresh = conn.requests == 0;
+        let Some(place) = conn.duty.as_engine() else { return };
         let head_time_ns = self.policy.limits.head_time.nanoseconds();
         let now_ns = self.now.mono_ns;
         let Some(engine) = self.http2.engines.get_mut(place) else { return };
@@ -650,7 +656,7 @@ impl Core {
         }
         self.abandon_http2(place);
         let conn = &mut self.conns[token.index as usize];
-        conn.record = NONE;
+        conn.duty = Duty::Rest;
         conn.phase = Phase::Idle;
         conn.reason = reason;
         // The client has nearly always something on its way, if only a window update, and a reset in answer to that would
