@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use encke_io::socket::Watched;
 use encke_io::{Address, Done, Job, JobLane, Now, Segment};
+use encke_session::tls::Session;
 use encke_settings::SourceLine;
 use encke_stats::Source;
 
@@ -143,6 +144,7 @@ pub(crate) struct Dial {
     /// The number of the handler, or of the resident among handlers.
     pub(crate) owner: u16,
     pub(crate) address: Address,
+    pub(crate) session: Option<Box<dyn Session>>,
 }
 
 /// Empty buffers that are kept for [`HandlerContext::take_buffer`]: a callback rarely fills more.
@@ -188,9 +190,12 @@ impl HandlerContext {
     /// Opens a connection to another server. Its events come by [`Handler::upstream`], or by
     /// [`Resident::upstream`](crate::Resident::upstream) of a resident's context; the first is
     /// [`UpstreamEvent::Connected`] or [`UpstreamEvent::Failed`].
-    pub fn dial(&self, address: Address) -> UpstreamId {
+    ///
+    /// With a session the connection speaks TLS: `Connected` follows the handshake, events and
+    /// [`HandlerContext::send`] carry plaintext, and [`HandlerContext::shutdown`] sends a close_notify.
+    pub fn dial(&self, address: Address, session: Option<Box<dyn Session>>) -> UpstreamId {
         let id = self.tray.upstreams.borrow_mut().take();
-        self.act(Action::Dial(Dial { id, owner: self.handler, address }));
+        self.act(Action::Dial(Dial { id, owner: self.handler, address, session }));
         id
     }
 

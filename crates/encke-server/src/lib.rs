@@ -59,6 +59,7 @@ pub mod testing;
 mod tls;
 mod transport;
 mod upstream;
+mod upstream_session;
 mod websocket;
 mod worker;
 

@@ -190,7 +190,7 @@ fn families(workers: &[Arc<Metrics>], log_dropped: u64) -> Vec<Family> {
         upstream_ends,
         Family::counter(
             "encke_upstream_bytes_total",
-            "Bytes of outgoing connections; those of all connections together include them.",
+            "Bytes of outgoing connections, by TLS those of plaintext; those of all connections together include them.",
         )
         .with(&[("direction", "received")], sum(&|worker| worker.upstream_received_bytes.value()))
         .with(&[("direction", "sent")], sum(&|worker| worker.upstream_sent_bytes.value())),

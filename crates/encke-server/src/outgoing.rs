@@ -1,6 +1,9 @@
 //! Outgoing connections as values: their names, events, ends and table. The worker's part is in `upstream.rs`.
 
 use encke_io::{Fault, Segment, Token};
+use encke_session::tls::{Distrust, SessionError, TlsFault};
+
+use crate::upstream_session::UpstreamSession;
 
 /// Names an outgoing connection of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,11 +16,12 @@ pub struct UpstreamId {
 #[derive(PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UpstreamEvent<'a> {
-    /// It is established. Bytes that were sent before leave now.
+    /// It is established, by TLS with its handshake. Bytes that were sent before leave now.
     Connected,
     /// Bytes have arrived. They are lent for the call.
     Received(&'a mut [u8]),
     /// So many bytes of those given to [`HandlerContext::send`](crate::HandlerContext::send) have been handed to the kernel.
+    /// By TLS these are bytes of plaintext.
     Sent(u64),
     /// The peer sends no more. This side may go on sending, and closes the connection.
     Ended,
@@ -28,7 +32,7 @@ pub enum UpstreamEvent<'a> {
 }
 
 /// Why an outgoing connection has failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UpstreamFault {
     /// As many outgoing connections are open as may be.
@@ -37,6 +41,10 @@ pub enum UpstreamFault {
     Draining,
     /// The peer or the system.
     Failed(Fault),
+    /// TLS cannot go on: the reason.
+    Session(SessionError),
+    /// The connection has ended without a close_notify: bytes may be missing, or the handshake was not over.
+    Truncated,
 }
 
 impl std::fmt::Display for UpstreamFault {
@@ -45,6 +53,8 @@ impl std::fmt::Display for UpstreamFault {
             Self::Limit => f.write_str("too many outgoing connections are open"),
             Self::Draining => f.write_str("the server is stopping"),
             Self::Failed(fault) => fault.fmt(f),
+            Self::Session(error) => error.fmt(f),
+            Self::Truncated => f.write_str("the connection ended without the close_notify of TLS"),
         }
     }
 }
@@ -65,10 +75,17 @@ pub(crate) enum UpstreamEnd {
     /// Its handler was replaced at a reload, and had no open exchange.
     Retired,
     System,
+    /// The peer's certificate is not trusted.
+    Distrust,
+    /// The peer does not speak TLS, breaks its rules, or has nothing in common with this side.
+    Protocol,
+    /// The peer has sent an alert.
+    Alert,
+    Truncated,
 }
 
 impl UpstreamEnd {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Closed,
         Self::Refused,
         Self::Unreachable,
@@ -78,6 +95,10 @@ impl UpstreamEnd {
         Self::Panic,
         Self::Retired,
         Self::System,
+        Self::Distrust,
+        Self::Protocol,
+        Self::Alert,
+        Self::Truncated,
     ];
 
     /// Its name in metrics.
@@ -92,10 +113,14 @@ impl UpstreamEnd {
             Self::Panic => "panic",
             Self::Retired => "retired",
             Self::System => "system",
+            Self::Distrust => "tls_distrust",
+            Self::Protocol => "tls_protocol",
+            Self::Alert => "tls_alert",
+            Self::Truncated => "tls_truncated",
         }
     }
 
-    pub(crate) const fn of(fault: UpstreamFault) -> Self {
+    pub(crate) const fn of(fault: &UpstreamFault) -> Self {
         match fault {
             UpstreamFault::Limit => Self::Limit,
             UpstreamFault::Draining => Self::Drain,
@@ -103,7 +128,31 @@ impl UpstreamEnd {
             UpstreamFault::Failed(Fault::Unreachable) => Self::Unreachable,
             UpstreamFault::Failed(Fault::Reset) => Self::Reset,
             UpstreamFault::Failed(_) => Self::System,
+            UpstreamFault::Truncated => Self::Truncated,
+            UpstreamFault::Session(
+                SessionError::Client(Distrust::Refused(_)) | SessionError::Server(TlsFault::Refused),
+            ) => Self::Alert,
+            UpstreamFault::Session(
+                SessionError::Client(Distrust::NotTls | Distrust::Protocol(_))
+                | SessionError::Server(
+                    TlsFault::PlainHttp
+                    | TlsFault::Incompatible
+                    | TlsFault::NoCertificate
+                    | TlsFault::Protocol,
+                ),
+            ) => Self::Protocol,
+            UpstreamFault::Session(_) => Self::Distrust,
         }
+    }
+
+    /// Whether this side has found a fault of TLS. The peer learns it by an alert.
+    pub(crate) const fn sends_alert(self) -> bool {
+        matches!(self, Self::Distrust | Self::Protocol)
+    }
+
+    /// Whether the connection can still carry the last records of TLS.
+    pub(crate) const fn sends_records(self) -> bool {
+        self.sends_alert() || matches!(self, Self::Closed | Self::Drain | Self::Retired)
     }
 }
 
@@ -152,6 +201,8 @@ pub(crate) enum State {
     /// It has no socket: its failure is about to be reported.
     Undialed,
     Connecting,
+    /// It is connected, and the handshake of TLS goes on.
+    Handshaking,
     Open,
 }
 
@@ -168,6 +219,8 @@ pub(crate) struct Upstream {
     pub(crate) in_flight: u64,
     /// What follows the send in flight.
     pub(crate) waiting: Vec<Segment>,
+    /// By TLS.
+    pub(crate) session: Option<Box<UpstreamSession>>,
 }
 
 impl Upstream {
@@ -179,6 +232,7 @@ impl Upstream {
         ending: false,
         in_flight: 0,
         waiting: Vec::new(),
+        session: None,
     };
 }
 

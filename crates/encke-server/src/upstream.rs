@@ -37,22 +37,24 @@
 //! worker ends when its last client has gone; outgoing connections that are open then, and at the end of the drain's time,
 //! fail with [`UpstreamFault::Draining`].
 //!
-//! TLS will be a second parameter of `dial`, which sets the slot's `Transport`: [`Core::flush_upstream`] and
-//! `Core::received` already go through it.
+//! **TLS.** A dial with a session has an [`UpstreamSession`](crate::upstream_session::UpstreamSession) here, and not a kind of
+//! `Transport` of its own: the word that a slot has for its transport holds one kind of box. What follows says only where the
+//! two paths part; the one by TLS is in `upstream_session.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use encke_io::{Address, Fault, Op, Peer, Segment, Send, Token};
 
-use crate::conn::{Conn, Duty, HELD, PAUSED, PEER_ENDED, Phase, SENDING};
+use crate::conn::{Conn, Duty, HELD, LAST, PAUSED, PEER_ENDED, Phase, SENDING};
 use crate::core::Core;
 use crate::handler::{Action, Dial, JobId};
 use crate::link::Message;
 use crate::outgoing::{State, Upstream, UpstreamEnd, UpstreamEvent, UpstreamFault, UpstreamId};
+use crate::upstream_session::{FAREWELL_NS, UpstreamSession};
 
 impl Core {
     /// A feature dials: notes the connection. Returns false if there is no room for it, which its owner then learns.
-    pub(crate) fn begin_dial(&mut self, dial: &Dial) -> bool {
+    pub(crate) fn begin_dial(&mut self, dial: &mut Dial) -> bool {
         self.metrics.dials.add(1);
         let place = dial.id.slot as usize;
         if self.upstreams.table.len() <= place {
@@ -62,6 +64,7 @@ impl Core {
             generation: dial.id.generation,
             owner: dial.owner,
             state: State::Undialed,
+            session: dial.session.take().map(UpstreamSession::new),
             ..Upstream::VACANT
         };
         let has_room = self.census.enter_upstream(self.policy.limits.upstreams.get() as usize);
@@ -176,8 +179,11 @@ impl Core {
     }
 
     /// Sends what waits, unless a send is in flight, and ends this side behind it.
-    fn flush_upstream(&mut self, place: u32) {
+    pub(crate) fn flush_upstream(&mut self, place: u32) {
         let upstream = &mut self.upstreams.table[place as usize];
+        if upstream.session.is_some() {
+            return self.flush_sealed(place);
+        }
         if upstream.state != State::Open {
             return;
         }
@@ -191,13 +197,6 @@ impl Core {
         if !segments.is_empty() {
             upstream.in_flight = segments.iter().map(Segment::len).sum();
             conn.flags |= SENDING;
-            let last = upstream.ending;
-            if !conn.transport.is_plain()
-                && let Err(fault) = conn.transport.seal(&mut segments, last, &mut self.scratch)
-            {
-                self.recycle_segments(segments);
-                return self.fail_upstream(place, UpstreamFault::Failed(fault));
-            }
             self.ops.push((token, Op::Send(Send { segments, more: false })));
         } else {
             self.recycle_segments(segments);
@@ -207,10 +206,12 @@ impl Core {
         }
     }
 
-    /// Receives from an outgoing connection, or pauses receiving, as its owner wants.
-    fn receive_upstream(&mut self, token: Token) {
+    /// Receives from an outgoing connection, or pauses receiving, as its owner wants. A handshake is received in any case.
+    pub(crate) fn receive_upstream(&mut self, token: Token) {
         let conn = &self.conns[token.index as usize];
-        let hungry = !conn.has(HELD) && !conn.has(PEER_ENDED);
+        let state = conn.duty.as_upstream().map(|place| self.upstreams.table[place as usize].state);
+        let held = conn.has(HELD) && state == Some(State::Open);
+        let hungry = !held && !conn.has(PEER_ENDED);
         self.set_receiving(token, hungry);
     }
 
@@ -221,44 +222,67 @@ impl Core {
 
     pub(crate) fn upstream_connected(&mut self, token: Token) {
         let Some(place) = self.upstream_place(token) else { return };
-        self.upstreams.table[place as usize].state = State::Open;
+        let upstream = &mut self.upstreams.table[place as usize];
+        if upstream.session.is_some() {
+            upstream.state = State::Handshaking;
+            self.receive_upstream(token);
+            return self.records_opened(place);
+        }
+        upstream.state = State::Open;
         self.receive_upstream(token);
         self.tell_upstream(place, UpstreamEvent::Connected);
         self.flush_upstream(place);
     }
 
     pub(crate) fn upstream_received(&mut self, token: Token, bytes: &mut [u8]) {
-        self.metrics.upstream_received_bytes.add(bytes.len() as u64);
-        if let Some(place) = self.upstream_place(token) {
-            self.tell_upstream(place, UpstreamEvent::Received(bytes));
+        let Some(place) = self.upstream_place(token) else { return };
+        if self.upstreams.table[place as usize].session.is_some() {
+            return self.records_arrived(place, bytes);
         }
+        self.metrics.upstream_received_bytes.add(bytes.len() as u64);
+        self.tell_upstream(place, UpstreamEvent::Received(bytes));
     }
 
     pub(crate) fn upstream_sent(&mut self, token: Token) {
-        let Some(place) = self.upstream_place(token) else { return };
-        let sent = std::mem::take(&mut self.upstreams.table[place as usize].in_flight);
-        self.metrics.upstream_sent_bytes.add(sent);
-        self.tell_upstream(place, UpstreamEvent::Sent(sent));
+        let Some(place) = self.upstream_place(token) else { return self.end_farewell(token, Op::Close) };
+        let upstream = &mut self.upstreams.table[place as usize];
+        if upstream.session.as_mut().is_some_and(|session| session.went_out(upstream.in_flight)) {
+            return self.flush_sealed(place);
+        }
+        let sent = std::mem::take(&mut upstream.in_flight);
+        if sent > 0 {
+            self.metrics.upstream_sent_bytes.add(sent);
+            self.tell_upstream(place, UpstreamEvent::Sent(sent));
+        }
         self.flush_upstream(place);
     }
 
     /// The peer has ended its side, and everything before was received.
     pub(crate) fn upstream_ended(&mut self, token: Token) {
-        if let Some(place) = self.upstream_place(token) {
-            self.tell_upstream(place, UpstreamEvent::Ended);
+        let Some(place) = self.upstream_place(token) else { return };
+        match &self.upstreams.table[place as usize].session {
+            None => self.tell_upstream(place, UpstreamEvent::Ended),
+            Some(session) if session.has_ended() => {}
+            Some(_) => self.fail_upstream(place, UpstreamFault::Truncated),
         }
     }
 
     pub(crate) fn upstream_overdue(&mut self, token: Token) {
         self.conns[token.index as usize].deadline_ns = u64::MAX;
-        if let Some(place) = self.upstream_place(token) {
-            self.tell_upstream(place, UpstreamEvent::Overdue);
+        match self.upstream_place(token) {
+            Some(place) => self.tell_upstream(place, UpstreamEvent::Overdue),
+            None => self.end_farewell(token, Op::Abort),
         }
     }
 
     /// An operation of an outgoing connection has failed, a send after `sent` bytes.
     pub(crate) fn upstream_broken(&mut self, token: Token, fault: Fault, sent: u64) {
-        let Some(place) = self.upstream_place(token) else { return };
+        let Some(place) = self.upstream_place(token) else { return self.end_farewell(token, Op::Close) };
+        let upstream = &self.upstreams.table[place as usize];
+        let sent = match &upstream.session {
+            None => sent,
+            Some(session) => session.sent_of(upstream.in_flight, sent > 0),
+        };
         if sent > 0 {
             self.metrics.upstream_sent_bytes.add(sent);
             self.tell_upstream(place, UpstreamEvent::Sent(sent));
@@ -267,11 +291,11 @@ impl Core {
     }
 
     /// Closes an outgoing connection and reports it to its owner.
-    fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
+    pub(crate) fn fail_upstream(&mut self, place: u32, fault: UpstreamFault) {
         self.residents.report_gone();
         let (id, owner) = (self.upstreams.id(place), self.upstreams.table[place as usize].owner);
         let current = self.tray.is_current(id);
-        self.close_upstream(place, UpstreamEnd::of(fault));
+        self.close_upstream(place, UpstreamEnd::of(&fault));
         if current && self.tell(owner, id, UpstreamEvent::Failed(fault)).is_err() {
             self.metrics.handler_panics.add(1);
         }
@@ -279,8 +303,9 @@ impl Core {
 
     /// The server stops: closes an outgoing connection, if it is one that is open.
     pub(crate) fn drain_upstream(&mut self, token: Token) {
-        if let Some(place) = self.upstream_place(token) {
-            self.fail_upstream(place, UpstreamFault::Draining);
+        match self.upstream_place(token) {
+            Some(place) => self.fail_upstream(place, UpstreamFault::Draining),
+            None => self.end_farewell(token, Op::Abort),
         }
     }
 
@@ -304,20 +329,43 @@ impl Core {
     }
 
     /// Closes an outgoing connection and ends its id. With bytes left to send it is reset, so that the peer does not take
-    /// what it has for whole.
+    /// what it has for whole. By TLS a close_notify or an alert is sent before, if nothing is in its way.
     fn close_upstream(&mut self, place: u32, end: UpstreamEnd) {
         let id = self.upstreams.id(place);
         let upstream = std::mem::replace(&mut self.upstreams.table[place as usize], Upstream::VACANT);
         self.tray.release(id);
         self.metrics.upstream_ended(end);
         let token = upstream.token;
-        let unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
+        let mut unsent = upstream.waiting.iter().any(|segment| !segment.is_empty());
         self.recycle_segments(upstream.waiting);
+        let mut farewell = Vec::new();
+        if let Some(session) = upstream.session {
+            unsent = (unsent || session.has_queue()) && !end.sends_alert();
+            if !unsent && end.sends_records() && matches!(upstream.state, State::Handshaking | State::Open) {
+                farewell = session.farewell();
+            }
+        }
         let Some(conn) = self.conn(token) else { return };
         conn.duty = Duty::Rest;
         conn.deadline_ns = u64::MAX;
         let abort = unsent || conn.has(SENDING);
+        if !abort && !farewell.is_empty() {
+            conn.flags |= SENDING | LAST;
+            self.set_deadline(token, FAREWELL_NS);
+            let segments = vec![Segment::Bytes(farewell)];
+            return self.ops.push((token, Op::Send(Send { segments, more: false })));
+        }
         self.ops.push((token, if abort { Op::Abort } else { Op::Close }));
+    }
+
+    /// Closes the socket of a connection that has ended, once its last records are sent or have failed.
+    fn end_farewell(&mut self, token: Token, op: Op) {
+        let Some(conn) = self.conn(token) else { return };
+        if conn.has(LAST) {
+            conn.flags &= !LAST;
+            conn.deadline_ns = u64::MAX;
+            self.ops.push((token, op));
+        }
     }
 
     /// The socket of an outgoing connection is closed.
@@ -329,7 +377,7 @@ impl Core {
     }
 
     /// Reports an event to the owner of a place, unless that has closed it.
-    fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
+    pub(crate) fn tell_upstream(&mut self, place: u32, event: UpstreamEvent<'_>) {
         // A resident learns first which of its connections have closed, and may close this one with them.
         self.residents.report_gone();
         let id = self.upstreams.id(place);

@@ -235,7 +235,7 @@ impl<R: Reactor> Worker<R> {
         let mut actions = self.core.tray.take_actions(empty);
         for action in actions.drain(..) {
             match action {
-                Action::Dial(dial) => self.dial(&dial),
+                Action::Dial(dial) => self.dial(dial),
                 other => self.core.act(other),
             }
         }
@@ -245,8 +245,8 @@ impl<R: Reactor> Worker<R> {
     }
 
     /// Opens an outgoing connection.
-    fn dial(&mut self, dial: &Dial) {
-        if !self.core.begin_dial(dial) {
+    fn dial(&mut self, mut dial: Dial) {
+        if !self.core.begin_dial(&mut dial) {
             return;
         }
         let socket = match &dial.address {
@@ -254,7 +254,7 @@ impl<R: Reactor> Worker<R> {
             Address::Unix(path) => socket::connected_local(path),
         };
         match socket.map_err(Fault::from).and_then(|socket| self.reactor.adopt(Source::Stream(socket))) {
-            Ok(token) => self.core.dialed(dial, token),
+            Ok(token) => self.core.dialed(&dial, token),
             Err(fault) => self.core.dial_failed(dial.id, fault),
         }
     }

@@ -80,7 +80,7 @@ impl Handler for Relays {
             format!("Content-Length: {}\r\n", String::from_utf8_lossy(length))
         });
         let head = format!("{method} {path} HTTP/1.1\r\nHost: other\r\nConnection: close\r\n{length}\r\n");
-        let id = self.context.dial(Address::Inet(other_address()));
+        let id = self.context.dial(Address::Inet(other_address()), None);
         self.context.deadline(id, 30_000_000_000);
         self.context.send(id, [Segment::Bytes(head.into_bytes())]);
         let key = exchange.key();

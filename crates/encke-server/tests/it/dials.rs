@@ -77,7 +77,7 @@ impl Mount for Dialer {
 
 impl Handler for Dialing {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let id = self.context.dial(self.mount.target.clone());
+        let id = self.context.dial(self.mount.target.clone(), None);
         let path = request.path().to_vec();
         match &path[..] {
             b"/brief" => self.context.deadline(id, 1),

@@ -26,6 +26,8 @@ mod answers;
 mod bodies;
 mod delays;
 mod dials;
+#[cfg(feature = "tls")]
+mod dials_by_tls;
 mod drain;
 mod figures;
 mod framing;

@@ -14,12 +14,19 @@ use encke_server::{
     Outcome, Piece, Reply, Request, Resident, Slot, Takeover, UpstreamEvent, UpstreamId, WorkerSetup,
 };
 
+use encke_session::tls::{Session, Sessions};
+
 use super::{PATIENCE, any_port};
 
 /// Bytes that may wait on one side before the other is paused.
 pub const WAITING_MAX: usize = 64 * 1024;
-/// Bytes of one event.
-const EVENT_MAX: usize = 64 * 1024;
+/// Bytes of one event: those of a lease, and by TLS a record that has begun before.
+const EVENT_MAX: usize = 80 * 1024;
+
+/// A session for a connection that is dialed, if it is to speak TLS.
+fn session_of(sessions: Option<&Arc<dyn Sessions>>) -> Option<Box<dyn Session>> {
+    sessions.map(|sessions| sessions.begin().expect("a session"))
+}
 
 /// The response by which a tunnel begins.
 pub const TUNNEL_HEAD: &[u8] =
@@ -29,6 +36,7 @@ pub const TUNNEL_HEAD: &[u8] =
 #[derive(Clone)]
 pub struct Tunnel {
     pub target: Address,
+    pub sessions: Option<Arc<dyn Sessions>>,
     /// How often the other server was paused, because its bytes did not leave.
     pub pauses: Arc<AtomicUsize>,
 }
@@ -40,6 +48,7 @@ struct TunnelHandler {
 /// The tunnels of a worker.
 struct Tunnels {
     context: Option<HandlerContext>,
+    sessions: Option<Arc<dyn Sessions>>,
     pauses: Arc<AtomicUsize>,
     pairs: HashMap<UpstreamId, Pair>,
     /// The outgoing connection of each client's, by place.
@@ -62,15 +71,16 @@ struct Pair {
 
 impl Tunnel {
     pub fn to(target: impl Into<Address>) -> Self {
-        Self { target: target.into(), pauses: Arc::default() }
+        Self { target: target.into(), sessions: None, pauses: Arc::default() }
     }
 }
 
 impl Mount for Tunnel {
     fn open(&self, _: HandlerContext, worker: &mut WorkerSetup<'_>) -> Box<dyn Handler> {
-        let pauses = Arc::clone(&self.pauses);
+        let (pauses, sessions) = (Arc::clone(&self.pauses), self.sessions.clone());
         worker.resident(|_| Tunnels {
             context: None,
+            sessions,
             pauses,
             pairs: HashMap::new(),
             upstreams: HashMap::new(),
@@ -133,7 +143,8 @@ impl Tunnels {
 impl Resident for Tunnels {
     fn enter(&mut self, slot: &mut Slot<'_>, _: Asked, start: Box<dyn Any + Send>) {
         let target = *start.downcast::<Address>().expect("what the handler has put there");
-        let id = self.context.get_or_insert_with(|| slot.context()).dial(target);
+        let session = session_of(self.sessions.as_ref());
+        let id = self.context.get_or_insert_with(|| slot.context()).dial(target, session);
         let pair = Pair {
             token: slot.token(),
             unsent: 0,
@@ -232,6 +243,7 @@ impl Resident for Tunnels {
 #[derive(Clone)]
 pub struct Relay {
     pub target: Address,
+    pub sessions: Option<Arc<dyn Sessions>>,
     pub counts: Arc<RelayCounts>,
 }
 
@@ -267,7 +279,7 @@ struct Relayed {
 
 impl Relay {
     pub fn to(target: impl Into<Address>) -> Self {
-        Self { target: target.into(), counts: Arc::default() }
+        Self { target: target.into(), sessions: None, counts: Arc::default() }
     }
 }
 
@@ -307,7 +319,7 @@ impl Relays {
 
 impl Handler for Relays {
     fn call(&mut self, request: &Request<'_>, exchange: Exchange) -> Outcome {
-        let id = self.context.dial(self.mount.target.clone());
+        let id = self.context.dial(self.mount.target.clone(), session_of(self.mount.sessions.as_ref()));
         let key = exchange.key();
         let path = request.path().to_vec();
         self.by_exchange.insert(key, id);
@@ -492,7 +504,7 @@ pub fn finish(stream: &TcpStream) {
 }
 
 /// A server that sends what it receives back, changed by [`ECHO_KEY`].
-pub fn echo(mut stream: TcpStream) {
+pub fn echo(mut stream: impl Read + Write) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = stream.read(&mut buffer).expect("bytes or an end");
