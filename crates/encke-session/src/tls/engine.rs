@@ -18,12 +18,9 @@ use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, ServerConfig};
 
 use super::hello::{HANDSHAKE, Hello};
 use super::proofs::PROOF_PROTOCOL;
-use super::records::{RECORD_BYTES, Records};
+use super::queue::fill;
+use super::records::Records;
 use super::{Certified, Handshake, Opened, Session, SessionError, TlsFault, TlsKnown, known};
-
-/// What is sealed for one send. 64 KiB are four records: enough to keep a socket busy that holds some 200 KiB, and the
-/// most that a client who stops reading makes us hold of sealed bytes.
-const WINDOW_BYTES: usize = 64 * 1024;
 
 /// What the connections of a worker work with, one at a time.
 #[derive(Default)]
@@ -31,7 +28,7 @@ pub struct Scratch {
     /// Plaintext that has arrived.
     pub plain: Vec<u8>,
     /// Plaintext of one record that comes from several places.
-    gathered: Vec<u8>,
+    pub gathered: Vec<u8>,
 }
 
 /// TLS on one connection.
@@ -155,24 +152,10 @@ impl Tls {
         if !self.records.may_speak() {
             return Ok(());
         }
-        while out.len() < WINDOW_BYTES && !self.queue.is_empty() {
-            // What is large and in memory goes as it is; all else is gathered into a record.
-            let large = |segment: &Segment| segment.memory().is_some_and(|bytes| bytes.len() >= RECORD_BYTES);
-            if self.queue.front().is_some_and(large)
-                && let Some(segment) = self.queue.pop_front()
-            {
-                let bytes = segment.memory().unwrap_or_default();
-                let take = bytes.len().min(WINDOW_BYTES);
-                self.records.seal(&bytes[..take], out).map_err(|_| Fault::Reset)?;
-                if let Some(rest) = segment.after(take as u64) {
-                    self.queue.push_front(rest);
-                }
-                continue;
-            }
-            scratch.gathered.clear();
-            gather(&mut self.queue, &mut scratch.gathered)?;
-            self.records.seal(&scratch.gathered, out).map_err(|_| Fault::Reset)?;
-        }
+        let records = &mut self.records;
+        fill(&mut self.queue, &mut scratch.gathered, out, |plain, out| {
+            records.seal(plain, out).map_err(|_| Fault::Reset)
+        })?;
         if self.queue.is_empty() {
             self.queue = VecDeque::new();
             if self.last {
@@ -264,41 +247,6 @@ fn iana_name(suite: CipherSuite) -> &'static str {
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
         other => other.as_str().unwrap_or(""),
     }
-}
-
-/// Fills a record with plaintext from the front of the queue.
-fn gather(queue: &mut VecDeque<Segment>, record: &mut Vec<u8>) -> Result<(), Fault> {
-    while record.len() < RECORD_BYTES {
-        let Some(segment) = queue.pop_front() else { return Ok(()) };
-        let room = RECORD_BYTES - record.len();
-        let take = match &segment {
-            Segment::File { file, offset, len } => {
-                let start = record.len();
-                let wish = usize::try_from(*len).unwrap_or(usize::MAX).min(room);
-                record.resize(start + wish, 0);
-                let read = match file.read_cached_at(*offset, &mut record[start..]) {
-                    Some(read) => read,
-                    // As sendfile(2), it waits for the disk.
-                    None => file.read_at(*offset, &mut record[start..]).map_err(|_| Fault::FileShrunk)?,
-                };
-                if read == 0 {
-                    return Err(Fault::FileShrunk);
-                }
-                record.truncate(start + read);
-                read
-            }
-            other => {
-                let bytes = other.memory().unwrap_or_default();
-                let take = bytes.len().min(room);
-                record.extend_from_slice(&bytes[..take]);
-                take
-            }
-        };
-        if let Some(rest) = segment.after(take as u64) {
-            queue.push_front(rest);
-        }
-    }
-    Ok(())
 }
 
 /// Whether bytes begin like a request: with a capital letter, as every method does, and no TLS record.

@@ -7,7 +7,7 @@
 //! ```
 //! A first message of another type is gathered as a ClientHello is, because a session waits for all of it before it rejects it.
 
-use super::records::RECORD_BYTES;
+use super::queue::RECORD_BYTES;
 
 /// Limit of a ClientHello with its record headers. Browsers send 2 KiB with a post-quantum key share; a TLS 1.3 ticket that
 /// holds the client's certificate chain adds up to 6 KiB.

@@ -21,6 +21,7 @@ mod identity;
 mod known;
 #[cfg(feature = "tls")]
 mod proofs;
+mod queue;
 #[cfg(feature = "tls")]
 mod records;
 mod session;
@@ -43,6 +44,7 @@ pub use identity::{Identity, Life, date};
 pub use known::{Certified, TlsKnown};
 #[cfg(feature = "tls")]
 pub use proofs::{Proofs, SigningRequest};
+pub use queue::fill;
 pub use session::{ClientSessions, Session, SessionError, Sessions};
 #[cfg(feature = "tls")]
 pub use watch::Watch;

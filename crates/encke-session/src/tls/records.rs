@@ -19,9 +19,7 @@ use rustls::unbuffered::{
 };
 
 use super::Opened;
-
-/// Plaintext in a record, at most (RFC 8446 §5.1).
-pub(super) const RECORD_BYTES: usize = 16 * 1024;
+use super::queue::RECORD_BYTES;
 
 /// What a record has besides its plaintext, at most: header 5, content type 1 or nonce 8, tag 16, and room to spare for
 /// a change of keys.

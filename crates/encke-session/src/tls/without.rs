@@ -96,6 +96,7 @@ impl Watch {
 #[derive(Default)]
 pub struct Scratch {
     pub plain: Vec<u8>,
+    pub gathered: Vec<u8>,
 }
 
 /// TLS on a connection: there is none.
