@@ -40,9 +40,9 @@ const BACK_OFF_S_MAX: u64 = 24 * 60 * 60;
 /// What those who fetch certificates share with those who show proofs.
 #[derive(Debug, Default)]
 pub(crate) struct Acme {
-    /// What is shown by handshake while an order is under way.
+    /// Certificates that handshakes present during an order.
     proofs: Arc<Proofs>,
-    /// … and as pages, by their tokens.
+    /// Pages during an order, by their tokens.
     pages: Mutex<HashMap<String, String>>,
     orders: Mutex<Orders>,
     /// Rings when there is something new in `orders`.
@@ -101,7 +101,7 @@ impl Acme {
         self.bell.notify_one();
     }
 
-    /// The certificates that prove names, for handshakes.
+    /// The certificates that handshakes present during an order.
     pub(crate) fn proofs(&self) -> &Arc<Proofs> {
         &self.proofs
     }

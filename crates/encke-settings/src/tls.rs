@@ -1,4 +1,4 @@
-//! `tls` of a listener: certificates, and whom they are shown to. A listener's section contains it, and encke-session reads
+//! `tls` of a listener: its certificates, and those of its clients. A listener's section contains it, and encke-session reads
 //! the files that it names.
 
 use std::path::PathBuf;

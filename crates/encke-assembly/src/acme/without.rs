@@ -1,4 +1,4 @@
-//! A build without TLS: no certificate is ordered.
+//! A build without TLS orders no certificates.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use encke_session::tls::Proofs;
 use encke_settings::AcmeSettings;
 use encke_stats::Source;
 
-/// What would fetch certificates.
+/// The stand-in for ACME orders.
 #[derive(Debug, Default)]
 pub(crate) struct Acme(Arc<Proofs>);
 

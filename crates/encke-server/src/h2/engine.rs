@@ -1,4 +1,4 @@
-//! A connection of HTTP/2 as a worker has it: its engine, its streams, and the reason for its end.
+//! An HTTP/2 connection of a worker: the protocol's state, its streams, and the reason for its end.
 
 use encke_io::Token;
 use encke_session::http2::{BYTES_LEAST, Budgets, End, Limits, ServerConnection};
@@ -11,21 +11,21 @@ use crate::policy::Policy;
 /// One connection.
 pub(super) struct Engine {
     pub(super) connection: ServerConnection<Data>,
-    /// The connection that carries it.
+    /// The connection below.
     pub(super) token: Token,
-    /// Its open streams, by place.
+    /// Places of open streams.
     pub(super) streams: Vec<u32>,
-    /// By when its first request is to come, on the monotonic clock.
+    /// The deadline of the first request, on the monotonic clock.
     pub(super) first_by_ns: u64,
-    /// Since when a field block has not been whole, on the monotonic clock.
+    /// The start of an incomplete field block, on the monotonic clock.
     pub(super) block_since: Option<u64>,
-    /// It is among those that want to be polled.
+    /// This engine is in the list of engines to poll.
     pub(super) stirred: bool,
-    /// Streams that wait for it to hold less, by place.
+    /// Places of streams that wait until the connection may hold more.
     crowded: Vec<u32>,
-    /// Why it was stopped.
+    /// The reason of [`Engine::stop`].
     stopped: Option<CloseReason>,
-    /// It takes no new streams, for this reason.
+    /// The reason of [`Engine::leave`].
     leaving: Option<CloseReason>,
 }
 
@@ -46,14 +46,14 @@ impl Engine {
         }
     }
 
-    /// Has a stream wait until the connection may hold more.
+    /// Queues a stream until the connection may hold more.
     pub(super) fn wait_for_room(&mut self, place: u32) {
         if !self.crowded.contains(&place) {
             self.crowded.push(place);
         }
     }
 
-    /// Streams that waited for room, if there is some again.
+    /// Returns the waiting streams, if the connection may hold more.
     pub(super) fn take_crowded(&mut self) -> Vec<u32> {
         if self.crowded.is_empty() || self.connection.bytes.room() < BYTES_LEAST {
             Vec::new()
@@ -62,13 +62,13 @@ impl Engine {
         }
     }
 
-    /// Takes no new streams, and ends when the open ones have ended (RFC 9113 §6.8).
+    /// Accepts no new streams, and ends after the open ones (RFC 9113 §6.8).
     pub(super) fn leave(&mut self, reason: CloseReason) {
         self.leaving = Some(reason);
         self.connection.leave();
     }
 
-    /// Ends now: its last words are a GOAWAY.
+    /// Ends at once, with a GOAWAY.
     pub(super) fn stop(&mut self, goaway: Reason, reason: CloseReason) {
         if self.connection.end.is_none() {
             self.stopped.get_or_insert(reason);
@@ -76,7 +76,7 @@ impl Engine {
         self.connection.stop(goaway);
     }
 
-    /// Why it has ended.
+    /// The reason for the end.
     pub(super) fn reason(&self) -> CloseReason {
         self.stopped.unwrap_or(match self.connection.end {
             Some(End::Done) => self.leaving.unwrap_or(CloseReason::PeerDone),

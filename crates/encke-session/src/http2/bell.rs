@@ -5,12 +5,12 @@ use std::task::{Wake, Waker};
 
 use encke_io::lock;
 
-/// Whose bells have rung.
+/// Places of streams with news.
 #[derive(Default)]
 pub struct Rung(Mutex<Vec<u32>>);
 
 impl Rung {
-    /// The bell of the stream at a place.
+    /// The waker of the stream at a place.
     pub fn bell(self: &Arc<Self>, place: u32) -> Waker {
         Waker::from(Arc::new(Bell { place, rung: Arc::clone(self) }))
     }

@@ -1,8 +1,9 @@
 //! HTTP/2 (RFC 9113) without a runtime and without a socket.
 //!
 //! ```text
-//!  bytes ─► Watch ─► ServerConnection ─► requests, data          Budgets: what all connections hold in common
-//!  bytes ◄─ Pipe  ◄─ (the h2 crate)   ◄─ heads, data             Rung: the streams that have news
+//!  server:  bytes ─► Watch ─► ServerConnection ─► requests, bodies      Budgets: limits shared by all connections
+//!  client:  bytes ─────────► Multiplex ─────────► responses             Rung: streams with news
+//!  both:    bytes ◄─ Pipe ◄─ (the h2 crate) ◄─── heads, data
 //! ```
 
 mod bell;

@@ -1,6 +1,6 @@
 //! The two directions of a connection as the `h2` crate wants them: something to read from and to write to. Nothing
 //! here waits: reading what has not arrived, and writing what there is no room for, is `Pending`, and the engine is
-//! polled again when that has changed. A server charges its output to an account, a client has a fixed limit alone.
+//! polled again when that has changed. A server's output is also charged to an account.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,7 +48,7 @@ impl Sides {
         }
     }
 
-    /// Charges what the output holds.
+    /// Charges the memory of the output.
     fn charge(&mut self) {
         if let Some(charged) = &mut self.charged {
             charged.charge.set(self.output.capacity());
@@ -62,12 +62,12 @@ impl Sides {
 }
 
 impl Pipe {
-    /// With a fixed limit.
+    /// A pipe whose output has a fixed limit.
     pub(super) fn new() -> Self {
         Self::with(None)
     }
 
-    /// With a limit on the account, besides the fixed one.
+    /// A pipe whose output is also limited by an account.
     pub(super) fn charged(account: &Rc<Account>) -> Self {
         Self::with(Some(Charged { account: Rc::clone(account), charge: account.charge(0) }))
     }
@@ -106,7 +106,7 @@ impl Pipe {
         output
     }
 
-    /// Moves what is to be sent to the end of `out`. An empty `out` is exchanged for it, and its memory used for what follows.
+    /// Moves output to the end of `out`. If `out` is empty, the two buffers are swapped, so that the memory of `out` is reused.
     pub(super) fn move_output(&self, out: &mut Vec<u8>) {
         let mut sides = self.0.borrow_mut();
         if out.is_empty() {

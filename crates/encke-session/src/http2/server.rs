@@ -3,10 +3,10 @@
 //! ```text
 //! feed(bytes) ─► poll() ─┬─► Request    a stream was opened
 //!                        ├─► Quiet      nothing more to do until bytes arrive, streams act, or output has left
-//!                        └─► Over       it has ended: what is still in output is its last words
+//!                        └─► Over       the connection has ended; its last output is a GOAWAY
 //! ```
-//! The frames and their rules are the `h2` crate's. This file is the only one that drives its connection; it is
-//! polled with a waker that does nothing, because whoever feeds it or acts on a stream polls it afterwards.
+//! The `h2` crate implements the frames and their rules. Only this file polls its server connection, with a waker that does nothing:
+//! the caller polls after each input and after each operation on a stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,20 +22,20 @@ use super::budget::{Account, Budgets, Charge};
 use super::pipe::Pipe;
 use super::watch::Watch;
 
-/// What a client may send of one body before it is read: the protocol's own first value.
+/// The receive window of a stream: the protocol's default.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024 - 1;
-/// … of all bodies of its connection: four that a handler leaves unread do not keep a fifth from arriving.
+/// The receive window of a connection: four bodies that a handler leaves unread do not block a fifth.
 const CONNECTION_WINDOW_BYTES: u32 = 5 * STREAM_WINDOW_BYTES;
-/// Output that the engine takes of one stream before the socket has taken it: two frames of the usual size.
+/// Output that a stream may have buffered in `h2`: two frames of the usual size.
 /// `limits.unsent` bounds the total over all connections.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
-/// The client's dynamic table of field names: the protocol's own first value.
+/// The size of the client's dynamic table: the protocol's default.
 const HEADER_TABLE_BYTES: u32 = 4 * 1024;
 
 /// GOAWAY with PROTOCOL_ERROR, before any stream (RFC 9113 §6.8): its header, the last stream, the code.
 const GOAWAY_PROTOCOL_ERROR: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-/// What one client may have.
+/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Open streams.
@@ -44,9 +44,9 @@ pub struct Limits {
     pub head_bytes: u32,
 }
 
-/// What [`ServerConnection::poll`] came to.
+/// The outcome of [`ServerConnection::poll`].
 pub enum Polled<B: Buf> {
-    /// A stream was opened: its head, its body, and what responds to it.
+    /// A new stream: its head, its body, and the handle to respond.
     Request(Box<Parts>, RecvStream, SendResponse<B>),
     /// Nothing more to do until bytes arrive, streams act, or output has left.
     Quiet,
@@ -54,18 +54,18 @@ pub enum Polled<B: Buf> {
     Over,
 }
 
-/// How a connection ended that was not stopped.
+/// How a connection ended without [`ServerConnection::stop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// In order: the peer sends nothing more, or the connection was to leave and has.
+    /// In order: the peer has closed its side, or the connection has left.
     Done,
-    /// By a GOAWAY of the peer.
+    /// The peer sent GOAWAY.
     PeerLeft,
-    /// The peer was cut off.
+    /// The peer closed its side in the middle of the protocol.
     PeerAborted,
     /// The peer broke the protocol.
     Refused,
-    /// The peer asked for too much.
+    /// The peer exceeded a limit of `h2`.
     Flood,
 }
 
@@ -75,30 +75,30 @@ enum State<B: Buf> {
     Over,
 }
 
-/// One connection; `B` is what responses are made of.
+/// One connection; responses are sent as `B`.
 pub struct ServerConnection<B: Buf> {
     state: State<B>,
     pipe: Pipe,
-    /// What the client has the connection do for nothing.
+    /// Limits frames that cost work.
     pub watch: Watch,
-    /// How it ended, unless it was stopped.
+    /// How the connection ended, unless it was stopped.
     pub end: Option<End>,
-    /// The rule that the client broke, in the protocol's words.
+    /// The violated rule, as a label of metrics.
     pub fault: Option<&'static str>,
-    /// The bytes of responses that it holds.
+    /// Response bytes that the connection holds.
     pub bytes: Rc<Account>,
-    /// The streams that it has open.
+    /// Open streams.
     pub open: Rc<Account>,
     /// Output that the socket has not taken.
     in_flight: Charge,
-    /// It takes no new streams.
+    /// No new streams are accepted.
     leaving: bool,
-    /// It was stopped.
+    /// [`Self::stop`] was called.
     stopped: bool,
 }
 
 impl<B: Buf + 'static> ServerConnection<B> {
-    /// A connection that begins.
+    /// A new connection.
     pub fn new(limits: Limits, now_ns: u64, budgets: &Budgets) -> Self {
         let (bytes, open) = (Account::new(&budgets.bytes), Account::new(&budgets.streams));
         let pipe = Pipe::charged(&bytes);
@@ -140,7 +140,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         self.pipe.is_hungry()
     }
 
-    /// Takes what is to be sent.
+    /// Takes the pending output.
     pub fn take_output(&mut self) -> Vec<u8> {
         let output = self.pipe.take_output();
         self.watch.sent(output.len() as u64);
@@ -153,17 +153,17 @@ impl<B: Buf + 'static> ServerConnection<B> {
         self.in_flight.set(0);
     }
 
-    /// Whether it may open another stream: it holds no more than its share of streams and of bytes.
+    /// Whether the connection may open another stream, by its shares of streams and of bytes.
     pub fn has_room(&self) -> bool {
         self.open.room() > 0 && self.bytes.room() > 0
     }
 
-    /// Whether it has ended.
+    /// Whether the connection has ended.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// Goes on as far as it can.
+    /// Processes input and output until a request, the end, or nothing more to do.
     pub fn poll(&mut self) -> Polled<B> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -177,7 +177,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
                         }
                     }
                     Poll::Ready(Err(error)) => {
-                        // What began as the preface and went on as something else hears why, too.
+                        // A client that breaks off its preface receives the reason, too.
                         self.pipe.say(GOAWAY_PROTOCOL_ERROR);
                         self.end(Some(&error));
                     }
@@ -196,7 +196,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         }
     }
 
-    /// Takes no new streams, and ends when the open ones have ended (RFC 9113 §6.8).
+    /// Accepts no new streams, and ends after the open ones (RFC 9113 §6.8).
     pub fn leave(&mut self) {
         self.leaving = true;
         if let State::Open(connection) = &mut self.state {
@@ -204,7 +204,7 @@ impl<B: Buf + 'static> ServerConnection<B> {
         }
     }
 
-    /// Ends now: its last words are a GOAWAY.
+    /// Ends at once, with a GOAWAY.
     pub fn stop(&mut self, goaway: Reason) {
         self.stopped = true;
         match &mut self.state {

@@ -44,7 +44,7 @@ pub struct Tls {
     known: Option<Arc<TlsKnown>>,
     /// Until when the handshake must be over, on the monotonic clock in ns.
     pub handshake_ends_ns: u64,
-    /// How far the handshake has come, as those who limit handshakes count it.
+    /// The state of the handshake, for the limit on open handshakes.
     pub handshake: Handshake,
 }
 

@@ -19,7 +19,7 @@ pub struct TlsKnown {
 }
 
 impl TlsKnown {
-    /// What a handshake has brought to light.
+    /// The facts of a handshake.
     pub const fn new(
         version: &'static str,
         cipher: &'static str,

@@ -1,7 +1,7 @@
-//! TLS: certificates and keys of a listener ([`Identity`]), and what it does to a connection ([`Tls`]).
+//! TLS: certificates and keys of a listener ([`Identity`]), and its connections ([`Tls`]).
 //!
 //! ```text
-//!  settings ─► files ─► Identity (certificates by name, versions, whom to trust) ──┐ replaced whole at a reload,
+//!  settings ─► files ─► Identity (certificates by name, versions, client CAs) ─────┐ replaced whole at a reload,
 //!                └───── Watch ──────────────────────────────────────────────────► │ and when files have changed
 //!                                                                                 ▼
 //!  accepted ─► Tls::new ─► await_hello, open ─► handshake ─► open, seal
@@ -51,12 +51,12 @@ pub use watch::Watch;
 #[cfg(not(feature = "tls"))]
 pub use without::{ClientSession, Identity, LocalAuthority, Proofs, Scratch, Tls, Trust, Watch};
 
-/// What came of bytes that arrived.
+/// The outcome of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// The handshake has ended just now.
+    /// The handshake ended with these bytes.
     pub established: bool,
-    /// The peer sends nothing more.
+    /// The peer sent close_notify.
     pub ended: bool,
 }
 
@@ -71,25 +71,25 @@ pub enum Handshake {
     Over,
 }
 
-/// Why a connection cannot go on.
+/// The failure of a server's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFault {
-    /// It does not speak TLS but, as it seems, HTTP.
+    /// The client speaks plain HTTP, by its first byte.
     PlainHttp,
-    /// The peer has offered nothing that we take: versions, ciphers, application protocols.
+    /// No common version, cipher suite or application protocol.
     Incompatible,
-    /// The peer's certificate is missing or not to be trusted.
+    /// The client's certificate is missing or not trusted.
     ClientCertificate,
-    /// There is no certificate to show: none has been fetched yet, or no proof of that name is under way.
+    /// No certificate is available: the first order has not succeeded, or no order for that name is open.
     NoCertificate,
-    /// The peer has refused us by an alert.
+    /// The peer sent an alert.
     Refused,
-    /// What arrived is no TLS, or not what had to come.
+    /// The received bytes violate the protocol.
     Protocol,
 }
 
 impl TlsFault {
-    /// Its name in `/metrics`.
+    /// The label in `/metrics`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PlainHttp => "plain_http",
@@ -102,25 +102,25 @@ impl TlsFault {
     }
 }
 
-/// Why a client goes no further.
+/// The failure of a client's session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// The certificate comes from no authority that is believed.
+    /// No trusted authority signed the certificate.
     Authority,
-    /// The certificate is for others: for whom.
+    /// The certificate is for other names.
     Name(Vec<String>),
-    /// The certificate was valid until then, if that is known.
+    /// The certificate has expired, at this time if known.
     Expired(Option<String>),
-    /// The certificate will be valid.
+    /// The certificate is not valid yet.
     TooEarly,
-    /// The certificate or its proof does not hold for another reason.
+    /// The certificate or its signature is invalid for another reason.
     Certificate(String),
-    /// Whatever answers there does not speak TLS.
+    /// The peer does not speak TLS.
     NotTls,
-    /// The server has refused us: its alert.
+    /// The server sent this alert.
     Refused(String),
-    /// The server breaks the rules, or has nothing in common with us.
+    /// The server violates the protocol, or has no parameters in common.
     Protocol(String),
 }
 

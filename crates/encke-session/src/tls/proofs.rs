@@ -1,8 +1,8 @@
-//! What an order of certificates by ACME needs of cryptography: a key with the request to sign it, and proofs, shown by
-//! handshake, that names are ours (RFC 8737).
+//! The cryptography of an ACME order: a key with its signing request, and certificates that prove the control of names in a
+//! handshake (RFC 8737).
 //!
 //! ```text
-//!  show(name, digest) ─► Proofs ─► a handshake that offers PROOF_PROTOCOL alone, and names `name`
+//!  show(name, digest) ─► Proofs ─► a handshake for `name` that offers only PROOF_PROTOCOL
 //!  SigningRequest::new(names) ─► csr ─► the authority ─► a chain, for the key
 //! ```
 
@@ -16,25 +16,25 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::CertifiedKey;
 
-/// The application protocol of a handshake that only wants to see a proof (RFC 8737 §6.2).
+/// The application protocol of a handshake that only checks a proof (RFC 8737 §6.2).
 pub(super) const PROOF_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// The certificates that prove names while an order is under way.
+/// The certificates that prove names during an order.
 #[derive(Debug, Default)]
 pub struct Proofs(Mutex<HashMap<String, Arc<CertifiedKey>>>);
 
 impl Proofs {
-    /// Makes the certificate that proves a name, and shows it from now on.
+    /// Creates the certificate that proves a name, and presents it until [`Proofs::clear`].
     ///
     /// # Errors
-    /// No certificate can be for that name, or there is no randomness for its key.
+    /// The name is not valid in a certificate, or there is no randomness for its key.
     pub fn show(&self, name: &str, digest: &[u8; 32]) -> io::Result<()> {
         let key = proof_of(name, digest)?;
         lock(&self.0).insert(name.to_ascii_lowercase(), Arc::new(key));
         Ok(())
     }
 
-    /// Shows none from now on.
+    /// Removes all certificates.
     pub fn clear(&self) {
         lock(&self.0).clear();
     }
@@ -63,10 +63,10 @@ pub struct SigningRequest {
 }
 
 impl SigningRequest {
-    /// For these names.
+    /// A request for these names.
     ///
     /// # Errors
-    /// No certificate can be for one of them, or there is no randomness for the key.
+    /// A name is not valid in a certificate, or there is no randomness for the key.
     pub fn new(names: &[String]) -> io::Result<Self> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::new(names.to_vec()).map_err(io::Error::other)?;

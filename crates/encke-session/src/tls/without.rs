@@ -1,4 +1,4 @@
-//! A build without TLS: the same names, and nothing behind them.
+//! The stand-ins of a build without TLS: the same types, without values.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,11 +11,11 @@ use encke_io::{Fault, Segment};
 use super::{Distrust, Handshake, Opened, TlsFault, TlsKnown};
 use encke_settings::{CertSettings, TlsSettings};
 
-/// Who a listener says it is: nobody, in this build.
+/// The certificates of a listener: none in this build.
 pub struct Identity(Infallible);
 
 impl Identity {
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
@@ -27,15 +27,15 @@ impl Identity {
         Self::read(settings, notes)
     }
 
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
-    /// None: there is no such value.
+    /// None: no value exists.
     pub fn reread(&self, _: &mut Vec<String>) -> io::Result<()> {
         match self.0 {}
     }
 
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     pub fn renew(&self, _: &Self) {
         match self.0 {}
     }
@@ -49,22 +49,22 @@ impl Identity {
     }
 }
 
-/// What handshakes would obey.
+/// The stand-in for the configuration of handshakes.
 pub struct Config(Infallible);
 
-/// An authority of this machine's own: there is none, in this build.
+/// A local authority: none in this build.
 #[derive(Debug)]
 pub struct LocalAuthority {
-    /// Its certificate.
+    /// The authority's certificate.
     pub certificate: PathBuf,
-    /// What a listener would show.
+    /// The certificate for a listener.
     pub leaf: CertSettings,
-    /// It was made just now.
+    /// The authority is new.
     pub is_new: bool,
 }
 
 impl LocalAuthority {
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
@@ -73,7 +73,7 @@ impl LocalAuthority {
     }
 }
 
-/// What would be shown to who comes to see that a name is ours.
+/// The stand-in for certificates that prove names.
 #[derive(Debug, Default)]
 pub struct Proofs;
 
@@ -81,7 +81,7 @@ fn missing() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "tls: this build is without it (cargo feature `tls`)")
 }
 
-/// What would look at the files of certificates.
+/// The stand-in for the watcher of certificate files.
 pub struct Watch;
 
 impl Watch {
@@ -92,14 +92,14 @@ impl Watch {
     pub fn stop(self) {}
 }
 
-/// What connections of a worker would work with.
+/// The stand-in for the buffers of a worker's connections.
 #[derive(Default)]
 pub struct Scratch {
     pub plain: Vec<u8>,
     pub gathered: Vec<u8>,
 }
 
-/// TLS on a connection: there is none.
+/// TLS on a connection: none in this build.
 pub struct Tls {
     none: Infallible,
     pub handshake_ends_ns: u64,
@@ -164,12 +164,12 @@ impl Tls {
     }
 }
 
-/// Whom a client would believe.
+/// The trust of a client: none in this build.
 #[derive(Clone)]
 pub struct Trust(Infallible);
 
 impl Trust {
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
@@ -177,7 +177,7 @@ impl Trust {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this build is without TLS (cargo feature `tls`)"))
     }
 
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
@@ -185,7 +185,7 @@ impl Trust {
         Self::of_system()
     }
 
-    /// Says that this build has no TLS.
+    /// Fails: this build has no TLS.
     ///
     /// # Errors
     /// Always.
@@ -193,19 +193,19 @@ impl Trust {
         Self::of_system()
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     #[must_use]
     pub fn forgetting(self) -> Self {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     #[must_use]
     pub fn for_http2(self) -> Self {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     ///
     /// # Errors
     /// None.
@@ -214,11 +214,11 @@ impl Trust {
     }
 }
 
-/// A client's side of TLS: there is none.
+/// A client's session: none in this build.
 pub struct ClientSession(Infallible);
 
 impl ClientSession {
-    /// There is no such value.
+    /// Unreachable: no value exists.
     ///
     /// # Errors
     /// None.
@@ -226,12 +226,12 @@ impl ClientSession {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn output(&mut self, _: &mut Vec<u8>) {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     ///
     /// # Errors
     /// None.
@@ -239,27 +239,27 @@ impl ClientSession {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn finish(&mut self, _: &mut Vec<u8>) {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn is_established(&self) -> bool {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn is_ended(&self) -> bool {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn speaks_http2(&self) -> bool {
         match self.0 {}
     }
 
-    /// There is no such value.
+    /// Unreachable: no value exists.
     pub fn is_resumed(&self) -> bool {
         match self.0 {}
     }
