@@ -32,7 +32,7 @@ use super::away::{Away, Transport};
 use super::form::{self, Kind};
 use super::negotiate::refusal;
 use super::pace::{CHANNELS_TOO_FAST, TOO_FAST, TooFast};
-use super::room::{Extra, Room, Subscription, hub_now};
+use super::room::{Room, Subscription, hub_now};
 use super::socket::{self, Deed, Speaker};
 use crate::room::NONE;
 use encke_rights::Share;
@@ -194,11 +194,11 @@ impl Room {
         let form = Form(slot.form());
         let kind = form::kind(form);
         let away = (Away::Outage, self.when_to_come_back(slot, Transport::of(kind), Away::Outage));
-        if let Some(mut state) = self.sockets.remove(&slot.place()) {
+        if let Some(mut state) = self.sides.take_socket(slot.place()) {
             state.put_handshake(slot);
             slot.out().extend_from_slice(&state.take_waiting());
         }
-        let share = self.take_share(slot.place());
+        let share = self.sides.take_share(slot.place());
         self.leave(slot.place(), slot.word());
         slot.set_word(NONE);
         if form::is_socket(kind) {
@@ -245,9 +245,9 @@ impl Room {
         let reference = match &deed {
             Deed::Publish(reference, _) => reference,
             Deed::Change { add, reference, .. } if !speaker.identity.is_unlimited() => {
-                // A client without a token may have no `Extra`; its address is what it publishes by.
-                let extra = self.extras.get(&slot.place());
-                let client = extra.map_or(speaker.publisher, |extra: &Extra| extra.client);
+                // A client without a token may have no request details. Its publisher is then its address.
+                let request = self.sides.request(slot.place());
+                let client = request.map_or(speaker.publisher, |request| request.client);
                 let Err(too_fast) = self.open(client, add, now_ns) else { return deed };
                 slot.count_refusal(CHANNELS_TOO_FAST);
                 socket::put_error(out, *reference, 429, &too_fast.to_string());

@@ -6,6 +6,7 @@
 //!         CHUNKED   content without a length is sent in chunks (HTTP/1.1)
 //!         CLOSING   it ends with the connection (HTTP/1.0); with neither bit, with the stream (HTTP/2)
 //!         DEFLATED  the WebSocket takes compressed messages
+//!         EXPIRES, RESUMED  state of the subscriber, not of its encoding
 //! ```
 //! The hub knows a form as a number ([`of_hub`]); only this file knows what it means.
 
@@ -45,8 +46,11 @@ const KIND_BITS: u8 = 0b111;
 const CHUNKED: u8 = 1 << 3;
 /// … is [`FramingKind::Close`].
 const CLOSING: u8 = 1 << 5;
-/// The subscriber's right to read ends at a time that its [`Extra`](super::room::Extra) knows. The hub is not told.
+/// The subscriber's right to read expires, at a time that its
+/// [`RequestDetails`](super::side::RequestDetails) hold. The hub ignores this bit.
 pub(crate) const EXPIRES: u8 = 1 << 6;
+/// The subscriber's stream was parked and has not started here: its head was sent before. The hub ignores this bit.
+pub(crate) const RESUMED: u8 = 1 << 4;
 /// Messages of the WebSocket may be compressed, either way (permessage-deflate).
 pub(crate) const DEFLATED: u8 = 1 << 7;
 
@@ -76,7 +80,7 @@ pub(crate) const fn framing(form: Form) -> FramingKind {
 /// The part of a form that decides the encoding: subscribers that share it share the bytes of a run. The head of a response
 /// is written for each poll, so its framing does not matter there.
 pub(crate) fn of_hub(form: Form) -> Form {
-    let bits = if is_poll(kind(form)) { KIND_BITS } else { !(CLOSING | EXPIRES) };
+    let bits = if is_poll(kind(form)) { KIND_BITS } else { !(CLOSING | EXPIRES | RESUMED) };
     Form(form.0 & bits)
 }
 
@@ -461,7 +465,7 @@ mod tests {
         for (kind, encodings) in [(Kind::Raw, 1), (Kind::Json, 1), (Kind::Sse, 2), (Kind::Ndjson, 2)] {
             let mut forms: Vec<u8> = Vec::new();
             for kind_of_framing in all {
-                let form = form(kind, framing_bits(kind_of_framing) | EXPIRES);
+                let form = form(kind, framing_bits(kind_of_framing) | EXPIRES | RESUMED);
                 assert_eq!(framing(form), kind_of_framing);
                 forms.push(of_hub(form).0);
             }

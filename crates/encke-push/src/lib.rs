@@ -37,6 +37,7 @@ mod resident;
 mod room;
 mod sampling;
 mod settings;
+mod side;
 #[cfg(test)]
 mod simulation;
 mod socket;

@@ -23,11 +23,9 @@ impl Room {
     /// goes on listening.
     pub(crate) fn park_subscriber(&mut self, slot: &mut Slot<'_>) -> Option<Vec<u8>> {
         let form = slot.form();
-        let place = slot.place();
         if form::is_socket(form::kind(Form(form)))
-            || self.stash.contains_key(&place)
-            || self.extras.contains_key(&place)
-            || self.resumed.contains(&place)
+            || form::has(Form(form), form::RESUMED)
+            || self.sides.has_row(slot.place())
         {
             return None;
         }
@@ -80,14 +78,15 @@ impl Room {
         let subscribe =
             Subscribe { channels, since, form: form::of_hub(form), once, key: slot.token().word(), member };
         let Ok(id) = self.hub.subscribe(hub_now(slot.now()), subscribe) else { return false };
+        let mut bits = 0;
         if form::is_poll(kind) {
             slot.outlast();
         } else {
-            self.resumed.insert(slot.place());
+            bits = form::RESUMED;
         }
         self.pending = true;
         slot.set_word(id.0);
-        slot.set_form(form.0);
+        slot.set_form(form.0 | bits);
         true
     }
 }

@@ -10,7 +10,7 @@
 //! publishers (a connection has one publish on its way).
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,10 +27,9 @@ use super::figures::PushCounters;
 use super::form::{Kind, Press};
 use super::negotiate::refusal;
 use super::plan::PushPlan;
-use super::socket::Speaker;
-use super::subscriber::Stashed;
+use super::side::SideTable;
 use encke_rights::{Act, Identity, Share};
-use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox, SocketState};
+use encke_server::{Body, Exchange, Farewells, Inflation, Reply, ResidentMailbox};
 
 /// The word of a connection ([`Slot::word`](encke_server::Slot::word)) that is no subscriber.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -77,7 +76,7 @@ impl Subscription {
 }
 
 /// Replaces an identity by the one it has under the rights of `plan`. Returns whether it may read these channels.
-fn renew(identity: &mut Identity, channels: &[Name], plan: &PushPlan) -> bool {
+pub(crate) fn renew(identity: &mut Identity, channels: &[Name], plan: &PushPlan) -> bool {
     let Some(new) = plan.rights.renew(identity) else { return false };
     *identity = new;
     channels.iter().all(|channel| identity.may(Act::Subscribe, channel))
@@ -144,33 +143,6 @@ pub(crate) enum Letter {
     Heard { token: encke_io::Token, answer: Vec<u8> },
 }
 
-/// What is known of a subscriber beyond its place: only where there is more to know.
-pub(crate) struct Extra {
-    /// Who listens by a token, and to what.
-    pub(crate) right: Option<(Identity, Vec<Name>)>,
-    /// Until when a poll waits that stands behind another answer of its connection.
-    pub(crate) until_ns: Option<u64>,
-    /// Which pages of another origin may read what it is answered; asked for once.
-    pub(crate) share: Share,
-    /// The client's address as a number.
-    pub(crate) client: u64,
-}
-
-impl Extra {
-    /// When the right to listen ends, in seconds since 1970.
-    pub(crate) fn expires_unix_s(&self) -> Option<u64> {
-        self.right.as_ref().and_then(|(identity, _)| identity.expires_unix_s)
-    }
-
-    /// Replaces the identity by the one it has under the rights of a new plan. Returns whether the subscriber may stay.
-    pub(crate) fn renew(&mut self, plan: &PushPlan) -> bool {
-        match &mut self.right {
-            Some((identity, channels)) => renew(identity, channels, plan),
-            None => plan.rights.admits_nobody(),
-        }
-    }
-}
-
 /// Push on one worker.
 pub(crate) struct Room {
     pub(crate) plan: Arc<PushPlan>,
@@ -186,10 +158,8 @@ pub(crate) struct Room {
     pub(crate) counters: Arc<PushCounters>,
     /// How long fan-outs took, by class of channels.
     pub(crate) fanouts: Vec<Arc<Histogram>>,
-    /// By place of the connection.
-    pub(crate) extras: HashMap<u32, Extra>,
-    /// What WebSockets keep beside their slots, by place.
-    pub(crate) sockets: HashMap<u32, SocketState<Speaker>>,
+    /// State of subscribers beside their slots.
+    pub(crate) sides: SideTable,
     pub(crate) inflation: Inflation,
     /// What handlers have asked for.
     asks: Asks,
@@ -199,11 +169,8 @@ pub(crate) struct Room {
     pub(crate) farewells: Option<Farewells>,
     /// Where the last sample of subscribers ended.
     pub(crate) sample_hand: usize,
-    /// Deliveries that met a frame of the connection's own; they follow it. By place of the connection.
-    pub(crate) stash: HashMap<u32, Stashed>,
-    /// Streams that go on after they were parked: they have begun already. By place of the connection.
-    pub(crate) resumed: HashSet<u32>,
-    /// WebSockets that have asked for other channels, and their `ref`: told once the channels are here.
+    /// A queue of channel changes by WebSockets, each with its `ref`: confirmed once the channels are open. An entry of a
+    /// closed connection is dropped, because its token is no longer valid.
     pub(crate) changing: Vec<(encke_io::Token, Option<u64>)>,
     /// Messages that were accepted since this was last looked at.
     pub(crate) published: u64,
@@ -335,15 +302,12 @@ impl Room {
             links: Arc::new([]),
             early: Vec::new(),
             fanouts: Vec::new(),
-            extras: HashMap::new(),
-            sockets: HashMap::new(),
+            sides: SideTable::default(),
             inflation: Inflation::default(),
             asks: Asks::default(),
             renewing: false,
             farewells: None,
             sample_hand: 0,
-            stash: HashMap::new(),
-            resumed: HashSet::new(),
             changing: Vec::new(),
             published: 0,
             deliveries: Vec::new(),
@@ -355,17 +319,6 @@ impl Room {
             fanout_since: None,
             next_ns: None,
         }
-    }
-
-    /// Which pages of another origin may read what the connection at a place is answered. It begins its answer: if
-    /// nothing else was to be remembered of it, nothing is any more.
-    pub(crate) fn take_share(&mut self, place: u32) -> Share {
-        let Some(extra) = self.extras.get_mut(&place) else { return Share::Nobody };
-        let share = std::mem::take(&mut extra.share);
-        if extra.right.is_none() && extra.until_ns.is_none() {
-            self.extras.remove(&place);
-        }
-        share
     }
 
     /// When it must have a turn at the latest.
@@ -602,6 +555,8 @@ impl Room {
 
     /// The worker ends. The first one has waited for the others, and stores what there is.
     pub(crate) fn close(&mut self, now: Now) {
+        // In a simulation every connection has closed by now.
+        debug_assert!(!cfg!(test) || self.sides.is_empty(), "a closed connection has a row");
         match (&mut self.central, &self.plan.archive) {
             (Some(central), Some(archive)) => {
                 // Also what was not worth a commit of its own.

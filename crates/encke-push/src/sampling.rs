@@ -6,9 +6,8 @@
 use encke_hub::SUBSCRIBER_BYTES;
 use encke_io::Now;
 
-use super::room::{Extra, Room, hub_now};
-use super::socket::Speaker;
-use encke_server::{CONNECTION_BYTES, Engine, Kernel, SocketState};
+use super::room::{Room, hub_now};
+use encke_server::{CONNECTION_BYTES, Engine, Kernel};
 
 /// Subscribers looked at a second, by two system calls each: some 10 µs in all.
 const SAMPLES: i64 = 16;
@@ -51,15 +50,8 @@ impl Room {
         }
     }
 
-    /// What so many subscribers take here, in bytes: what every one has, and what some have besides.
+    /// The memory of this worker's subscribers, in bytes: connections, the hub's entries, and the side table.
     fn user_bytes(&self, subscribers: usize) -> usize {
-        subscribers * (CONNECTION_BYTES + SUBSCRIBER_BYTES)
-            + table_bytes::<Extra>(self.extras.capacity())
-            + table_bytes::<SocketState<Speaker>>(self.sockets.capacity())
+        subscribers * (CONNECTION_BYTES + SUBSCRIBER_BYTES) + self.sides.bytes()
     }
-}
-
-/// What a map by place takes: entries, a byte of control each, and an eighth that stays empty.
-const fn table_bytes<T>(capacity: usize) -> usize {
-    capacity / 7 * 8 * (size_of::<(u32, T)>() + 1)
 }

@@ -4,7 +4,7 @@
 //! subscribe ─► (hub: its channels are here) ─► started ─► delivery ─► send ─► sent ─► hub: what came meanwhile
 //!                                                 ▲            │
 //!                                     heartbeat ──┘            └─ a frame of its own is on its way: the delivery
-//!                                                                 waits in the stash and follows it
+//!                                                                 is stashed and follows it
 //! poll:      subscribe ─► the first run, or nothing in time ─► answered ─► between requests
 //!            the client ends its side: the time is over
 //! drain:     each at its own moment within the drain's time ─► farewell (when to come back) ─► closed
@@ -15,6 +15,7 @@
 //! A send that has begun is always finished before anything else is sent: deliveries are whole frames.
 
 use std::any::Any;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use encke_hub::{Delivery, Form, Member, Name, Once, Positions, SubscriberId, What};
@@ -22,12 +23,13 @@ use encke_io::{Token, Tuning};
 use encke_wire::websocket::{self, Opcode, Rules};
 
 use super::admission::close_turned_away;
-use super::form::{self, EXPIRES, Kind, PollResponse};
+use super::form::{self, EXPIRES, Kind, PollResponse, RESUMED};
 use super::plan::PushPlan;
-use super::room::{Extra, Room, Spoken, Subscription, hub_now};
+use super::room::{Room, Spoken, Subscription, hub_now};
+use super::side::{RequestDetails, Stashed};
 use super::socket::{self, Deed, Speaker};
 use crate::room::NONE;
-use encke_rights::{Identity, Share};
+use encke_rights::Identity;
 use encke_server::{
     Asked, CloseReason, ContentLength, Engine, Fields, Gone, Reply, Slot, SocketMessage, SocketState,
     read_frames, spread_retry_ms,
@@ -61,14 +63,6 @@ pub(crate) enum Start {
         speaker: Speaker,
         subscription: Subscription,
     },
-}
-
-/// What follows a send that is in flight.
-pub(crate) enum Stashed {
-    /// A delivery.
-    Bytes(Arc<[u8]>),
-    /// The start of a stream or a WebSocket.
-    Start(Positions, Option<Box<encke_hub::Gap>>),
 }
 
 /// How a connection listens.
@@ -158,9 +152,9 @@ impl Room {
             slot.put_head(asked.framing, 101, &fields, ContentLength::Upgrade);
             return close_turned_away(slot, away);
         }
-        let mut state = SocketState::new(speaker);
+        let mut state = Box::new(SocketState::new(speaker));
         state.keep_handshake(asked.framing, fields);
-        self.sockets.insert(slot.place(), state);
+        self.sides.put_socket(slot.place(), state);
         let bits = if deflate { form::DEFLATED } else { 0 };
         self.join(slot, Place { bits, asked, wait_ns: 0 }, subscription);
         if slot.is_open() {
@@ -173,7 +167,7 @@ impl Room {
         if slot.form() & EXPIRES == 0 {
             return None;
         }
-        let end_s = self.extras.get(&slot.place())?.expires_unix_s()?;
+        let end_s = self.sides.request(slot.place())?.expires_unix_s()?;
         Some(left_ns(slot, end_s))
     }
 
@@ -212,8 +206,12 @@ impl Room {
         let left_ns = end_s.map(|end_s| left_ns(slot, end_s));
         let wait_ns = left_ns.map_or(wait_ns, |left_ns| wait_ns.min(left_ns));
         let right = identity.map(|identity| (identity, channels.clone()));
-        // The answer to an earlier request of the connection leaves first, and takes the deadline's place meanwhile.
-        let until_ns = slot.has_output().then(|| slot.now().mono_ns.saturating_add(wait_ns));
+        // An earlier response of the connection is sent first. Until then the slot's deadline is that of the send.
+        let until_ns = if form::is_poll(kind) && slot.has_output() {
+            NonZeroU64::new(slot.now().mono_ns.saturating_add(wait_ns))
+        } else {
+            None
+        };
         let once = match kind {
             Kind::Raw => Once::Oldest,
             Kind::Json => Once::All,
@@ -225,14 +223,12 @@ impl Room {
         let id = match self.hub.subscribe(hub_now(slot.now()), subscribe) {
             Ok(id) => id,
             Err(refused) => {
-                self.sockets.remove(&slot.place());
+                self.sides.clear(slot.place());
                 let reply = super::negotiate::refusal(refused_status(&refused), refused.to_string());
                 return slot.respond(asked, share.onto(reply));
             }
         };
-        if right.is_some() || until_ns.is_some() || share != Share::Nobody {
-            self.extras.insert(slot.place(), Extra { right, until_ns, share, client });
-        }
+        self.sides.put_request(slot.place(), RequestDetails { right, until_ns, share, client });
         self.pending = true;
         slot.set_word(id.0);
         slot.set_form(form.0 | if left_ns.is_some() { EXPIRES } else { 0 });
@@ -242,20 +238,17 @@ impl Room {
         }
     }
 
-    /// The connection at a place is no subscriber any more; `word` was its id.
+    /// Removes the subscriber `word` of the connection at an index, if there is one, and its side state.
     pub(crate) fn leave(&mut self, place: u32, word: u32) {
         if word != NONE {
             self.hub.leave(SubscriberId(word));
             self.pending = true;
         }
-        self.stash.remove(&place);
-        self.resumed.remove(&place);
-        self.extras.remove(&place);
+        self.sides.clear(place);
     }
 
     /// A connection has closed.
     pub(crate) fn forget(&mut self, gone: Gone) {
-        self.sockets.remove(&gone.token.index);
         self.leave(gone.token.index, gone.word);
     }
 
@@ -302,8 +295,8 @@ impl Room {
                 }
             }
             // Output of TLS may still be in flight: the start follows it.
-            What::Started { position, gap } if slot.is_sending() && !self.resumed.contains(&slot.place()) => {
-                self.stash.insert(slot.place(), Stashed::Start(position, gap));
+            What::Started { position, gap } if slot.is_sending() && slot.form() & RESUMED == 0 => {
+                self.sides.stash(slot.place(), Stashed::Start(position, gap));
             }
             What::Started { position, gap } => self.started(slot, &position, gap.as_deref()),
             What::Overrun => overrun(slot),
@@ -312,18 +305,19 @@ impl Room {
 
     /// Keeps a delivery until what is being sent has left.
     fn stash(&mut self, slot: &Slot<'_>, bytes: Arc<[u8]>) {
-        self.stash.insert(slot.place(), Stashed::Bytes(bytes));
+        self.sides.stash(slot.place(), Stashed::Bytes(bytes));
     }
 
     /// The channels of a subscriber are here: its stream begins.
     fn started(&mut self, slot: &mut Slot<'_>, position: &Positions, gap: Option<&encke_hub::Gap>) {
         let retry_ms = self.retry_ms(slot);
-        if !self.resumed.is_empty() && self.resumed.remove(&slot.place()) {
+        if slot.form() & RESUMED != 0 {
+            slot.set_form(slot.form() & !RESUMED);
             return self.resumed(slot, gap);
         }
         let (id, form) = (SubscriberId(slot.word()), Form(slot.form()));
         if is_socket(slot) {
-            let Some(state) = self.sockets.get_mut(&slot.place()) else { return };
+            let Some(state) = self.sides.socket(slot.place()) else { return };
             state.put_handshake(slot);
             let out = slot.out();
             out.extend_from_slice(&state.take_waiting());
@@ -345,7 +339,7 @@ impl Room {
             }
         } else {
             slot.count_response(200);
-            let fields = form::stream_fields(form, &self.take_share(slot.place()));
+            let fields = form::stream_fields(form, &self.sides.take_share(slot.place()));
             slot.put_head(form::framing(form), 200, &fields, ContentLength::Open);
             form::put_stream_start(form, &position.to_string(), retry_ms, gap, slot.out());
             if slot.draining() {
@@ -393,7 +387,7 @@ impl Room {
         };
         let mut fields = Fields::new();
         fields.push_lines(lines);
-        fields.extend(&self.take_share(slot.place()).fields());
+        fields.extend(&self.sides.take_share(slot.place()).fields());
         let len = (answer.len() - content_at) as u64;
         let content = if status == 204 { ContentLength::Absent } else { ContentLength::Known(len) };
         slot.put_head(form::framing(form), status, &fields, content);
@@ -418,7 +412,7 @@ impl Room {
             return self.expire(slot);
         }
         if is_socket(slot) {
-            if let Some(state) = self.sockets.get_mut(&slot.place()) {
+            if let Some(state) = self.sides.socket(slot.place()) {
                 let begins = state.put_handshake(slot);
                 let waiting = state.take_waiting();
                 if begins || !waiting.is_empty() {
@@ -434,9 +428,7 @@ impl Room {
                 }
             }
         }
-        if !self.stash.is_empty()
-            && let Some(stashed) = self.stash.remove(&slot.place())
-        {
+        if let Some(stashed) = self.sides.take_stashed(slot.place()) {
             return match stashed {
                 Stashed::Bytes(bytes) => send_stream(slot, bytes),
                 Stashed::Start(position, gap) => self.started(slot, &position, gap.as_deref()),
@@ -453,11 +445,11 @@ impl Room {
 
     /// The answer before a poll's has left.
     fn poll_goes_on(&mut self, slot: &mut Slot<'_>) {
-        if let Some(Stashed::Bytes(bytes)) = self.stash.remove(&slot.place()) {
+        if let Some(Stashed::Bytes(bytes)) = self.sides.take_stashed(slot.place()) {
             return self.answer_poll(slot, Some(bytes));
         }
-        let until_ns = self.extras.get(&slot.place()).and_then(|extra| extra.until_ns);
-        let left_ns = until_ns.unwrap_or(0).saturating_sub(slot.now().mono_ns);
+        let until_ns = self.sides.request(slot.place()).and_then(|request| request.until_ns);
+        let left_ns = until_ns.map_or(0, NonZeroU64::get).saturating_sub(slot.now().mono_ns);
         if left_ns == 0 {
             return self.poll_overdue(slot);
         }
@@ -477,9 +469,7 @@ impl Room {
         if !slot.is_sending() {
             return slot.set_deadline(0);
         }
-        if let Some(extra) = self.extras.get_mut(&slot.place()) {
-            extra.until_ns = None;
-        }
+        self.sides.end_wait(slot.place());
     }
 
     /// A poll has waited long enough, and ends if there is nothing for it.
@@ -534,7 +524,7 @@ impl Room {
         }
         let retry_ms = self.retry_ms(slot);
         let mut bytes = Vec::new();
-        if let Some(state) = self.sockets.get_mut(&slot.place()) {
+        if let Some(state) = self.sides.socket(slot.place()) {
             state.put_handshake(slot);
             bytes = state.take_waiting();
         }
@@ -549,7 +539,7 @@ impl Room {
     /// Whether a subscriber was told where it begins, or is about to be.
     fn has_begun(&self, slot: &Slot<'_>) -> bool {
         let id = SubscriberId(slot.word());
-        id.0 == NONE || self.hub.has_begun(id) || self.resumed.contains(&slot.place())
+        id.0 == NONE || self.hub.has_begun(id) || slot.form() & RESUMED != 0
     }
 
     /// When this client is to come back: the setting, half more or less, so that not all come at once.
@@ -564,13 +554,13 @@ impl Room {
         let mut renewed: Option<(Identity, Identity)> = None;
         for place in 0..engine.places() {
             let Some(mut slot) = engine.slot_at(place).filter(|slot| slot.word() != NONE) else { continue };
-            let holds = match self.extras.get_mut(&slot.place()) {
-                Some(extra) => extra.renew(&plan),
+            let holds = match self.sides.request_mut(slot.place()) {
+                Some(request) => request.renew(&plan),
                 None => plan.rights.admits_nobody(),
             };
             if !holds {
                 slot.close(CloseReason::TokenExpired);
-            } else if let Some(state) = self.sockets.get_mut(&slot.place()) {
+            } else if let Some(state) = self.sides.socket(slot.place()) {
                 renew_speaker(&mut state.speaker, &plan, &mut renewed);
             }
         }
@@ -583,11 +573,11 @@ impl Room {
         if !is_socket(slot) {
             return 0;
         }
-        let Some(mut state) = self.sockets.remove(&slot.place()) else { return bytes.len() };
+        let Some(mut state) = self.sides.take_socket(slot.place()) else { return bytes.len() };
         let deflate = form::has(Form(slot.form()), form::DEFLATED);
         let message_bytes_max = socket::bytes_max(&self.plan.rules);
         let rules = Rules { deflate, ..Rules::new(websocket::Peer::Client, message_bytes_max) };
-        let SocketState { speaker, traffic } = &mut state;
+        let SocketState { speaker, traffic } = &mut *state;
         let traffic = traffic.get_or_insert_default();
         let mut inflation = std::mem::take(&mut self.inflation);
         let mut out = slot.take_buffer();
@@ -598,7 +588,7 @@ impl Room {
         self.inflation = inflation;
         hold_if_many(slot, traffic.unanswered);
         state.rest();
-        self.sockets.insert(slot.place(), state);
+        self.sides.put_socket(slot.place(), state);
         slot.push_buffer(out);
         used
     }
@@ -661,7 +651,9 @@ impl Room {
             Ok(id) => {
                 slot.set_word(id.0);
                 self.changing.push((slot.token(), reference));
-                if let Some(Extra { right: Some((_, channels)), .. }) = self.extras.get_mut(&slot.place()) {
+                if let Some(RequestDetails { right: Some((_, channels)), .. }) =
+                    self.sides.request_mut(slot.place())
+                {
                     channels.retain(|channel| !remove.contains(channel));
                     channels.extend(add);
                 }
@@ -688,7 +680,7 @@ impl Room {
     /// The answer to a publish by WebSocket.
     pub(crate) fn heard(&mut self, engine: &mut Engine<'_>, token: Token, answer: &[u8]) {
         let Some(mut slot) = engine.slot(token) else { return };
-        let Some(state) = self.sockets.get_mut(&token.index) else { return };
+        let Some(state) = self.sides.socket(token.index) else { return };
         state.answered();
         hold_if_many(&mut slot, state.traffic.as_ref().map_or(0, |traffic| traffic.unanswered));
         self.say(&mut slot, answer);
@@ -699,7 +691,7 @@ impl Room {
         if !slot.is_sending() {
             slot.out().extend_from_slice(frames);
         } else if !frames.is_empty()
-            && let Some(state) = self.sockets.get_mut(&slot.place())
+            && let Some(state) = self.sides.socket(slot.place())
         {
             state.waiting().extend_from_slice(frames);
         }
