@@ -34,7 +34,8 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::record::Record;
 use crate::request::Request;
-use crate::resident::{Residents, WaitingEntry, WorkerSetup};
+use crate::resident::{WaitingEntry, WorkerSetup};
+use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::transport::Transport;
 

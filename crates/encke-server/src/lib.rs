@@ -49,6 +49,7 @@ mod record;
 mod reply;
 mod request;
 mod resident;
+mod residents;
 mod server;
 #[cfg(test)]
 mod simulation;
@@ -59,6 +60,7 @@ pub mod testing;
 mod tls;
 mod transport;
 mod upstream;
+mod upstream_records;
 mod upstream_session;
 mod websocket;
 mod worker;

@@ -15,29 +15,25 @@
 
 use std::collections::VecDeque;
 
-use encke_io::{Fault, Op, Segment, Send};
+use encke_io::{Fault, Segment};
 use encke_session::tls::{Scratch, Session, SessionError, fill};
-
-use crate::conn::{PEER_ENDED, SENDING};
-use crate::core::Core;
-use crate::outgoing::{State, UpstreamEvent, UpstreamFault};
 
 /// The time for the last records of a closed connection to leave: they fit into any socket that is not full.
 pub(crate) const FAREWELL_NS: u64 = 1_000_000_000;
 
 /// The session of an outgoing connection, and the plaintext that it has not sealed.
 pub(crate) struct UpstreamSession {
-    session: Box<dyn Session>,
+    pub(crate) session: Box<dyn Session>,
     /// The rest of the feature's send in flight.
-    queue: VecDeque<Segment>,
+    pub(crate) queue: VecDeque<Segment>,
     /// Plaintext that has left, of the feature's send in flight.
-    sent: u64,
+    pub(crate) sent: u64,
     /// A close_notify was sent.
-    finished: bool,
+    pub(crate) finished: bool,
     /// The peer's close_notify was reported.
-    ended: bool,
+    pub(crate) ended: bool,
     /// Why the session cannot go on, until that is reported.
-    error: Option<SessionError>,
+    pub(crate) error: Option<SessionError>,
 }
 
 impl UpstreamSession {
@@ -74,12 +70,12 @@ impl UpstreamSession {
         if in_part { self.sealed_of(in_flight) } else { self.sent }
     }
 
-    fn sealed_of(&self, in_flight: u64) -> u64 {
+    pub(crate) fn sealed_of(&self, in_flight: u64) -> u64 {
         in_flight - self.queue.iter().map(Segment::len).sum::<u64>()
     }
 
     /// Seals one send, with a close_notify behind the queue if this is the `last`.
-    fn seal(&mut self, last: bool, scratch: &mut Scratch) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn seal(&mut self, last: bool, scratch: &mut Scratch) -> Result<Vec<u8>, Fault> {
         let mut out = Vec::new();
         self.session.output(&mut out);
         if !self.session.is_established() {
@@ -107,91 +103,5 @@ impl UpstreamSession {
             self.session.finish(&mut out);
         }
         out
-    }
-}
-
-impl Core {
-    /// Bytes of records have arrived.
-    pub(crate) fn records_arrived(&mut self, place: u32, bytes: &mut [u8]) {
-        let upstream = &mut self.upstreams.table[place as usize];
-        let Some(session) = &mut upstream.session else { return };
-        if session.ended {
-            return;
-        }
-        let mut plain = std::mem::take(&mut self.scratch.plain);
-        plain.clear();
-        session.error = session.session.open(bytes, &mut plain).err();
-        self.report_established(place);
-        if !plain.is_empty() && self.upstreams.table[place as usize].state == State::Open {
-            self.metrics.upstream_received_bytes.add(plain.len() as u64);
-            self.tell_upstream(place, UpstreamEvent::Received(&mut plain));
-        }
-        self.scratch.plain = plain;
-        self.records_opened(place);
-    }
-
-    /// Reports the end of the handshake, if it is over.
-    fn report_established(&mut self, place: u32) {
-        let upstream = &mut self.upstreams.table[place as usize];
-        if upstream.state == State::Handshaking
-            && upstream.session.as_ref().is_some_and(|session| session.session.is_established())
-        {
-            upstream.state = State::Open;
-            let token = upstream.token;
-            self.receive_upstream(token);
-            self.tell_upstream(place, UpstreamEvent::Connected);
-        }
-    }
-
-    /// Reports what a session has come to besides plaintext, and sends its records.
-    pub(crate) fn records_opened(&mut self, place: u32) {
-        self.report_established(place);
-        let upstream = &mut self.upstreams.table[place as usize];
-        let Some(session) = &mut upstream.session else { return };
-        if let Some(error) = session.error.take() {
-            return self.fail_upstream(place, UpstreamFault::Session(error));
-        }
-        if session.session.is_ended() && !session.ended {
-            if upstream.state != State::Open {
-                return self.fail_upstream(place, UpstreamFault::Truncated);
-            }
-            session.ended = true;
-            let token = upstream.token;
-            self.set_receiving(token, false);
-            self.conns[token.index as usize].flags |= PEER_ENDED;
-            self.tell_upstream(place, UpstreamEvent::Ended);
-        }
-        self.flush_upstream(place);
-    }
-
-    /// Sends records, unless a send is in flight: those of TLS itself, then what waits.
-    pub(crate) fn flush_sealed(&mut self, place: u32) {
-        let upstream = &mut self.upstreams.table[place as usize];
-        let Some(session) = &mut upstream.session else { return };
-        let token = upstream.token;
-        if !matches!(upstream.state, State::Handshaking | State::Open)
-            || self.conns[token.index as usize].has(SENDING)
-        {
-            return;
-        }
-        let mut spent = Vec::new();
-        if upstream.state == State::Open && session.queue.is_empty() {
-            spent = std::mem::take(&mut upstream.waiting);
-            session.queue.extend(spent.drain(..).filter(|segment| !segment.is_empty()));
-            upstream.in_flight = session.queue.iter().map(Segment::len).sum();
-        }
-        let last = upstream.ending && upstream.waiting.is_empty();
-        let sealed = session.seal(last, &mut self.scratch);
-        self.recycle_segments(spent);
-        match sealed {
-            Ok(records) if records.is_empty() => {}
-            Ok(records) => {
-                self.conns[token.index as usize].flags |= SENDING;
-                let mut segments = self.spare_segments.pop().unwrap_or_default();
-                segments.push(Segment::Bytes(records));
-                self.ops.push((token, Op::Send(Send { segments, more: false })));
-            }
-            Err(fault) => self.fail_upstream(place, UpstreamFault::Failed(fault)),
-        }
     }
 }

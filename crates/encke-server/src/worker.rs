@@ -41,7 +41,8 @@ use crate::operate::Operators;
 use crate::outgoing::Upstreams;
 use crate::plan::Plan;
 use crate::record::Record;
-use crate::resident::{Resident, Residents};
+use crate::resident::Resident;
+use crate::residents::Residents;
 use crate::tls::Handshakes;
 use crate::websocket::WebSockets;
 
