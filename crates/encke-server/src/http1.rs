@@ -1101,6 +1101,10 @@ impl Core {
         // Closing with unread input would reset the connection, and a reset may destroy the answer before the
         // client has read it (RFC 9112 §9.6): end our side, and read on until the client ends its. Some clients of HTTP/2
         // forget an answer, too, when its stream is reset behind it, though RFC 9113 §8.1 lets servers do so.
+        if conn.duty.seat().is_some() {
+            self.leave_resident(token);
+        }
+        let conn = &mut self.conns[token.index as usize];
         conn.phase = Phase::Lingering;
         conn.duty = Duty::linger();
         let paused = conn.has(PAUSED);

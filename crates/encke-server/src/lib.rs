@@ -8,7 +8,7 @@
 //!                    └──────────────────────────────┬───────────────────────────────────────────────┘
 //!                                                   └─ Later: Exchange, answered from any thread
 //! ```
-//! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 64 bytes), an
+//! Three things never merge: a **transport** (how bytes travel), a **connection** (a slot of 72 bytes), an
 //! **exchange** (one request, while it is open).
 
 mod buffers;

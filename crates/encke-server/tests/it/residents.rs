@@ -1,5 +1,5 @@
 //! Residents from outside: connections that a feature keeps after their requests. The resident here is a toy: it returns the
-//! bytes of each connection, and sends what one says as `all:` to everybody on every worker.
+//! bytes of each connection, and sends what one says as `all:` to everybody on every worker. After `bye` it ends the connection.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ on_every_stand! {
     a_resident_reaches_its_connections_on_all_workers,
     a_connection_goes_back_to_http_after_a_response,
     a_resident_closes_what_is_silent,
+    a_resident_forgets_a_connection_that_lingers,
     a_request_with_a_body_is_not_taken_over,
 }
 
@@ -79,6 +80,12 @@ impl Echoes {
             Some(text) => self.workers.iter().for_each(|worker| worker.send(ToAll(text.to_vec()))),
             None => slot.out().extend_from_slice(bytes),
         }
+        if bytes == b"bye" {
+            // Without a word the connection would end before `sent`.
+            slot.set_word(0);
+            slot.end_after(CloseReason::Answered);
+            slot.linger();
+        }
         slot.set_deadline(self.silence_ns[&slot.place()]);
     }
 }
@@ -104,6 +111,9 @@ impl Resident for Echoes {
     fn sent(&mut self, slot: &mut Slot<'_>) {
         let due_ns = slot.now().mono_ns + self.silence_ns[&slot.place()];
         slot.rest_until(due_ns);
+        if slot.is_ending() {
+            return slot.end();
+        }
         if let Some(bytes) = slot.take_input() {
             self.echo(slot, &bytes);
             let used = bytes.len();
@@ -219,6 +229,20 @@ fn a_resident_closes_what_is_silent(on: Stand) {
     let mut client = opened(&rig, "/brief");
     assert_eq!(client.end(), End::Finished);
     rig.wait_for_closes(CloseReason::IdleTime, 1);
+    rig.end();
+}
+
+fn a_resident_forgets_a_connection_that_lingers(on: Stand) {
+    let rig = rig(on);
+    let mut lingers = opened(&rig, "/");
+    let mut other = opened(&rig, "/");
+    lingers.send("bye");
+    assert_eq!(lingers.rest(), (b"bye".to_vec(), End::Finished));
+    // The resident fails on a connection that it still knows and no longer has.
+    other.send("all:heard");
+    assert_eq!(other.read_exact(5), b"heard");
+    drop(lingers);
+    rig.wait_for_closes(CloseReason::Answered, 1);
     rig.end();
 }
 
