@@ -229,7 +229,10 @@ mod tests {
         let origin = Origin { peer: Peer::Local, client: None, secure: false, tls: None, local: true };
         let now = Now { mono_ns: 0, unix_ns: 0 };
         let identity = testing::lend(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", &origin, now, |request| {
-            rights.identify(request, &mut TokenCache::default()).ok().expect("a local request")
+            let Ok(identity) = rights.identify(request, &mut TokenCache::default()) else {
+                panic!("a local request")
+            };
+            identity
         });
         Box::new(SocketState::new(Speaker { identity, publisher: 0, channel: None }))
     }
