@@ -465,9 +465,11 @@ mod tests {
         for (kind, encodings) in [(Kind::Raw, 1), (Kind::Json, 1), (Kind::Sse, 2), (Kind::Ndjson, 2)] {
             let mut forms: Vec<u8> = Vec::new();
             for kind_of_framing in all {
-                let form = form(kind, framing_bits(kind_of_framing) | EXPIRES | RESUMED);
-                assert_eq!(framing(form), kind_of_framing);
-                forms.push(of_hub(form).0);
+                for bits in [0, EXPIRES, RESUMED] {
+                    let form = form(kind, framing_bits(kind_of_framing) | bits);
+                    assert_eq!(framing(form), kind_of_framing);
+                    forms.push(of_hub(form).0);
+                }
             }
             forms.sort_unstable();
             forms.dedup();

@@ -112,7 +112,7 @@ impl AccessLog {
         Ok(log)
     }
 
-    /// A log that is off, until it is told otherwise. It may be tailed.
+    /// A log that is off until a reload turns it on. It may be tailed.
     pub(crate) fn silent() -> Self {
         let (queue, messages) = sync_channel(BATCHES_MAX);
         let state = State { target: LogTarget::Off, messages: Some(messages), writer: None };
@@ -221,26 +221,6 @@ impl AccessLog {
         if waiter.is_ok() {
             // Nothing is ever sent: it returns when the other side is dropped, or in time.
             let _over = wait.recv_timeout(patience);
-        }
-    }
-}
-
-impl Shared {
-    /// Sets the log's own part of the mode.
-    fn set_format(&self, format: u8) {
-        self.set_mode(|mode| mode & TAILED | format);
-    }
-
-    fn set_tailed(&self, tailed: bool) {
-        self.set_mode(|mode| mode & !TAILED | if tailed { TAILED } else { 0 });
-    }
-
-    fn set_mode(&self, change: impl Fn(u8) -> u8) {
-        let mut mode = self.mode.load(Ordering::Relaxed);
-        while let Err(other) =
-            self.mode.compare_exchange_weak(mode, change(mode), Ordering::Relaxed, Ordering::Relaxed)
-        {
-            mode = other;
         }
     }
 }
@@ -864,6 +844,33 @@ mod tests {
             pending.into_iter().for_each(|entry| access.finish(entry, 0, 0));
             assert_eq!(access.0.as_ref().expect("on").texts.len(), 0);
         }
+        log.finish_within(Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_tail_gets_json_lines_whatever_the_log_has() {
+        let (log, answer, written) = scripted(None);
+        for mode in [OFF, COMBINED, JSON] {
+            log.0.shared.set_format(mode);
+            let tail = log.tail(TailFilter::default(), || {}).expect("room");
+            let mut access = log.access();
+            let entry = rest(&mut access, 7, NOW, "/push/news");
+            assert_eq!(tail.try_next(), None, "a line is pending as long as its subscriber");
+            access.finish(entry, 3, 0);
+            access.flush();
+            let line = tail.try_next().expect("a line").line;
+            assert!(line.starts_with(b"{") && line.ends_with(b"}"), "{}", String::from_utf8_lossy(&line));
+            if mode != OFF {
+                answer.send(ALL).expect("the writer lives");
+                let text = text(&written);
+                assert_eq!(text.starts_with('{'), mode == JSON, "{text}");
+                assert!(text.contains("/push/news") && text.matches('\n').count() == 1, "{text}");
+            }
+            drop(tail);
+            assert_eq!(access.is_on(), mode != OFF);
+            assert_eq!(access.0.as_ref().expect("on").texts.len(), 0);
+        }
+        drop(answer);
         log.finish_within(Duration::from_secs(60));
     }
 

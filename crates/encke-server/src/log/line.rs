@@ -154,7 +154,7 @@ impl Entry {
         }
     }
 
-    /// An entry with a line for tails: `json`, beside the log's own line, if that is another.
+    /// An entry with a JSON line for tails. `own` is the line of a log in another format.
     pub(super) fn tailed(own: Option<Self>, json: Self, logged: bool, path: &[u8]) -> Self {
         Self(State::Tailed(Box::new(Tailed { own, json, logged, path: path.into(), status: 0 })))
     }

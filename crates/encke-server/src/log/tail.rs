@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use encke_io::lock;
 
-use super::Shared;
+use super::{Shared, TAILED};
 
 /// Tails at the same time.
 const TAILS_MAX: usize = 16;
@@ -30,7 +30,7 @@ const BYTES_MAX: usize = 256 * 1024;
 pub struct TailFilter {
     /// The first digit of the status: 5 for 500 to 599.
     pub status_class: Option<u8>,
-    /// What the path begins with, as it was sent.
+    /// A prefix of the path, as the client sent it.
     pub path_prefix: Option<String>,
     /// Text within the line.
     pub text: Option<String>,
@@ -77,6 +77,27 @@ pub(super) struct TailList {
     queues: Vec<Weak<Queue>>,
     version: u64,
     line: Vec<u8>,
+}
+
+/// The mode: the log's format and whether there are tails.
+impl Shared {
+    /// Sets the log's own part of the mode.
+    pub(super) fn set_format(&self, format: u8) {
+        self.set_mode(|mode| mode & TAILED | format);
+    }
+
+    fn set_tailed(&self, tailed: bool) {
+        self.set_mode(|mode| mode & !TAILED | if tailed { TAILED } else { 0 });
+    }
+
+    fn set_mode(&self, change: impl Fn(u8) -> u8) {
+        let mut mode = self.mode.load(Ordering::Relaxed);
+        while let Err(other) =
+            self.mode.compare_exchange_weak(mode, change(mode), Ordering::Relaxed, Ordering::Relaxed)
+        {
+            mode = other;
+        }
+    }
 }
 
 impl TailFilter {
