@@ -22,7 +22,7 @@ use encke_server::ResidentMailbox;
 #[cfg(feature = "nats")]
 pub(crate) use with::Cluster;
 #[cfg(not(feature = "nats"))]
-pub use without::Cluster;
+pub(crate) use without::Cluster;
 
 /// The name of the cluster in the status.
 const NAME: &str = "cluster";

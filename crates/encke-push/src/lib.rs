@@ -9,9 +9,9 @@
 //!              ▼
 //!            connections: one send each, of bytes that all subscribers at one place share
 //! ```
-//! This folder owns push from the path to the frame: [`negotiate`] reads requests, [`form`] and [`envelope`] write
-//! messages, [`room`] brings hub and connections together, [`resident`] is what the worker calls, [`socket`] speaks WebSocket, [`rights`] knows who may, [`figures`]
-//! counts.
+//! This crate owns push from the path to the frame: `negotiate` reads requests, `form` and `envelope` write messages, `room`
+//! brings hub and connections together, `resident` is what the worker calls, `socket` speaks WebSocket, `figures` counts. Who may
+//! do what is decided by `encke-rights`.
 
 use std::io;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub struct Door {
     pub optional: bool,
     /// Connections speak TLS, as this one.
     pub tls: Option<Arc<Identity>>,
-    /// Requests that came in the clear are sent on to `https`, at [`Policy::https_port`].
+    /// Requests that came in the clear are sent on to `https`, at [`Policy::https_port`](crate::Policy::https_port).
     pub to_https: bool,
 }
 
