@@ -1,6 +1,7 @@
 //! Memory of relays and tunnels: what passes through them takes none of it for longer than a moment.
 //!
-//! A test program of its own, because resident memory is the process's. `ENCKE_RELAY_MIB` says how much passes through the
+//! A test program of its own, because resident memory is the process's; each case has a process of its own, because freed
+//! memory of another one would hide its growth. `ENCKE_RELAY_MIB` says how much passes through the
 //! relay: 64 MiB each way if it is unset; `make soak` sets 2 GiB.
 #![cfg(unix)]
 
@@ -9,6 +10,7 @@ mod rig;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use encke_io::{Address, Backend, host};
 use encke_settings::OrOff;
@@ -22,12 +24,35 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// What passes before the first look: buffers and tables grow once.
 const WARM_BLOCKS: u64 = 8;
 
+type Case = (&'static str, fn(Stand));
+
+/// The cases, by name.
+const CASES: [Case; 2] =
+    [("passes_through_a_relay", passes_through_a_relay), ("rests_in_tunnels", rests_in_tunnels)];
+/// Says to a process which case is its own: a back end, and a name.
+const CASE: &str = "ENCKE_RELAY_CASE";
+
 #[test]
 fn memory_stays_the_same_whatever_passes() {
+    if let Ok(case) = std::env::var(CASE) {
+        let (backend, name) = case.split_once(' ').expect("a back end and a name");
+        let stand = Stand { backend: backend.parse().expect("a back end"), workers: 1 };
+        let (_, play) = CASES.iter().find(|(other, _)| *other == name).expect("a case");
+        return play(stand);
+    }
     for backend in Backend::NAMED {
-        let stand = Stand { backend, workers: 1 };
-        passes_through_a_relay(stand);
-        rests_in_tunnels(stand);
+        for (name, _) in CASES {
+            let mut process = Command::new(std::env::current_exe().expect("a running program"));
+            process.args(["--exact", "memory_stays_the_same_whatever_passes", "--nocapture"]);
+            let done = process.env(CASE, format!("{backend} {name}")).output().expect("it starts");
+            let text = String::from_utf8_lossy(&done.stdout);
+            text.lines().filter(|line| line.contains("memory grew")).for_each(|line| println!("{line}"));
+            assert!(
+                done.status.success(),
+                "{backend} {name}: {text}{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+        }
     }
 }
 

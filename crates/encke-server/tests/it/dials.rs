@@ -292,6 +292,16 @@ fn no_event_follows_a_close(on: Stand) {
     assert_eq!(rig.count("encke_handler_panics_total"), 0);
     drop(tcp);
     rig.end();
+
+    // A Unix socket is connected in the same step as it is closed.
+    let folder = Folder::new();
+    let path = folder.path().join("socket");
+    let _listener = UnixListener::bind(&path).expect("a new path");
+    let rig = self::rig(on, Dialer::to(Address::Unix(path)));
+    assert_eq!(rig.client().get("/close").text(), "closed");
+    all_closed(&rig, "closed", 1);
+    assert_eq!(rig.count("encke_handler_panics_total"), 0);
+    rig.end();
 }
 
 fn a_close_with_bytes_left_resets_the_connection(on: Stand) {

@@ -12,15 +12,15 @@ use encke_server::{
 };
 
 use crate::rig::h2::{END_STREAM, GET, H2, OK, POST, RST_STREAM, begin, frame, request};
+use crate::rig::handlers::hello;
 use crate::rig::relays::{
-    ECHO_KEY, Relay, StreamCheck, accept, byte_at, echo, finish, listen, read_all, reset, write_stream,
+    ECHO_KEY, Relay, StreamCheck, accept, byte_at, echo, finish, listen, read_all, reset, write_rest,
+    write_stream, write_until_stopped,
 };
 use crate::rig::{Answer, Client, End, PATIENCE, Rig, Stand};
 
 on_every_stand! {
     bodies_pass_in_both_directions_at_once,
-    a_client_that_reads_nothing_stops_the_other_server,
-    a_server_that_reads_nothing_stops_the_client,
     a_client_that_goes_closes_the_outgoing_connection,
     a_client_that_goes_before_a_response_closes_the_outgoing_connection,
     a_server_that_resets_resets_the_client,
@@ -28,6 +28,8 @@ on_every_stand! {
 }
 
 on_every_back_end! {
+    a_client_that_reads_nothing_stops_the_other_server,
+    a_server_that_reads_nothing_stops_the_client,
     a_stream_carries_bodies_in_both_directions,
     a_reset_of_the_server_resets_the_stream,
     a_reset_of_the_stream_closes_the_outgoing_connection,
@@ -77,7 +79,7 @@ mod sealed {
             StreamCheck::new(9 ^ ECHO_KEY).take(&content);
         }
         serving.join().expect("no panic");
-        rig.end();
+        ended(rig);
     }
 }
 
@@ -85,7 +87,13 @@ fn rig(on: Stand) -> (Rig, TcpListener, Relay) {
     let (listener, address) = listen();
     let relay = Relay::to(address);
     let mount = relay.clone();
-    (on.serve(|server| server.mount("/", mount)), listener, relay)
+    (on.serve(|server| server.mount("/", mount).mount("/turn", hello)), listener, relay)
+}
+
+/// Ends a server in which no assertion of a handler has failed.
+fn ended(rig: Rig) {
+    assert_eq!(rig.count("encke_handler_panics_total"), 0, "see the text of the panic");
+    rig.end();
 }
 
 fn nothing_is_open(rig: &Rig) {
@@ -128,42 +136,45 @@ fn bodies_pass_in_both_directions_at_once(on: Stand) {
     }
     serving.join().expect("no panic");
     nothing_is_open(&rig);
-    rig.end();
+    ended(rig);
 }
 
-/// The relay asserts at each write that no more waits than is allowed; here it must have come to that.
+/// The relay asserts at each write that no more waits than is allowed.
 fn a_client_that_reads_nothing_stops_the_other_server(on: Stand) {
-    const BYTES: u64 = 24 << 20;
     let (rig, listener, relay) = rig(on);
     let mut client = rig.narrow_client();
     client.send(get("/"));
     let stream = accept(&listener);
-    let serving =
-        std::thread::spawn(move || write_stream(&stream, BYTES, 2, 1).expect("in the end all is taken"));
-    rig.wait(|| relay.counts.pauses.load(Ordering::Relaxed) > 0, "the other server is paused");
+    let taken = || rig.count_of("encke_upstream_bytes_total", "received");
+    let written = write_until_stopped(&rig, &stream, 64 << 20, 2, taken);
+    assert!(relay.counts.pauses.load(Ordering::Relaxed) > 0, "the other server is paused");
+    let end = written + (4 << 20);
+    let serving = std::thread::spawn(move || write_rest(&stream, written..end, 2, 1).expect("all is taken"));
     let answer = client.answer();
     serving.join().expect("no panic");
-    assert_eq!(answer.body.len() as u64, BYTES);
+    assert_eq!(answer.body.len() as u64, end);
     StreamCheck::new(2).take(&answer.body);
-    rig.end();
+    ended(rig);
 }
 
 fn a_server_that_reads_nothing_stops_the_client(on: Stand) {
-    const BYTES: u64 = 24 << 20;
+    const BYTES: u64 = 64 << 20;
     let (rig, listener, _) = rig(on);
     let mut client = rig.client();
-    client.send(head_of_post(BYTES));
+    let before = rig.received();
+    let head = head_of_post(BYTES);
+    client.send(&head);
+    let stream = accept(&listener);
+    rig.wait(|| rig.received() == before + head.len() as u64, "the head is received");
+    let written = write_until_stopped(&rig, client.stream(), BYTES, 3, || rig.received());
     let to = client.stream().try_clone().expect("a descriptor");
     let sending =
-        std::thread::spawn(move || write_stream(&to, BYTES, 3, 1).expect("in the end all is taken"));
-    let stream = accept(&listener);
-    rig.wait(|| rig.count("encke_sends_in_flight") > 0, "a send waits for room");
-    assert!(rig.received() < BYTES, "all was taken: {}", rig.received());
+        std::thread::spawn(move || write_rest(&to, written..BYTES, 3, 1).expect("in the end all is taken"));
     StreamCheck::new(3).read(&stream, BYTES, 2);
     drop(stream);
     assert_eq!(client.answer().status, 200);
     sending.join().expect("no panic");
-    rig.end();
+    ended(rig);
 }
 
 fn a_client_that_goes_closes_the_outgoing_connection(on: Stand) {
@@ -178,7 +189,7 @@ fn a_client_that_goes_closes_the_outgoing_connection(on: Stand) {
     // Closed with everything sent: what comes now is answered by a reset.
     while stream.write_all(&[0; 100_000]).is_ok() {}
     assert_eq!(gone(), 1);
-    rig.end();
+    ended(rig);
 }
 
 fn a_client_that_goes_before_a_response_closes_the_outgoing_connection(on: Stand) {
@@ -193,7 +204,7 @@ fn a_client_that_goes_before_a_response_closes_the_outgoing_connection(on: Stand
     nothing_is_open(&rig);
     assert_eq!(relay.counts.gone.load(Ordering::Relaxed), 1);
     assert_eq!(relay.counts.broken.load(Ordering::Relaxed), 1);
-    rig.end();
+    ended(rig);
 }
 
 fn a_server_that_resets_resets_the_client(on: Stand) {
@@ -210,7 +221,7 @@ fn a_server_that_resets_resets_the_client(on: Stand) {
     let (mut client, stream) = begun(&rig, &listener, "/");
     reset(stream);
     assert_eq!(client.answer().status, 502);
-    rig.end();
+    ended(rig);
 }
 
 fn a_relay_goes_on_during_a_drain(on: Stand) {
@@ -226,7 +237,7 @@ fn a_relay_goes_on_during_a_drain(on: Stand) {
     assert_eq!(end, End::Finished);
     let text = String::from_utf8(rest).expect("text");
     assert!(text.contains("before ") && text.ends_with("and behind\r\n0\r\n\r\n"), "{text:?}");
-    rig.end();
+    ended(rig);
 }
 
 // ---- HTTP/2 ----
@@ -246,7 +257,7 @@ fn a_stream_carries_bodies_in_both_directions(on: Stand) {
     }
     serving.join().expect("no panic");
     nothing_is_open(&rig);
-    rig.end();
+    ended(rig);
 }
 
 fn a_reset_of_the_server_resets_the_stream(on: Stand) {
@@ -259,7 +270,7 @@ fn a_reset_of_the_server_resets_the_stream(on: Stand) {
     reset(stream);
     assert!(client.answer(1).reset.is_some());
     nothing_is_open(&rig);
-    rig.end();
+    ended(rig);
 }
 
 fn a_reset_of_the_stream_closes_the_outgoing_connection(on: Stand) {
@@ -277,7 +288,7 @@ fn a_reset_of_the_stream_closes_the_outgoing_connection(on: Stand) {
     client.send(&request(3, GET, "/", END_STREAM));
     drop(accept(&listener));
     assert_eq!(client.answer(3), OK);
-    rig.end();
+    ended(rig);
 }
 
 // ---- framings ----

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use encke_server::{
 
 use encke_session::tls::{Session, Sessions};
 
-use super::{PATIENCE, any_port};
+use super::{PATIENCE, Rig, any_port};
 
 /// Bytes that may wait on one side before the other is paused.
 pub const WAITING_MAX: usize = 64 * 1024;
@@ -427,16 +428,60 @@ pub fn byte_at(place: u64, key: u8) -> u8 {
 }
 
 /// Writes `count` bytes in pieces of random sizes.
-pub fn write_stream(mut to: impl Write, count: u64, key: u8, seed: u64) -> io::Result<()> {
+pub fn write_stream(to: impl Write, count: u64, key: u8, seed: u64) -> io::Result<()> {
+    write_rest(to, 0..count, key, seed)
+}
+
+/// Writes a part of a stream in pieces of random sizes.
+pub fn write_rest(mut to: impl Write, part: Range<u64>, key: u8, seed: u64) -> io::Result<()> {
     let mut sizes = Sizes::new(seed);
-    let mut place = 0;
-    while place < count {
-        let size = (sizes.next(200_000) as u64).min(count - place);
+    let mut place = part.start;
+    while place < part.end {
+        let size = (sizes.next(200_000) as u64).min(part.end - place);
         let piece: Vec<u8> = (place..place + size).map(|place| byte_at(place, key)).collect();
         to.write_all(&piece)?;
         place += size;
     }
     Ok(())
+}
+
+/// Writes the beginning of a stream until the server takes nothing more of it, although its worker goes on: requests to
+/// `/turn` are answered, each in a turn of its own. The server has one worker. `taken` are the bytes that it has received,
+/// those of the requests included if they count there. Returns how many bytes were written.
+pub fn write_until_stopped(
+    rig: &Rig,
+    mut to: impl Write,
+    most: u64,
+    key: u8,
+    taken: impl Fn() -> u64,
+) -> u64 {
+    const PIECE: u64 = 16 * 1024;
+    const TURN: &str = "GET /turn HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const TURNS: u64 = 8;
+    let mut client = rig.client();
+    let first = taken();
+    client.ask(TURN);
+    let request_bytes = taken() - first;
+    let (mut place, mut requests) = (0, 1);
+    while place < most {
+        let piece: Vec<u8> = (place..place + PIECE).map(|place| byte_at(place, key)).collect();
+        to.write_all(&piece).expect("the server has not closed it");
+        place += PIECE;
+        loop {
+            let seen = taken() - first - requests * request_bytes;
+            if seen == place {
+                break;
+            }
+            for _ in 0..TURNS {
+                client.ask(TURN);
+            }
+            requests += TURNS;
+            if taken() - first - requests * request_bytes == seen {
+                return place;
+            }
+        }
+    }
+    panic!("the server has taken all {most} bytes")
 }
 
 /// Compares what arrives with the stream that was written.
