@@ -475,8 +475,8 @@ impl Core {
         }
     }
 
-    /// Idle connections of a server that stops get a moment to send what they have on the way; those that are
-    /// busy get it when they come to rest.
+    /// Begins to close connections for a stop. Idle connections get [`RETIRE_NS`] to send a last request; busy ones get as
+    /// long after their response.
     pub(crate) fn release_idle(&mut self) {
         self.rest_ns = RETIRE_NS;
         let rest = self.now.mono_ns.saturating_add(RETIRE_NS);
@@ -499,11 +499,11 @@ impl Core {
             mounted.retired = true;
             self.retired = true;
         }
-        let first = self.handlers.len();
         self.operators = Operators::default();
+        let mut numbers = Vec::with_capacity(plan.mounts.len());
         for mount in &plan.mounts {
-            let number = self.handlers.len();
-            let context = HandlerContext::new(number as u16, Rc::clone(&self.tray));
+            let number = self.free_handler();
+            let context = HandlerContext::new(number, Rc::clone(&self.tray));
             let mut setup = WorkerSetup {
                 residents: &mut self.residents,
                 now: self.now,
@@ -514,20 +514,34 @@ impl Core {
             };
             let handler = mount.mount.open(context, &mut setup);
             let WorkerSetup { seat, offers, .. } = setup;
-            self.operators.add(number as u16, offers);
+            self.operators.add(number, offers);
             if !mount.admin {
-                self.operators.add_point(number as u16, &mount.prefix, mount.mount.source());
+                self.operators.add_point(number, &mount.prefix, mount.mount.source());
             }
-            self.handlers.push(Some(Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() }));
+            let mounted = Mounted { handler, seat, retired: false, jobs: 0, watches: Vec::new() };
+            self.handlers[usize::from(number)] = Some(mounted);
+            numbers.push(number);
         }
         self.routes = [false, true].map(|admin| {
-            let mounts = plan.mounts.iter().zip(first as u16..).filter(|(mount, _)| mount.admin == admin);
+            // The last mount first: the sort is stable.
+            let mounts = plan.mounts.iter().zip(&numbers).rev().filter(|(mount, _)| mount.admin == admin);
             let mut routes: Vec<(Box<[u8]>, u16)> =
-                mounts.map(|(mount, handler)| (mount.prefix.as_bytes().into(), handler)).collect();
-            routes.sort_by_key(|(prefix, handler)| std::cmp::Reverse((prefix.len(), *handler)));
+                mounts.map(|(mount, handler)| (mount.prefix.as_bytes().into(), *handler)).collect();
+            routes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
             routes
         });
-        self.post_guards(plan, first);
+        self.post_guards(plan, &numbers);
+    }
+
+    /// Returns an unused handler number. Its entry in `handlers` exists and is `None`.
+    fn free_handler(&mut self) -> u16 {
+        let free = self.handlers.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.handlers.push(None);
+            self.handlers.len() - 1
+        });
+        // Only open exchanges and jobs keep handlers of earlier plans.
+        assert!(free < JobId::HANDLERS_MAX, "too many handlers of earlier plans");
+        free as u16
     }
 
     /// The handler for a path: of those of the listener's side, the one with the longest prefix.

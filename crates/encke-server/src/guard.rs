@@ -333,8 +333,8 @@ impl Guards {
 }
 
 impl Core {
-    /// Opens the guards of a plan whose handlers begin at `first`.
-    pub(crate) fn post_guards(&mut self, plan: &Plan, first: usize) {
+    /// Opens the guards of a plan. `handlers` has the handler number of each of its mounts.
+    pub(crate) fn post_guards(&mut self, plan: &Plan, handlers: &[u16]) {
         for post in self.guards.posts.iter_mut().flatten() {
             post.retired = true;
             self.retired = true;
@@ -367,8 +367,8 @@ impl Core {
             [at(None), own].concat().into()
         };
         let server = chain(None);
-        let mounts = plan.mounts.iter().zip(first as u16..).filter(|(mount, _)| !mount.admin);
-        let chains = mounts.map(|(mount, handler)| (handler, chain(Some(&mount.prefix))));
+        let mounts = plan.mounts.iter().zip(handlers).filter(|(mount, _)| !mount.admin);
+        let chains = mounts.map(|(mount, handler)| (*handler, chain(Some(&mount.prefix))));
         self.guards.chains = chains.filter(|(_, chain)| chain.len() > server.len()).collect();
         self.guards.server = Some(server).filter(|chain| !chain.is_empty());
         self.guards.posted = self.guards.server.is_some() || !self.guards.chains.is_empty();

@@ -376,6 +376,9 @@ impl JobId {
         (FIRST_RESIDENT..=FIRST_RESIDENT + 0xFF).contains(&number).then_some(number as u8)
     }
 
+    /// Handlers that a worker may have, with those of earlier plans.
+    pub(crate) const HANDLERS_MAX: usize = FIRST_GUARD as usize;
+
     /// Numbers of guards.
     pub(crate) const GUARDS_MAX: usize = (FIRST_RESIDENT - FIRST_GUARD) as usize;
 

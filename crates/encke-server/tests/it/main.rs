@@ -38,6 +38,7 @@ mod limits;
 mod listeners;
 mod peers;
 mod relays;
+mod reloads;
 mod residents;
 #[cfg(feature = "tls")]
 mod tls;
