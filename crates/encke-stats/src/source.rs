@@ -11,10 +11,10 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::family::Family;
+use crate::ticket::{Gathered, Ticket};
 
 /// The figures of a feature. A name of a family, or of a source, belongs to one source alone.
 pub trait Source: Send + Sync {
@@ -82,18 +82,16 @@ pub struct Rows {
 
 /// Collects the rows of a list from any number of threads. The list is complete when the last copy of its ticket is dropped:
 /// a worker that cannot answer, or ends, holds up nothing.
-#[derive(Clone)]
-pub struct ListTicket(Arc<Pending>);
-
-struct Pending {
-    query: Query,
-    merge: Mutex<Merge>,
+#[derive(Clone, Debug)]
+pub struct ListTicket {
+    query: Arc<Query>,
+    parts: Gathered<Part>,
 }
 
-struct Merge {
+/// Rows that the filter of a query admits, at most twice its limit.
+struct Part {
+    query: Arc<Query>,
     rows: Rows,
-    /// `None` once it was called.
-    respond: Option<Box<dyn FnOnce(Rows) + Send>>,
 }
 
 impl Query {
@@ -162,40 +160,44 @@ impl Cell {
 impl ListTicket {
     /// A ticket for a list. `respond` is called once, by the thread that drops the ticket's last copy.
     pub fn new(query: &Query, respond: impl FnOnce(Rows) + Send + 'static) -> Self {
-        let merge = Merge { rows: Rows::default(), respond: Some(Box::new(respond)) };
-        Self(Arc::new(Pending { query: query.clone(), merge: Mutex::new(merge) }))
+        let ticket = Ticket::new(|part: Option<Part>| respond(part.map_or_else(Rows::default, Part::finish)));
+        Self { query: Arc::new(query.clone()), parts: Gathered::new(ticket, Part::merge) }
     }
 
     /// Adds rows.
     pub fn add(&self, rows: impl IntoIterator<Item = Row>) {
-        let Pending { query, merge } = &*self.0;
-        let admitted: Vec<Row> = rows.into_iter().filter(|row| query.admits(row)).collect();
-        let mut merge = merge.lock().unwrap_or_else(PoisonError::into_inner);
-        let Rows { total, rows } = &mut merge.rows;
-        *total += admitted.len();
-        for row in admitted {
-            if rows.len() >= query.limit.saturating_mul(2).max(1) {
-                query.cut(rows);
-            }
-            rows.push(row);
-        }
+        self.parts.add(Part::new(&self.query, rows));
     }
 }
 
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let merge = self.merge.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut rows = std::mem::take(&mut merge.rows);
-        self.query.cut(&mut rows.rows);
-        if let Some(respond) = merge.respond.take() {
-            respond(rows);
+impl Part {
+    fn new(query: &Arc<Query>, rows: impl IntoIterator<Item = Row>) -> Self {
+        let mut part = Self { query: Arc::clone(query), rows: Rows::default() };
+        for row in rows.into_iter().filter(|row| query.admits(row)) {
+            part.rows.total += 1;
+            part.push(row);
+        }
+        part
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.rows.total += other.rows.total;
+        for row in other.rows.rows {
+            self.push(row);
         }
     }
-}
 
-impl fmt::Debug for ListTicket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListTicket").field("query", &self.0.query).finish_non_exhaustive()
+    fn push(&mut self, row: Row) {
+        let rows = &mut self.rows.rows;
+        if rows.len() >= self.query.limit.saturating_mul(2).max(1) {
+            self.query.cut(rows);
+        }
+        rows.push(row);
+    }
+
+    fn finish(mut self) -> Rows {
+        self.query.cut(&mut self.rows.rows);
+        self.rows
     }
 }
 
@@ -322,11 +324,13 @@ mod tests {
 
     #[test]
     fn a_list_keeps_at_most_twice_its_limit() {
-        let query = Query { limit: 3, ..Query::default() };
-        let ticket = ListTicket::new(&query, |_| {});
-        ticket.add((0..1_000).map(|number| row("channel", number)));
-        let merge = ticket.0.merge.lock().expect("no thread has panicked");
-        assert!(merge.rows.rows.len() <= 2 * query.limit, "{}", merge.rows.rows.len());
-        assert_eq!(merge.rows.total, 1_000);
+        let query = Arc::new(Query { limit: 3, ..Query::default() });
+        let part = || Part::new(&query, (0..1_000).map(|number| row("channel", number)));
+        let mut merged = part();
+        assert!(merged.rows.rows.len() <= 2 * query.limit, "{}", merged.rows.rows.len());
+        assert_eq!(merged.rows.total, 1_000);
+        merged.merge(part());
+        assert!(merged.rows.rows.len() <= 2 * query.limit, "{}", merged.rows.rows.len());
+        assert_eq!(merged.rows.total, 2_000);
     }
 }
