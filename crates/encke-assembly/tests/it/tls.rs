@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use encke_assembly::Service;
-use encke_assembly::settings::{AuthSettings, CertificateRights, ClientCert, PushSettings, Settings};
+use encke_assembly::settings::{Act, AuthSettings, CertificateRights, ClientCert, PushSettings, Settings};
 use encke_io::Address;
 use encke_server::Server;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -23,15 +23,15 @@ on_two_stands! {
     a_certificate_is_a_user_also_when_its_session_is_resumed,
 }
 
+/// Mounts channels that anybody may read and write.
+fn open_channels(server: Server) -> Server {
+    let auth = AuthSettings { anonymous: vec![Act::Publish, Act::Subscribe], ..AuthSettings::default() };
+    server.push(&PushSettings::default(), &auth).expect("settings that hold")
+}
+
 fn a_subscriber_gets_what_is_published(stand: Stand) {
     let authority = Authority::new();
-    let everybody = AuthSettings {
-        anonymous: vec![encke_assembly::settings::Act::Publish, encke_assembly::settings::Act::Subscribe],
-        ..AuthSettings::default()
-    };
-    let push =
-        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
-    let rig = serve(stand, &authority, |_| {}, push);
+    let rig = serve(stand, &authority, |_| {}, open_channels);
     let config = Arc::new(authority.client(&BOTH));
     let mut reader = shake(&rig, &config, "localhost");
     let request = "GET /push/news HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
@@ -61,13 +61,7 @@ fn a_subscriber_gets_what_is_published(stand: Stand) {
 
 fn who_asks_together_with_the_end_of_the_handshake_gets_what_is_published(stand: Stand) {
     let authority = Authority::new();
-    let everybody = AuthSettings {
-        anonymous: vec![encke_assembly::settings::Act::Publish, encke_assembly::settings::Act::Subscribe],
-        ..AuthSettings::default()
-    };
-    let push =
-        |server: Server| server.push(&PushSettings::default(), &everybody).expect("settings that hold");
-    let rig = serve(stand, &authority, |_| {}, push);
+    let rig = serve(stand, &authority, |_| {}, open_channels);
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let envelopes = format!("{upgrade}Sec-WebSocket-Protocol: encke.v1\r\n");
