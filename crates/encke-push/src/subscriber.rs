@@ -178,13 +178,14 @@ impl Room {
 
     /// The next moment at which a subscriber at rest needs attention, on the monotonic clock: its turn in a drain, else
     /// its heartbeat, or before that the end of its right.
-    fn due_ns(&self, slot: &Slot<'_>) -> u64 {
+    /// `left_ns` is [`Room::right_left_ns`].
+    fn due_ns(&self, slot: &Slot<'_>, left_ns: Option<u64>) -> u64 {
         let now_ns = slot.now().mono_ns;
         let due_ns = match self.farewells {
             Some(farewells) => farewells.at_ns(slot.token()),
             None => now_ns.saturating_add(self.plan.heartbeat_ns),
         };
-        match self.right_left_ns(slot) {
+        match left_ns {
             Some(left_ns) => due_ns.min(now_ns.saturating_add(left_ns)),
             None => due_ns,
         }
@@ -192,7 +193,7 @@ impl Room {
 
     /// Sets the deadline of a subscriber at rest.
     pub(crate) fn await_due(&self, slot: &mut Slot<'_>) {
-        let due_ns = self.due_ns(slot);
+        let due_ns = self.due_ns(slot, self.right_left_ns(slot));
         slot.set_deadline(due_ns.saturating_sub(slot.now().mono_ns));
     }
 
@@ -399,19 +400,21 @@ impl Room {
 
     /// A send of a subscriber has ended.
     pub(crate) fn went_out(&mut self, slot: &mut Slot<'_>) {
-        let due_ns = self.due_ns(slot);
-        slot.rest_until(due_ns);
-        let id = SubscriberId(slot.word());
-        if form::is_poll(kind_of(slot)) {
+        // Most sends are deliveries of streams: each accessor of a slot looks its connection up, so they are called once.
+        let (form, id) = (slot.form(), SubscriberId(slot.word()));
+        let left_ns = if form & EXPIRES == 0 { None } else { self.right_left_ns(slot) };
+        slot.rest_until(self.due_ns(slot, left_ns));
+        let kind = form::kind(Form(form));
+        if form::is_poll(kind) {
             return self.poll_goes_on(slot);
         }
         if slot.is_ending() {
             return slot.end();
         }
-        if self.right_has_ended(slot) {
+        if left_ns == Some(0) {
             return self.expire(slot);
         }
-        if is_socket(slot) {
+        if form::is_socket(kind) {
             if let Some(state) = self.sides.socket(slot.place()) {
                 let begins = state.put_handshake(slot);
                 let waiting = state.take_waiting();

@@ -328,16 +328,19 @@ pub struct Slot<'a> {
 
 impl Slot<'_> {
     /// Names the connection on its worker.
+    #[inline]
     pub fn token(&self) -> Token {
         self.token
     }
 
     /// Its place on the worker. Another connection has it after this one has closed.
+    #[inline]
     pub fn place(&self) -> u32 {
         self.token.index
     }
 
     /// The moment at which the worker's present turn began.
+    #[inline]
     pub fn now(&self) -> Now {
         self.core.now
     }
@@ -369,21 +372,25 @@ impl Slot<'_> {
 
     /// The first word that the resident has noted; `u32::MAX` at first. While it is `u32::MAX`, a connection that is to
     /// close after its output closes without [`Resident::sent`].
+    #[inline]
     pub fn word(&self) -> u32 {
         self.conn().duty.words().map_or(NONE, |(word, _)| word)
     }
 
     /// Notes the first word.
+    #[inline]
     pub fn set_word(&mut self, word: u32) {
         self.conn_mut().duty.set_word(word);
     }
 
     /// The second word that the resident has noted; 0 at first.
+    #[inline]
     pub fn form(&self) -> u8 {
         self.conn().duty.words().map_or(0, |(_, form)| form)
     }
 
     /// Notes the second word.
+    #[inline]
     pub fn set_form(&mut self, form: u8) {
         self.conn_mut().duty.set_form(form);
     }
@@ -395,16 +402,19 @@ impl Slot<'_> {
     }
 
     /// Whether the connection is to close after its output.
+    #[inline]
     pub fn is_ending(&self) -> bool {
         self.conn().has(LAST)
     }
 
     /// Whether nothing is received at the moment.
+    #[inline]
     pub fn is_paused(&self) -> bool {
         self.conn().has(PAUSED)
     }
 
     /// Whether the peer has ended its side.
+    #[inline]
     pub fn peer_has_ended(&self) -> bool {
         self.conn().has(PEER_ENDED | ENDING)
     }
@@ -420,6 +430,7 @@ impl Slot<'_> {
     }
 
     /// Whether there is output that [`Slot::settle`] will send.
+    #[inline]
     pub fn has_output(&self) -> bool {
         self.core.out.len() > 0 || !self.core.segments.is_empty()
     }
@@ -499,6 +510,7 @@ impl Slot<'_> {
     }
 
     /// Whether bytes wait that the resident has not used.
+    #[inline]
     pub fn has_input(&self) -> bool {
         self.conn().input.is_some()
     }
@@ -552,12 +564,14 @@ impl Slot<'_> {
     }
 
     /// The deadline, on the monotonic clock.
+    #[inline]
     pub fn deadline_ns(&self) -> u64 {
         self.conn().deadline_ns
     }
 
     /// Sets the deadline of a connection whose send has just ended: `due_ns` on the monotonic clock. The send has armed the
     /// timer for its rate window; a later deadline is armed when that timer fires.
+    #[inline]
     pub fn rest_until(&mut self, due_ns: u64) {
         let armed_ns = self.core.now.mono_ns.saturating_add(self.core.policy.rate_window_ns);
         self.conn_mut().deadline_ns = due_ns;
