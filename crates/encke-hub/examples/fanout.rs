@@ -1,7 +1,8 @@
-//! What one message costs the hub for each of its subscribers: `cargo run --release -p encke-hub --example fanout`.
+//! Measures the cost of one message per subscriber in the hub: `cargo run --release -p encke-hub --example fanout`.
 //!
-//! Everything but sockets and encodings: the sequencer, the feed, a pass in slices of 256, and `sent` for each. Two
-//! shapes: all subscribers in one channel, and each of them in three. Then streams that come and go.
+//! The measurement covers all but sockets and encodings: the sequencer, the feed, a pass in slices of 256, and `sent` for each
+//! subscriber. Two cases: all subscribers in one channel, and each of them in three. A third case measures subscribers that
+//! join and leave.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use encke_hub::{
 const SUBSCRIBERS: usize = 18_000;
 const MESSAGES: usize = 200;
 const SLICE: usize = 256;
-/// Streams that come and go together: few enough that a run of them is seldom interrupted.
+/// Subscribers that join and leave together: few enough that a run of them is seldom interrupted.
 const COMING: usize = 1_000;
 
 fn main() {

@@ -1,12 +1,12 @@
-//! A channel on one core: a replica of its ring, the nodes of its subscribers, and the pass over them.
+//! A channel on one worker: a replica of its ring, the nodes of its subscribers, and the pass over them.
 //!
 //! ```text
-//!              visited        to be visited
-//!  nodes  [ a b c d e f g | h i j k l m n o ]        a pass walks the nodes in sequence, a slice at a time
-//!                         ▲ cursor                   the head moved meanwhile: once more, from the first
+//!               visited        to be visited
+//!  nodes  [ a b c d e f g | h i j k l m n o ]        a pass walks the nodes in order, one slice at a time
+//!                         ▲ cursor                   the head moved during the pass: walk again, from the first
 //! ```
-//! **Joins and leaves during a pass skip nobody.** A new node goes to the end. When a visited node goes, the last of
-//! the visited takes its place and the last of all takes that one's, which is now the first to be visited.
+//! **Joins and leaves during a pass skip no subscriber.** A new node is appended. When a visited node leaves, the last visited
+//! node takes its index. The last node of all takes the freed index at the cursor, so it is visited next.
 
 use std::sync::Arc;
 
@@ -22,43 +22,43 @@ use crate::subscriber::{Link, Node};
 pub(crate) struct Channel {
     pub(crate) name: Name,
     pub(crate) rules: ChannelRules,
-    /// Whether the sequencer has told what there is.
+    /// Whether the sequencer has fed the state of the channel.
     pub(crate) open: bool,
-    /// Up to where everything was told when it opened: where those begin who came before and want the news.
+    /// The head at the opening. Subscribers that joined earlier and want new messages only start here.
     pub(crate) opened_at: u64,
     ring: Ring,
-    /// Up to which offset messages are lost.
+    /// Messages up to this offset are lost.
     pub(crate) lost_to: u64,
-    /// Something happened up to here: the offset of the newest message, or `lost_to`. Whoever is there knows all.
+    /// The offset of the latest change: the newest message or `lost_to`. A subscriber at this position is up to date.
     pub(crate) edge: u64,
     pub(crate) nodes: Vec<Node>,
-    /// The first node that the pass has still to visit; 0 if there is none.
+    /// The first node that the pass has not visited; 0 without a pass.
     cursor: u32,
-    /// Whether a pass has begun and not ended.
+    /// Whether a pass is in progress.
     pub(crate) dirty: bool,
     /// Whether the head has moved since the pass began.
     again: bool,
-    /// When and where the pass began.
+    /// The start of the current pass.
     begun: Mark,
-    /// The same for the next one, if there is to be one.
+    /// The start of the next pass, if `again`.
     next: Mark,
-    /// Messages and bytes that ever came, from some beginning on.
+    /// Messages and bytes received so far, counted from an arbitrary start.
     came: u64,
     came_bytes: u64,
-    /// Whether the pass is half a ring behind.
+    /// Whether the pass lags by more than half of the ring.
     pub(crate) pressed: bool,
     encoded: Vec<Encoded>,
-    /// Which request of which batch counts its subscribers.
+    /// The batch and index of the pending request that counts its subscribers.
     pub(crate) counted: (u64, usize),
-    /// Whether it stands in the list of those that perhaps nobody wants any more.
+    /// Whether the channel is in the hub's list of channels without subscribers.
     pub(crate) idle: bool,
-    /// When its last subscriber went.
+    /// When the last subscriber left, on the monotonic clock in ns.
     pub(crate) left_ns: u64,
     /// Polling members whose leave is pending.
     pub(crate) lingering: u32,
 }
 
-/// A moment in the life of a channel.
+/// A point in time, with the counts of received messages and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     mono_ns: u64,
@@ -93,13 +93,13 @@ impl Channel {
         }
     }
 
-    /// Whether a channel without subscribers may be released: only once it has opened, so that each `Opened` answers one `Want`,
-    /// and only once polling members have left, whose leave would otherwise reach a new channel of this name.
+    /// Returns whether a channel without subscribers may be released. It must be open, so that each `Opened` answers one
+    /// `Want`. Its polling members must have left, since a pending leave would otherwise reach a new channel of this name.
     pub(crate) fn may_go(&self) -> bool {
         self.open && !self.dirty && self.lingering == 0
     }
 
-    /// Takes over what the sequencer says there is.
+    /// Applies the state fed by the sequencer.
     pub(crate) fn opens(&mut self, lost_to: u64, head: u64, messages: Vec<Arc<Message>>) {
         self.open = true;
         self.opened_at = head.max(lost_to);
@@ -108,9 +108,9 @@ impl Channel {
         self.edge = self.ring.back().map_or(lost_to, |last| last.offset.max(lost_to));
     }
 
-    /// Takes the next message, and lets go of those that the sequencer has let go of.
+    /// Appends the next message, and drops the messages that the sequencer has dropped.
     pub(crate) fn comes(&mut self, message: Arc<Message>, lost_to: u64) {
-        // Joins and leaves evict no message: they put no pass under pressure.
+        // Joins and leaves evict no message, so they put no pressure on a pass.
         if !message.is_event() {
             self.came += 1;
             self.came_bytes += message.charge();
@@ -118,13 +118,13 @@ impl Channel {
         self.edge = message.offset;
         self.ring.push_back(message);
         self.loses(lost_to);
-        // The sequencer has removed the same ones, or will when it gives this one to a core.
+        // The sequencer has removed the same events, or removes them when it feeds this one to a worker.
         while self.ring.events() > self.rules.events_max() {
             self.ring.remove_oldest_event();
         }
     }
 
-    /// Lets go of messages.
+    /// Drops messages up to an offset.
     pub(crate) fn loses(&mut self, to: u64) {
         while self.ring.front().is_some_and(|first| first.offset <= to) {
             self.ring.pop_front();
@@ -133,7 +133,7 @@ impl Channel {
         self.edge = self.edge.max(to);
     }
 
-    /// From where on it counts for a subscriber with this floor.
+    /// Returns the offset after which the channel counts for a subscriber with this floor.
     pub(crate) fn floor(&self, floor: u64) -> u64 {
         match floor {
             Link::PENDING if self.open => self.opened_at,
@@ -141,52 +141,52 @@ impl Channel {
         }
     }
 
-    /// Whether messages that count for somebody at `position` are gone.
+    /// Returns whether messages that count for a subscriber at `position` are lost.
     pub(crate) fn has_lost(&self, position: u64, floor: u64) -> bool {
         self.lost_to > position.max(self.floor(floor))
     }
 
-    /// How many messages are kept.
+    /// Returns the number of kept messages.
     pub(crate) fn kept(&self) -> usize {
         self.ring.len()
     }
 
-    /// The `index`-th oldest message that is kept.
+    /// Returns the `index`-th oldest kept message.
     pub(crate) fn message(&self, index: usize) -> Option<&Arc<Message>> {
         self.ring.get(index)
     }
 
-    /// How many kept messages lie at or before an offset: the index of the first one behind it.
+    /// Returns the number of kept messages up to an offset, which is the index of the first message after it.
     pub(crate) fn index_after(&self, offset: u64) -> usize {
         self.ring.partition_point(|message| message.offset <= offset)
     }
 
-    /// How many kept messages are older than a moment.
+    /// Returns the number of kept messages older than a time.
     pub(crate) fn index_since(&self, unix_ms: u64) -> usize {
         self.ring.partition_point(|message| message.unix_ms < unix_ms)
     }
 
-    /// Whether a message behind an offset is kept.
+    /// Returns whether a message after an offset is kept.
     pub(crate) fn has_after(&self, offset: u64) -> bool {
         self.ring.back().is_some_and(|newest| newest.offset > offset)
     }
 
-    /// The offset right before the newest message.
+    /// Returns the offset just before the newest message.
     pub(crate) fn before_newest(&self) -> u64 {
         let newest = self.ring.newest_message().or_else(|| self.ring.back());
         newest.map_or(self.lost_to, |newest| newest.offset - 1)
     }
 
-    /// What was encoded before for whoever stands where this one does: the offset behind it, and the bytes.
+    /// Returns the cached encoding for a position, and the offset of its last message.
     pub(crate) fn encoded(&self, form: Form, oldest: bool, position: u64) -> Option<(u64, &Arc<[u8]>)> {
         let found = self.encoded.iter().find(|one| one.fits(form, oldest, position, self.edge))?;
         Some((found.to, &found.bytes))
     }
 
-    /// Keeps an encoding for others; says whether it is the first.
+    /// Caches an encoding. Returns whether it is the first.
     pub(crate) fn keep(&mut self, encoded: Encoded) -> bool {
         if self.encoded.len() == ENCODINGS_MAX {
-            // Those who are far behind come one by one; those near the head in crowds.
+            // Lagging subscribers arrive one by one, those near the head in crowds: evict the encoding that ends first.
             let oldest = (0..ENCODINGS_MAX).min_by_key(|at| self.encoded[*at].to);
             self.encoded.swap_remove(oldest.unwrap_or(0));
         }
@@ -198,8 +198,7 @@ impl Channel {
         self.encoded.clear();
     }
 
-    /// Says that something is to be told to its subscribers. Returns whether a pass begins now, and whether a moment
-    /// begins from which on somebody waits.
+    /// Records a change for the subscribers. Returns whether a pass begins now, and whether subscribers wait from this moment.
     pub(crate) fn touch(&mut self, mono_ns: u64, before: (u64, u64)) -> (bool, bool) {
         let mark = Mark { mono_ns, came: before.0, came_bytes: before.1 };
         let begins = !self.dirty;
@@ -214,13 +213,12 @@ impl Channel {
         (begins, waits)
     }
 
-    /// What came so far, for [`touch`](Self::touch).
+    /// Returns the messages and bytes received so far, for [`touch`](Self::touch).
     pub(crate) fn came(&self) -> (u64, u64) {
         (self.came, self.came_bytes)
     }
 
-    /// Whether the pass is behind by more than half of what the ring holds. Who wants only the latest is never
-    /// behind in that sense.
+    /// Returns whether the pass lags by more than half of the ring. With [`Overrun::Latest`] a pass never lags.
     pub(crate) fn is_pressed(&self) -> bool {
         let messages = self.came - self.begun.came;
         let bytes = self.came_bytes - self.begun.came_bytes;
@@ -228,24 +226,24 @@ impl Channel {
         self.dirty && half && self.rules.policy != Overrun::Latest
     }
 
-    /// Whether somebody has waited since this moment.
+    /// Returns whether subscribers wait since this moment.
     pub(crate) fn waits_since(&self, mono_ns: u64) -> bool {
         self.dirty && (self.begun.mono_ns == mono_ns || (self.again && self.next.mono_ns == mono_ns))
     }
 
-    /// The next node of the pass; `None`: it has come to its end.
+    /// Returns the next node of the pass; `None` at its end.
     pub(crate) fn visit(&mut self) -> Option<Node> {
         let node = self.nodes.get(self.cursor as usize).copied()?;
         self.cursor += 1;
         Some(node)
     }
 
-    /// When the pass began, on the monotonic clock in ns.
+    /// Returns when the pass began, on the monotonic clock in ns.
     pub(crate) fn begun_ns(&self) -> u64 {
         self.begun.mono_ns
     }
 
-    /// Ends a pass that has visited all; says whether another begins at once.
+    /// Ends a pass that has visited all nodes. Returns whether another pass begins.
     pub(crate) fn pass_ends(&mut self) -> bool {
         self.cursor = 0;
         self.dirty = self.again;
@@ -254,13 +252,13 @@ impl Channel {
         self.dirty
     }
 
-    /// Gives a subscriber a node.
+    /// Adds a node for a subscriber. Returns its index.
     pub(crate) fn joins(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
         u32::try_from(self.nodes.len() - 1).expect("subscribers are numbered by 32 bits")
     }
 
-    /// Takes a node away, and tells of each that has moved for it.
+    /// Removes a node. Calls `moved` for each node that gets another index.
     pub(crate) fn leaves(&mut self, place: u32, mut moved: impl FnMut(Node, u32)) {
         let mut hole = place;
         if hole < self.cursor {
@@ -279,7 +277,7 @@ impl Channel {
     }
 }
 
-/// Collects messages until a run is full: 64 of them, or 64 KiB; the first always.
+/// Collects messages until a run is full: 64 messages or 64 KiB. The first message always fits.
 pub(crate) struct Collector<'a> {
     messages: &'a mut Vec<Arc<Message>>,
     most: usize,
@@ -292,7 +290,7 @@ impl<'a> Collector<'a> {
         Self { messages, most: if only_one { 1 } else { RUN_MESSAGES_MAX }, bytes: 0 }
     }
 
-    /// Takes a message if there is room.
+    /// Adds a message if the run has room. Returns whether it had.
     pub(crate) fn take(&mut self, message: &Arc<Message>) -> bool {
         let bytes = self.bytes + message.data.len();
         let room = self.messages.is_empty() || (self.messages.len() < self.most && bytes <= RUN_BYTES_MAX);
@@ -316,7 +314,7 @@ mod tests {
         channel
     }
 
-    /// Whoever is there from the beginning to the end of a pass is visited once; whoever joins or leaves, at most once.
+    /// A subscriber that stays for a whole pass is visited once. One that joins or leaves is visited at most once.
     #[test]
     fn a_pass_visits_each_once_whoever_joins_and_leaves_meanwhile() {
         let mut seed = 7_u64;

@@ -1,96 +1,96 @@
-//! Runs of messages as the bytes of somebody's protocol: made once, shared by all who stand at the same place.
+//! Runs of messages encoded in a protocol: encoded once, shared by all subscribers at the same position.
 //!
-//! The hub knows no protocol. It says what is to be told (a [`Run`]) and in which [`Form`]; an [`Encoder`] makes
-//! bytes of it. They are charged to the hub for as long as anybody holds them.
+//! The hub knows no protocol. A [`Run`] is the content of a delivery and a [`Form`] names its format; an [`Encoder`] turns both
+//! into bytes. The bytes are charged to the hub while anything holds them.
 
 use std::sync::Arc;
 
 use crate::message::Message;
 use crate::position::{Beside, Id, Position, Positions};
 
-/// How a subscriber wants its messages: which protocol, which format. The hub only compares it.
+/// The protocol and format of a subscriber's messages. The hub only compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form(pub u8);
 
-/// What a subscriber is told at once.
+/// The content of one delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Messages in the order of their offsets. A stream is told a gap alone, and then there are none.
+    /// Messages in offset order. A streaming subscriber receives a gap alone; then this is empty.
     pub messages: &'a [Arc<Message>],
-    /// Where the subscriber stands behind it, in all its channels of this stream.
+    /// The subscriber's position after the run, in all its channels of this stream.
     pub position: Position,
-    /// Where it stands in other streams, if it has channels there.
+    /// The subscriber's positions in other streams, if it has channels there.
     pub beside: Beside<'a>,
-    /// What it has missed before the messages.
+    /// The gap before the messages, if any.
     pub gap: Option<&'a Gap>,
-    /// Messages that are kept for it behind these.
+    /// Number of kept messages that follow these.
     pub more: usize,
 }
 
 impl Run<'_> {
-    /// The id behind a message of it.
+    /// Returns the id of a message of the run.
     pub fn id(&self, message: &Message) -> Id<'_> {
         let position = Position { offset: message.offset, ..self.position };
         Id { position, beside: self.beside }
     }
 
-    /// The id behind all of it.
+    /// Returns the id after the run.
     pub fn end(&self) -> Id<'_> {
         Id { position: self.position, beside: self.beside }
     }
 }
 
-/// Messages that a subscriber does not get, because they are no longer kept.
+/// A range of messages that a subscriber cannot receive, because they are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where it stood.
+    /// The subscriber's position before the gap.
     pub from: Positions,
-    /// Up to where messages of its channels are gone.
+    /// The end of the gap: messages of the subscriber's channels up to here are lost.
     pub to: Positions,
-    /// Why.
+    /// The cause of the gap.
     pub reason: GapReason,
 }
 
-/// Why there is a [`Gap`].
+/// The cause of a [`Gap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapReason {
-    /// It was away for longer than its channels remember.
+    /// The subscriber was away for longer than its messages were kept.
     Away,
-    /// It was there, but its messages went before it could take them.
+    /// The subscriber was connected, but its messages were dropped before it received them.
     Late,
-    /// Its position is of another life of the stream.
+    /// The subscriber's position is of another epoch.
     Epoch,
 }
 
-/// Makes the bytes of a protocol.
+/// Encodes runs for a protocol.
 pub trait Encoder {
-    /// Appends a run in a form. The same form and run must give the same bytes, whoever they are for.
+    /// Appends the encoding of a run to `out`. Subscribers share the bytes, so equal runs in equal forms must encode equally.
     fn encode(&mut self, form: Form, run: &Run<'_>, out: &mut Vec<u8>);
 }
 
-/// A run that was encoded, and for whom it fits.
+/// An encoded run, and the positions that it is valid for.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) form: Form,
-    /// Whether only the oldest message was asked for.
+    /// Whether the run has only the oldest message, for [`Once::Oldest`](crate::Once::Oldest).
     pub(crate) oldest: bool,
-    /// It fits whoever has seen the stream up to an offset from `after` on …
+    /// The run fits every position from this offset …
     pub(crate) after: u64,
-    /// … and before that of its first message.
+    /// … up to, but not including, the offset of the first message.
     pub(crate) first: u64,
-    /// The offset of its last message.
+    /// The offset of the last message.
     pub(crate) to: u64,
-    /// How far the channel was when it was made.
+    /// The channel's edge at the time of encoding.
     pub(crate) edge: u64,
-    /// Whether its limits ended it: then it fits also when the channel has gone on.
+    /// Whether a limit ended the run. A full run stays valid when the channel receives messages.
     pub(crate) full: bool,
     pub(crate) bytes: Arc<[u8]>,
 }
 
 impl Encoded {
-    /// Whether it is what a subscriber at `position` wants.
+    /// Returns whether a subscriber at `position` can receive this run.
     pub(crate) fn fits(&self, form: Form, oldest: bool, position: u64, edge: u64) -> bool {
-        // Who takes only the oldest is told how many more there are: that changes as the channel goes on.
+        // An `oldest` run reports the number of messages after it, which changes with every new message.
         let current = self.edge == edge || (self.full && !oldest);
         current
             && self.form == form
@@ -100,29 +100,28 @@ impl Encoded {
     }
 }
 
-/// All encoded bytes that somebody may still hold: a subscriber whose connection takes them, a channel that keeps
-/// them for the next one.
+/// All encoded bytes that may still be in use: by a sending connection, or by a channel for its next subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct Encodings {
     held: Vec<Arc<[u8]>>,
     bytes: usize,
-    /// Where the next look begins.
+    /// Index at which the next check begins.
     at: usize,
 }
 
-/// Two counts in front of the bytes, and their place in the list.
+/// The two counts that an [`Arc`] stores before its bytes, and the entry in the list.
 const OVERHEAD: usize = 2 * size_of::<usize>() + size_of::<Arc<[u8]>>();
 
 impl Encodings {
-    /// Takes bytes into account until nobody else holds them.
+    /// Charges bytes until nothing else holds them.
     pub(crate) fn hold(&mut self, bytes: &Arc<[u8]>) {
         self.bytes += bytes.len() + OVERHEAD;
         self.held.push(Arc::clone(bytes));
-        // Two for one: the list is walked through faster than it grows.
+        // Two checks per insertion: the check walks the list faster than the list grows.
         self.look(2);
     }
 
-    /// Looks at some of them, in turn, and lets go of those that nobody else holds.
+    /// Checks the next `some` entries in turn, and drops unused ones.
     pub(crate) fn look(&mut self, some: usize) {
         for _ in 0..some {
             if self.at >= self.held.len() {
@@ -138,12 +137,12 @@ impl Encodings {
         }
     }
 
-    /// Bytes that are held, and some that were held a moment ago.
+    /// Returns the bytes in use, and possibly some that were released recently.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that are held, by whomever.
+    /// Returns the bytes in use, after a check of all entries.
     pub(crate) fn charge(&mut self) -> usize {
         self.at = 0;
         self.look(self.held.len());

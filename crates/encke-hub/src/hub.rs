@@ -1,16 +1,15 @@
-//! The hub of one core: its subscribers, replicas of the channels they want, and who is told what next.
+//! The hub of one worker: its subscribers, replicas of the channels they want, and the order of deliveries.
 //!
 //! ```text
-//!  subscribe ─► line ─┐                    ┌─ Started, Waiting
-//!  sent ──────► line ─┼─► slice ─► serve ──┼─ Bytes: the subscriber is busy until `sent`
-//!  feed ──────► pass ─┘                    └─ Last, Overrun: the subscriber is gone
+//!  subscribe ─► ready queue ─┐                    ┌─ Started, Waiting
+//!  sent ──────► ready queue ─┼─► slice ─► serve ──┼─ Bytes: the subscriber is busy until `sent`
+//!  feed ──────► pass ────────┘                    └─ Last, Overrun: the subscriber is removed
 //! ```
-//! **The line** holds subscribers for whom something may be there: those who just came, and those who became writable
-//! again and are behind. **A pass** walks all subscribers of a channel to which something came. A slice serves the line
-//! first and then the channels in turn, at most so many deliveries together.
+//! **The ready queue** (`line`) holds subscribers that may have messages to receive: new subscribers, and subscribers that
+//! became writable while behind. **A pass** walks all subscribers of a channel that received messages. A slice serves the ready
+//! queue first and then the channels in turn, up to a maximum number of deliveries.
 //!
-//! Whoever is served gets everything up to the head in one delivery, as far as a run reaches. What is encoded for one
-//! serves all at the same place.
+//! A delivery contains all messages up to the head that fit into one run. Subscribers at the same position share its encoding.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -37,81 +36,80 @@ use history::Readings;
 
 pub(crate) use part::{Part, PartRun, Tidings};
 
-/// One core's part of the hub, for one stream.
+/// The hub of one worker, for one stream.
 ///
-/// After each input (`subscribe`, `leave`, `change`, `sent`, `feed`) call [`slice`](Self::slice) until it has nothing
-/// left, then [`take_requests`](Self::take_requests), and carry these to the sequencer in their order.
+/// After each input (`subscribe`, `leave`, `change`, `sent`, `feed`) call [`slice`](Self::slice) until no work is left. Then
+/// call [`take_requests`](Self::take_requests) and carry the requests to the sequencer in their order.
 #[derive(Debug)]
 pub struct Hub {
     core: usize,
     epoch: Epoch,
     rules: Arc<Rules>,
-    /// The newest moment that was told.
+    /// The time of the latest input.
     now: Now,
-    /// Everything of the open channels up to here was fed.
+    /// All messages of the open channels up to this offset were fed.
     head: u64,
     names: HashMap<Name, u32>,
     channels: Slab<Channel>,
     subscribers: Slab<Subscriber>,
-    /// Who is served next, and since when it waits; the time is known from the first slice on.
+    /// The ready queue: subscribers, and when each was queued. The first slice after that sets the time.
     line: VecDeque<(u32, u64)>,
-    /// How many came to its end since the last slice.
+    /// Number of entries at the end of the ready queue without a time.
     untimed: usize,
-    /// Channels that lost their last subscriber since then.
+    /// Channels that lost their last subscriber since the last slice.
     emptied: Vec<u32>,
-    /// Channels whose pass has not ended, in turn.
+    /// Channels with a pass in progress, in turn.
     dirty: VecDeque<u32>,
-    /// Channels and moments from which on their subscribers wait, oldest first; outdated ones go when they come to
-    /// the front.
+    /// Channels, and times since which their subscribers wait, oldest first. Outdated entries are removed at the front.
     waits: VecDeque<(u32, u64)>,
-    /// Channels whose pass is half a ring behind.
+    /// Number of channels whose pass lags by half a ring.
     pressed: usize,
     requests: Vec<Request>,
-    /// Counts how often the requests were taken, so that a channel knows whether its count is still here.
+    /// Number of calls of `take_requests`, so that a channel knows whether its pending count is still in `requests`.
     batch: u64,
-    /// Channels to look at, and when: they had no subscriber.
+    /// Channels that had no subscriber, and when to check them.
     idle: VecDeque<(u64, u32)>,
-    /// Members that polled and went since the last slice.
+    /// Polling members that left since the last slice.
     parting: Vec<(Name, Arc<str>)>,
-    /// Members that polled, and when they are gone.
+    /// Polling members between two polls, and when their leave is announced.
     lingering: VecDeque<(u64, Name, Arc<str>)>,
     /// Passes that ended in the last slice.
     ended: Vec<Pass>,
-    /// Who reads what is not kept here.
+    /// The backfills of subscribers.
     readings: Readings,
-    /// Starting subscribers that are ahead of `head`, by their ids. They wait for the newest offset.
+    /// Starting subscribers that are ahead of `head`, by id. They wait for the newest offset.
     ahead: HashMap<u32, Ahead>,
-    /// Numbers the requests for the newest offset.
+    /// Number of the last request for the newest offset.
     ahead_asked: u64,
-    /// What parts of subscribers over several streams are told.
+    /// Deliveries to parts of subscribers of several streams.
     parts: Vec<Tidings>,
-    /// How many of its subscribers are such parts.
+    /// Number of subscribers that are such parts.
     parts_count: usize,
     encodings: Encodings,
-    /// Channels that keep encodings.
+    /// Channels that cache encodings.
     warm: Vec<u32>,
     scratch: Scratch,
 }
 
-/// A subscriber whose position is ahead of all that was fed to its core.
+/// A subscriber whose position is ahead of all messages fed to its worker.
 #[derive(Debug)]
 struct Ahead {
     /// The number of its request.
     number: u64,
-    /// The answer.
+    /// The newest offset, once the sequencer has reported it.
     newest: Option<u64>,
 }
 
-/// A pass that has ended: what was told to a channel went to all of its subscribers that could take it.
+/// A finished pass: a change of a channel was delivered to all its writable subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// The class of the channel, as its rules say.
+    /// The class of the channel, from its rules.
     pub class: u16,
-    /// When the first of it was told to this core, on the monotonic clock in ns.
+    /// When the first change of the pass was fed to this worker, on the monotonic clock in ns.
     pub since_ns: u64,
 }
 
-/// Memory that is used again from delivery to delivery.
+/// Memory reused between deliveries.
 #[derive(Debug, Default)]
 struct Scratch {
     messages: Vec<Arc<Message>>,
@@ -120,89 +118,87 @@ struct Scratch {
     merge: BinaryHeap<Reverse<(u64, u32, usize)>>,
 }
 
-/// Who wants to hear what.
+/// A request to subscribe.
 #[derive(Clone, Debug)]
 pub struct Subscribe {
-    /// Its channels; the same twice counts once. None is possible: they may come by [`Hub::change`].
+    /// The channels; duplicates count once. The list may be empty: [`Hub::change`] can add channels later.
     pub channels: Vec<Name>,
-    /// Where it begins.
+    /// The start of the subscription.
     pub since: Since,
-    /// How its messages are encoded.
+    /// The encoding of the messages.
     pub form: Form,
-    /// Whether it stays.
+    /// Whether the subscriber stays after a delivery.
     pub once: Once,
-    /// Whatever the server knows it by; comes back with each delivery.
+    /// The server's identifier of the subscriber, returned with each delivery.
     pub key: u64,
-    /// The name it is known by where presence is told.
+    /// The member for channels with presence.
     pub member: Option<Member>,
 }
 
-/// Why a subscription is not taken.
+/// The reason why a subscription is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// More channels than one stream may have.
+    /// More channels than one subscriber may have.
     TooManyOnStream {
-        /// How many it may have.
+        /// The limit.
         most: usize,
     },
-    /// This core wants as many channels as it may.
+    /// This worker would want more channels than allowed.
     TooManyChannels {
-        /// How many it may want.
+        /// The limit.
         most: usize,
     },
 }
 
-/// Something for a connection.
+/// A delivery to one connection.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// For whom.
+    /// The subscriber.
     pub subscriber: SubscriberId,
-    /// The server's name for it.
+    /// The server's identifier of the subscriber.
     pub key: u64,
-    /// What.
+    /// The content.
     pub what: What,
 }
 
-/// What a connection is told.
+/// The content of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A stream begins: all its channels are known here. The subscriber is busy until [`Hub::sent`].
+    /// A stream starts: all its channels are open here. The subscriber is busy until [`Hub::sent`].
     Started {
-        /// Where it stands; resuming from here misses nothing.
+        /// The subscriber's position. Resuming from it misses nothing.
         position: Positions,
-        /// What it has missed before that.
+        /// The gap before the position, if any.
         gap: Option<Box<Gap>>,
     },
     /// The next bytes of a stream. The subscriber is busy until [`Hub::sent`].
     Bytes(Arc<[u8]>),
-    /// The answer of one who asked once, and is gone.
+    /// The response to a poll. The subscriber is removed.
     Last(Arc<[u8]>),
-    /// There is nothing to answer yet; the subscriber stays and waits. Nothing was sent, so it is not busy.
+    /// There are no messages yet, and the subscriber waits for some. Nothing was sent, so the subscriber is not busy.
     Waiting,
-    /// It was too slow for its channel, and is gone. What is in flight may be finished.
+    /// The subscriber was too slow for its channel and was removed. A send in flight may still complete.
     Overrun,
 }
 
-/// How far the fan-out to those who could take it is behind.
+/// The lag of the fan-out to writable subscribers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// For how long the one who waits longest has waited, in ns.
+    /// The longest time that a writable subscriber has waited, in ns.
     pub behind_ns: u64,
-    /// Whether publishers should wait: that is longer than [`Rules::publish_lag_ns`], or a channel's ring has half
-    /// gone by.
+    /// Whether publishers should wait: the lag is above [`Rules::publish_lag_ns`], or a pass lags by half of its ring.
     pub exceeded: bool,
 }
 
-/// Idle channels examined to find one to release. Channels that were opened just now, or left just now by a polling member,
-/// cannot be released; they are few.
+/// Idle channels examined to find one to release. Channels opened recently, or left recently by a polling member, cannot be
+/// released; they are few.
 const RELEASE_LOOKS: usize = 64;
 
-/// Nodes looked at for each delivery that a slice may make: of 18,000 subscribers who all are busy, four slices of
-/// 256 find that out.
+/// Nodes examined per delivery of a slice. A pass over 18,000 busy subscribers then takes about four slices of 256 deliveries.
 const VISITS: usize = 16;
 
 impl Hub {
-    /// The hub of core `core`, with nobody there.
+    /// Creates the hub of worker `core`, without subscribers.
     pub fn new(core: usize, epoch: Epoch, rules: Arc<Rules>) -> Self {
         Self {
             core,
@@ -236,11 +232,11 @@ impl Hub {
         }
     }
 
-    /// Takes a subscriber. It is told something by the next [`slice`](Self::slice) if all its channels are known
-    /// here, else as soon as they are.
+    /// Adds a subscriber. The next [`slice`](Self::slice) serves it if all its channels are open here. Otherwise it is served
+    /// once they are.
     ///
     /// # Errors
-    /// If it, or this core, would have too many channels.
+    /// The subscriber, or this worker, would have too many channels.
     pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
         self.take(now, subscribe, false)
     }
@@ -314,18 +310,18 @@ impl Hub {
         Ok(SubscriberId(id))
     }
 
-    /// Forgets a subscriber, whatever it is doing. Not to be called for one that got `Last` or `Overrun`.
+    /// Removes a subscriber in any state. Not to be called after `Last` or `Overrun`.
     pub fn leave(&mut self, id: SubscriberId) {
         if self.subscribers.get(id.0).is_some() {
             self.remove(id.0);
         }
     }
 
-    /// Gives a running subscriber more channels, which begin for it now, and takes others away. A channel that is
-    /// in both lists is removed first, and begins anew.
+    /// Adds channels to a subscriber and removes others. Added channels start now. A channel in both lists is removed first,
+    /// and starts again.
     ///
     /// # Errors
-    /// If it, or this core, would have too many channels; then nothing has changed.
+    /// The subscriber, or this worker, would have too many channels; then nothing has changed.
     pub fn change(
         &mut self,
         now: Now,
@@ -359,14 +355,14 @@ impl Hub {
             self.link(id, name, floor);
         }
         self.asks_anew(id);
-        // It may have waited for a channel that it no longer wants.
+        // The subscriber may have waited for a removed channel to open.
         if self.subscribers[id].state == State::Starting {
             self.stand_in_line(id);
         }
         Ok(())
     }
 
-    /// What a subscriber was told last has left its connection: it can take more, and does at once if there is more.
+    /// Reports that a connection has sent its last delivery. The subscriber is writable, and is queued if it is behind.
     pub fn sent(&mut self, id: SubscriberId) {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get_mut(id) else { return };
@@ -395,7 +391,7 @@ impl Hub {
         self.stand_in_line(id);
     }
 
-    /// Takes what the sequencer tells.
+    /// Applies a value from the sequencer.
     pub fn feed(&mut self, now: Now, feed: Feed) {
         self.now = now;
         match feed {
@@ -413,7 +409,7 @@ impl Hub {
                 self.head = self.head.max(message.offset);
                 let Some(&at) = self.names.get(&message.channel) else { return };
                 let channel = &mut self.channels[at];
-                // A core that unwanted a channel and wants it again first hears what was on its way.
+                // After an unwant and a new want, messages fed for the earlier want arrive first and are ignored.
                 if channel.open {
                     let came = channel.came();
                     channel.comes(message, lost_to);
@@ -422,13 +418,13 @@ impl Hub {
             }
             Feed::Head { to } => self.head = self.head.max(to),
             Feed::Lost { channel, to } => {
-                // What others have between here and there is still to come: the head stays.
+                // Messages of other channels up to this offset may still arrive, so the head stays.
                 let Some(&at) = self.names.get(&channel) else { return };
                 let channel = &mut self.channels[at];
                 if channel.open {
                     let (came, edge) = (channel.came(), channel.edge);
                     channel.loses(to);
-                    // Else all of it was told here before: nobody but the busy has missed it.
+                    // Otherwise this worker had received all of the lost messages, and only busy subscribers have missed them.
                     if channel.edge > edge {
                         self.touch(at, came);
                     }
@@ -448,15 +444,15 @@ impl Hub {
         }
     }
 
-    /// Takes what the sequencer is to be asked, in this order.
+    /// Appends the requests for the sequencer, in order.
     pub fn take_requests(&mut self, into: &mut Vec<Request>) {
         into.append(&mut self.requests);
         self.batch += 1;
     }
 
-    /// Serves subscribers: at most `most` deliveries are appended to `out`. Returns whether work is left.
+    /// Serves subscribers: appends at most `most` deliveries to `out`. Returns whether work is left.
     ///
-    /// It is to be called also when [`due_ns`](Self::due_ns) has come.
+    /// Call it also when [`due_ns`](Self::due_ns) has passed.
     pub fn slice(
         &mut self,
         now: Now,
@@ -469,7 +465,7 @@ impl Hub {
         self.times();
         self.let_go();
         let end = out.len() + most;
-        // A quarter is for the channels, so that those who write fast cannot keep all others waiting.
+        // A quarter is reserved for channels, so that fast subscribers cannot delay all others.
         let line_end = if self.dirty.is_empty() { end } else { end - most / 4 };
         let mut visits = most * VISITS;
         while self.told(out) < line_end && visits > 0 {
@@ -494,12 +490,12 @@ impl Hub {
         !self.line.is_empty() || !self.dirty.is_empty()
     }
 
-    /// The passes that have ended in the last slice.
+    /// Returns the passes that ended in the last slice.
     pub fn ended(&self) -> &[Pass] {
         &self.ended
     }
 
-    /// When [`slice`](Self::slice) is to be called though nothing has happened, on the monotonic clock in ns.
+    /// Returns when to call [`slice`](Self::slice) even without an input, on the monotonic clock in ns.
     pub fn due_ns(&self) -> Option<u64> {
         let idle = self.idle.front().map(|(at, _)| *at);
         let lingering = self.lingering.front().map(|(at, ..)| *at);
@@ -509,7 +505,7 @@ impl Hub {
         }
     }
 
-    /// How far the fan-out is behind, counting only those who can take it.
+    /// Returns the lag of the fan-out, counting writable subscribers only.
     pub fn lag(&self, now: Now) -> Lag {
         let line = self.line.front().filter(|_| self.line.len() > self.untimed).map(|(_, since)| *since);
         let pass = self.waits.front().map(|(_, since)| *since);
@@ -518,7 +514,7 @@ impl Hub {
         Lag { behind_ns, exceeded: behind_ns > self.rules.publish_lag_ns || self.pressed > 0 }
     }
 
-    /// Takes new rules, for all who are there, too.
+    /// Applies new rules, to existing channels as well.
     pub fn reload(&mut self, rules: Arc<Rules>) {
         self.rules = rules;
         for at in 0..self.channels.places() {
@@ -532,9 +528,8 @@ impl Hub {
         }
     }
 
-    /// Where a subscriber stands: resuming from here misses nothing and repeats nothing. One who knows all there is
-    /// stands where the hub is, from now on. `None` if it is not there, its channels are not known yet, or it has yet to be
-    /// told of a gap.
+    /// Returns the position of a subscriber. Resuming from it misses nothing and repeats nothing. An up-to-date subscriber is
+    /// at the head. `None` if the subscriber does not exist, a channel is not open yet, or a gap is still to be delivered.
     pub fn position_of(&mut self, id: SubscriberId) -> Option<Positions> {
         self.offset_of(id).map(|offset| self.at(offset).into())
     }
@@ -553,36 +548,35 @@ impl Hub {
         Some(subscriber.position)
     }
 
-    /// Whether it is known where a subscriber begins. It is not before all channels that it began with are known here.
+    /// Returns whether the start of a subscriber is resolved. This requires that all its initial channels have opened.
     pub fn has_begun(&self, id: SubscriberId) -> bool {
         let SubscriberId(id) = id;
         let subscriber = self.subscribers.get(id);
         subscriber.is_some_and(|subscriber| subscriber.rest.as_ref().is_none_or(|rest| rest.since.is_none()))
     }
 
-    /// Whether a subscriber has all that there is for it. Else a slice to come serves it, or its channels are not known
-    /// here yet.
+    /// Returns whether a subscriber is up to date. Otherwise a later slice serves it, or a channel is not open yet.
     pub fn waits(&self, id: SubscriberId) -> bool {
         let SubscriberId(id) = id;
         let Some(subscriber) = self.subscribers.get(id) else { return true };
-        // Who has yet to be told that it has begun may have missed something.
+        // A starting subscriber may still have a gap to receive.
         subscriber.state != State::Starting && self.all_open(id) && !self.is_behind(id).0
     }
 
-    /// Whether what a subscriber waits for has to come from elsewhere: its channels are not known here, and the sequencer
-    /// has had its time to tell them, or it reads what no ring keeps.
+    /// Returns whether a subscriber depends on something outside this worker. Either its channels are not open although the
+    /// sequencer has had [`TELLING_MS`] to open them, or it backfills.
     pub fn depends_on_others(&self, id: SubscriberId, now: Now) -> bool {
         if self.has_begun(id) {
             return self.readings.has(id.0);
         }
         let rest = self.subscribers.get(id.0).and_then(|subscriber| subscriber.rest.as_ref());
-        // A clock that was set back says nothing of how long it was.
+        // If the clock was set back, the elapsed time is unknown.
         let waited_ms = rest.and_then(|rest| now.unix_ms.checked_sub(rest.asked_ms));
         waited_ms.is_none_or(|waited_ms| waited_ms >= TELLING_MS)
     }
 
-    /// What a subscriber at rest would come back with: whoever subscribes so goes on where it stands. `None` while
-    /// something is on its way to it, or it was not told that it has started.
+    /// Returns the subscription with which an idle subscriber can resume at its position. `None` while a delivery is being
+    /// sent, or before the subscriber has started.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
         let position = self.position_of(id)?;
         let SubscriberId(id) = id;
@@ -600,22 +594,22 @@ impl Hub {
         })
     }
 
-    /// Bytes of encodings that connections, or channels for the next connection, hold.
+    /// Returns the bytes of encodings held by connections or cached by channels.
     pub fn memory(&mut self) -> usize {
         self.encodings.charge()
     }
 
-    /// How many subscribers there are.
+    /// Returns the number of subscribers.
     pub fn subscribers(&self) -> usize {
         self.subscribers.len()
     }
 
-    /// How many channels this core wants, or wanted a moment ago.
+    /// Returns the number of channels that this worker wants, or wanted until recently.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// Which core this is the hub of.
+    /// Returns the index of the worker.
     pub fn core(&self) -> usize {
         self.core
     }
@@ -624,20 +618,20 @@ impl Hub {
         Position { epoch: self.epoch, offset }
     }
 
-    /// One gap for two, which end at two places of this stream.
+    /// Joins two gaps that end at different offsets of this stream.
     fn farther(&self, gap: Gap, other: Gap) -> Gap {
         let farther = other.to.of(self.epoch) > gap.to.of(self.epoch);
         if farther { Gap { to: other.to, ..gap } } else { gap }
     }
 
-    /// How many are told something in this slice.
+    /// Returns the number of deliveries so far, to parts as well.
     fn told(&self, out: &[Delivery]) -> usize {
         out.len() + self.parts.len()
     }
 
     // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Visits nodes of a channel until the slice is full; says whether the channel has been done with.
+    /// Visits nodes of a channel until the slice is full. Returns whether the channel has no pass left.
     fn pass(
         &mut self,
         at: u32,
@@ -673,7 +667,7 @@ impl Hub {
         false
     }
 
-    /// Tells a subscriber what there is for it, if it can take something.
+    /// Serves a subscriber according to its state.
     fn serve(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         match self.subscribers[id].state {
             State::Busy => {}
@@ -684,7 +678,7 @@ impl Hub {
         }
     }
 
-    /// Tells a subscriber that it has begun, as soon as all its channels are known.
+    /// Starts a subscriber once all its channels are open.
     fn start(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         if !self.all_open(id) || self.awaits_newest(id) {
             return;
@@ -697,14 +691,14 @@ impl Hub {
             for link in &mut rest.links {
                 link.floor = self.channels[link.channel].floor(link.floor);
             }
-            // Its channels may have changed since it asked: it begins with what it has.
+            // The channels may have changed since the subscribe; only the current ones count.
             if let [only] = rest.links[..] {
                 subscriber.position = subscriber.position.max(only.floor);
             }
         }
         let reads = gap.is_none() && self.may_recall(id);
         if !reads && self.is_lost(id) {
-            // It stood in line for longer than its first messages were kept.
+            // The subscriber was queued for longer than its first messages were kept.
             let lost = self.lose(id).gap;
             gap = match (gap, lost) {
                 (Some(gap), Some(lost)) => Some(self.farther(gap, lost)),
@@ -733,7 +727,7 @@ impl Hub {
         self.answer(id, gap, encoder, out);
     }
 
-    /// Tells one who asks once what there is, or that there is nothing yet.
+    /// Responds to a poll, or reports that it waits.
     fn answer(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let subscriber = &mut self.subscribers[id];
         let (key, part) = (subscriber.key, subscriber.part);
@@ -747,9 +741,9 @@ impl Hub {
         }
     }
 
-    /// A ring has passed a subscriber that can take something: what the policy of that channel says.
+    /// Handles a writable subscriber that a ring has passed, by the policy of the channel.
     fn overrun(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
-        // Whom we did not serve in time reads what it has missed.
+        // A subscriber that this hub served too late backfills the missed messages.
         if !self.subscribers[id].late && self.may_recall(id) {
             self.readings.begin(id, GapReason::Late);
             self.subscribers[id].state = State::Reading;
@@ -770,16 +764,16 @@ impl Hub {
             self.deliver(id, gap, encoder, out);
             return;
         }
-        // Alone, so that the messages behind it are the same bytes for all.
+        // The gap is delivered alone, so that the messages after it share their encoding.
         self.scratch.messages.clear();
         self.hand_alone(id, gap, 0, encoder, out);
     }
 
-    /// Moves a subscriber to where messages are kept.
+    /// Moves a subscriber past lost messages.
     fn lose(&mut self, id: u32) -> Loss {
         let subscriber = &mut self.subscribers[id];
         let from = subscriber.position;
-        // Only who was too slow is cut off. Whom we did not serve in time is told and goes on.
+        // Only a subscriber that was itself too slow is disconnected. One that this hub served too late gets a gap.
         let may_end = std::mem::take(&mut subscriber.late) && subscriber.once == Once::Never;
         let mut to = None;
         let mut ends = false;
@@ -810,7 +804,7 @@ impl Hub {
         Loss { gap, ends }
     }
 
-    /// Tells a subscriber everything that it has not seen, as far as a run reaches; nothing if there is nothing.
+    /// Delivers all unseen messages to a subscriber, as far as one run reaches. Does nothing without messages and gap.
     fn deliver(&mut self, id: u32, gap: Option<Gap>, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let Subscriber { form, once, part, .. } = self.subscribers[id];
         let oldest = once == Once::Oldest;
@@ -838,7 +832,7 @@ impl Hub {
         }
     }
 
-    /// Gives a subscriber the messages that were collected for it, as bytes that are its own.
+    /// Delivers the collected messages in an encoding of their own.
     fn hand_alone(
         &mut self,
         id: u32,
@@ -859,7 +853,7 @@ impl Hub {
         self.hand(id, bytes, out);
     }
 
-    /// Gives a subscriber bytes.
+    /// Delivers bytes to a subscriber.
     fn hand(&mut self, id: u32, bytes: Arc<[u8]>, out: &mut Vec<Delivery>) {
         let subscriber = &mut self.subscribers[id];
         let key = subscriber.key;
@@ -873,7 +867,7 @@ impl Hub {
         out.push(Delivery { subscriber: SubscriberId(id), key, what });
     }
 
-    /// The run of one channel behind `after`, encoded for all who stand there: its last offset, its bytes.
+    /// Returns the run of one channel after `after`, encoded for all subscribers there: its last offset, and its bytes.
     fn shared(
         &mut self,
         at: u32,
@@ -911,7 +905,7 @@ impl Hub {
         (to, bytes)
     }
 
-    /// Collects the messages of several channels in the order of their offsets; returns how many are left.
+    /// Collects messages of several channels in offset order. Returns the number of messages left.
     fn merge(&mut self, id: u32, only_one: bool) -> usize {
         let Scratch { messages, merge, .. } = &mut self.scratch;
         merge.clear();
@@ -938,12 +932,12 @@ impl Hub {
         kept - messages.len()
     }
 
-    /// Whether those who stall hold so many bytes that nobody gets more than a message at once.
+    /// Returns whether stalled subscribers hold too many bytes, so that runs shrink to one message.
     fn is_crowded(&self) -> bool {
         self.encodings.bytes() as u64 > self.rules.memory_bytes / ENCODED_SHARE
     }
 
-    /// Where a subscriber's unseen messages are.
+    /// Returns where a subscriber's unseen messages are.
     fn news(&self, id: u32) -> News {
         let subscriber = &self.subscribers[id];
         let Some(rest) = &subscriber.rest else {
@@ -965,7 +959,7 @@ impl Hub {
         news
     }
 
-    /// Whether something has happened that a subscriber does not know of, and whether a ring has passed it.
+    /// Returns whether a subscriber is behind in any channel, and whether a ring has passed it.
     fn is_behind(&self, id: u32) -> (bool, bool) {
         let subscriber = &self.subscribers[id];
         let mut both = (false, false);
@@ -988,21 +982,21 @@ impl Hub {
         }
     }
 
-    // ── Beginning ───────────────────────────────────────────────────────────────────────────────────────────────
+    // ── Start ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Finds out where a subscriber begins that has waited for that.
+    /// Resolves the pending start of a subscriber, if any.
     fn begins_as_asked(&mut self, id: u32) {
         if let Some(since) = self.subscribers[id].rest.as_mut().and_then(|rest| rest.since.take()) {
             self.begins(id, since);
         }
     }
 
-    /// Whether a subscriber would begin ahead of all that was fed here.
+    /// Returns whether a subscriber would start ahead of all messages fed here.
     fn is_ahead(&self, since: &Since) -> bool {
         matches!(since, Since::After(from) if from.of(self.epoch).is_some_and(|offset| offset > self.head))
     }
 
-    /// Whether a subscriber still waits for the newest offset. The first call requests it.
+    /// Returns whether a subscriber still waits for the newest offset. The first call requests it.
     fn awaits_newest(&mut self, id: u32) -> bool {
         let since = self.subscribers[id].rest.as_ref().and_then(|rest| rest.since.as_ref());
         if !since.is_some_and(|since| self.is_ahead(since)) {
@@ -1018,7 +1012,7 @@ impl Hub {
         true
     }
 
-    /// Finds out where a subscriber begins, now that all its channels are known here.
+    /// Resolves the start of a subscriber whose channels are all open here.
     fn begins(&mut self, id: u32, since: Since) {
         let newest = self.ahead.remove(&id).and_then(|ahead| ahead.newest);
         let subscriber = &mut self.subscribers[id];
@@ -1048,12 +1042,12 @@ impl Hub {
         }
     }
 
-    /// Whether a subscriber's channels are all known here.
+    /// Returns whether all channels of a subscriber are open here.
     fn all_open(&self, id: u32) -> bool {
         self.channels_of(id).all(|(channel, _)| self.channels[channel].open)
     }
 
-    /// The channels of a subscriber, and from where on each counts.
+    /// Returns the channels of a subscriber, each with its floor.
     fn channels_of(&self, id: u32) -> impl Iterator<Item = (u32, u64)> {
         let subscriber = &self.subscribers[id];
         let only = if subscriber.rest.is_none() { Some((subscriber.channel, 0)) } else { None };
@@ -1061,7 +1055,7 @@ impl Hub {
         only.into_iter().chain(links.map(|link| (link.channel, link.floor)))
     }
 
-    /// Gives a subscriber a rest.
+    /// Gives a subscriber a rest, if it has none.
     fn spread(&mut self, id: u32) {
         let subscriber = &mut self.subscribers[id];
         if subscriber.rest.is_none() {
@@ -1072,7 +1066,7 @@ impl Hub {
         }
     }
 
-    /// Takes the rest of a subscriber away if it says nothing that is not said without it.
+    /// Removes the rest of a subscriber if the other fields suffice.
     fn compact(&mut self, id: u32) {
         let subscriber = &mut self.subscribers[id];
         let Some(rest) = &subscriber.rest else { return };
@@ -1085,9 +1079,9 @@ impl Hub {
         }
     }
 
-    // ── Coming and going ────────────────────────────────────────────────────────────────────────────────────────
+    // ── Join and leave ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Checks the limits on channels. At the limit of the core, channels without subscribers are released first.
+    /// Checks the limits on channels. At the limit of the worker, channels without subscribers are released first.
     fn make_room(&mut self, added: &[Name], there: usize) -> Result<(), Refused> {
         let most = self.rules.channels_per_stream;
         if added.len() + there > most {
@@ -1105,12 +1099,12 @@ impl Hub {
         }
     }
 
-    /// How many of these channels do not exist on this core: subscribing to them opens them.
+    /// Returns the number of these channels that this worker does not have. Subscribing to them opens them.
     pub fn unknown(&self, channels: &[Name]) -> usize {
         channels.iter().filter(|name| !self.names.contains_key(*name)).count()
     }
 
-    /// Releases the channel that has had no subscriber for longest. Returns whether one was found.
+    /// Releases the channel that has had no subscriber for longest. Returns whether there was one.
     fn release_oldest(&mut self) -> bool {
         self.times();
         for _ in 0..self.idle.len().min(RELEASE_LOOKS) {
@@ -1132,7 +1126,7 @@ impl Hub {
         false
     }
 
-    /// The replica of a channel; asks for it if there is none.
+    /// Returns the replica of a channel; requests the channel if there is none.
     fn wanted(&mut self, name: &Name) -> u32 {
         if let Some(&at) = self.names.get(name) {
             return at;
@@ -1143,7 +1137,7 @@ impl Hub {
         at
     }
 
-    /// Gives a subscriber with a rest one channel more.
+    /// Adds a channel to a subscriber with a rest.
     fn link(&mut self, id: u32, name: &Name, floor: u64) {
         let channel = self.wanted(name);
         let floor = if self.channels[channel].open { floor } else { Link::PENDING };
@@ -1157,7 +1151,7 @@ impl Hub {
         }
     }
 
-    /// Takes one channel from a subscriber with a rest.
+    /// Removes a channel from a subscriber with a rest.
     fn unlink(&mut self, id: u32, channel: u32) {
         let Some(rest) = &self.subscribers[id].rest else { return };
         let Some(at) = rest.links.iter().rposition(|link| link.channel == channel) else { return };
@@ -1201,7 +1195,7 @@ impl Hub {
         }
     }
 
-    /// Counts in the request that already counts for this channel, if it was not taken yet.
+    /// Adds to the pending count request of a channel, or makes a new one.
     fn count(&mut self, at: u32, joins: u32, leaves: u32) {
         let channel = &mut self.channels[at];
         let (batch, index) = channel.counted;
@@ -1226,7 +1220,7 @@ impl Hub {
         }
     }
 
-    /// Something came to a channel; `came` is what had come before.
+    /// Records a change of a channel. `came` are the counts before it.
     fn touch(&mut self, at: u32, came: (u64, u64)) {
         let mono_ns = self.now.mono_ns;
         let channel = &mut self.channels[at];
@@ -1243,7 +1237,7 @@ impl Hub {
         self.press(at);
     }
 
-    /// Brings the count of channels that are half a ring behind up to date.
+    /// Updates the number of channels whose pass lags by half a ring.
     fn press(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let pressed = channel.is_pressed();
@@ -1253,7 +1247,7 @@ impl Hub {
         }
     }
 
-    /// Tells, or takes back, the name of a subscriber in one of its channels.
+    /// Announces the join or the leave of a member in one of its channels.
     fn announce(&mut self, id: u32, link: usize, here: bool) {
         let Subscriber { rest: Some(rest), once, .. } = &mut self.subscribers[id] else { return };
         let (Some(link), Some(member)) = (rest.links.get_mut(link), &rest.member) else { return };
@@ -1269,7 +1263,7 @@ impl Hub {
         if *once == Once::Never {
             self.requests.push(Request::Left { channel, member });
         } else {
-            // One who polls has not gone: it is between two polls. Its next one comes before this moment.
+            // A polling member has not left: its next poll usually arrives before the linger time ends.
             self.parting.push((channel, member));
         }
     }
@@ -1283,7 +1277,7 @@ impl Hub {
 
     // ── Housekeeping ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Tells the time to all that happened since the last slice: who says that it can take more, or goes, does not.
+    /// Sets the times of events since the last slice. `sent` and `leave` do not take the time.
     fn times(&mut self) {
         let mono_ns = self.now.mono_ns;
         for (_, since) in self.line.iter_mut().rev().take(std::mem::take(&mut self.untimed)) {
@@ -1304,7 +1298,7 @@ impl Hub {
         }
     }
 
-    /// Lets go of members who have not come back, and of channels that nobody wanted for a while.
+    /// Announces the leave of polling members that did not return, and releases channels without subscribers.
     fn let_go(&mut self) {
         let mono_ns = self.now.mono_ns;
         while self.lingering.front().is_some_and(|(at, ..)| *at <= mono_ns) {
@@ -1336,7 +1330,7 @@ impl Hub {
         self.release(at);
     }
 
-    /// Gives a channel back to the sequencer.
+    /// Releases a channel, and reports that to the sequencer.
     fn release(&mut self, at: u32) {
         if let Some(channel) = self.channels.remove(at) {
             self.names.remove(&channel.name);
@@ -1344,7 +1338,7 @@ impl Hub {
         }
     }
 
-    /// Drops what only the work that is done needed.
+    /// Drops memory that only finished work needed.
     fn tidy(&mut self) {
         while let Some((at, since)) = self.waits.front() {
             if self.channels.get(*at).is_some_and(|channel| channel.waits_since(*since)) {
@@ -1367,14 +1361,14 @@ impl Hub {
     }
 }
 
-/// Encodings looked at in each slice, to find those that nobody holds any more.
+/// Encodings checked in each slice for those no longer in use.
 const LOOKS: usize = 16;
 
 /// Where a subscriber's unseen messages are.
 #[derive(Clone, Copy, Debug)]
 enum News {
     None,
-    /// In one channel, behind this offset.
+    /// In one channel, after this offset.
     In {
         channel: u32,
         after: u64,
@@ -1382,16 +1376,16 @@ enum News {
     InSeveral,
 }
 
-/// What became of a subscriber that a ring has passed.
+/// The consequence for a subscriber that a ring has passed.
 #[derive(Debug)]
 struct Loss {
-    /// What it is told.
+    /// The gap to deliver, if any.
     gap: Option<Gap>,
-    /// Whether it is cut off.
+    /// Whether the subscriber is disconnected.
     ends: bool,
 }
 
-/// Collects the messages of a channel behind an offset; returns how many are left.
+/// Collects the messages of a channel after an offset. Returns the number of messages left.
 fn collect(channel: &Channel, after: u64, only_one: bool, into: &mut Vec<Arc<Message>>) -> usize {
     let mut run = Collector::new(into, only_one);
     let mut index = channel.index_after(after);
@@ -1415,8 +1409,8 @@ fn encode(
     bytes
 }
 
-/// The same names, each once, in their order; the list ends when it has more than `most`, which is then too many.
-/// Up to some hundred names: comparing all pairs costs less than a table.
+/// Returns the names without duplicates, in their order. Stops after `most + 1` names, which are too many. For up to some
+/// hundred names, comparing all pairs is cheaper than a hash table.
 pub(crate) fn without_repeats(names: &[Name], most: usize) -> Vec<Name> {
     let mut once: Vec<Name> = Vec::with_capacity(names.len().min(most + 1));
     for name in names {

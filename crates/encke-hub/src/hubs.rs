@@ -1,14 +1,14 @@
-//! The hubs of one core, one for each stream, and the subscribers that have channels of several.
+//! The hubs of one worker, one per stream, and subscribers with channels in several streams.
 //!
 //! ```text
-//!  subscribe ─► all of one stream ──────────────────────────────► its hub, as if there were no other
-//!           └─► of several ─► Span ─► a strand, in each of their hubs ─► runs, one strand after the other ─► Bytes
-//!                              └─ where each of its strands stands ─► the id of each message ──────────────────┘
+//!  subscribe ─► channels of one stream ───────────────────────────► its hub, as if there were no other
+//!           └─► of several streams ─► Span ─► a strand in each hub ─► runs, one strand after the other ─► Bytes
+//!                                      └─ the positions of all strands ─► the id of each message ─────────┘
 //! ```
-//! A [`Hub`] has one order and knows of no other. **A span** is one subscriber for the server, and a part in each of
-//! several hubs. What its parts are told waits, at most one run for each, until its connection can take it. The order
-//! between streams is the one in which it is handed on; the id of each message says where all strands stand at that moment,
-//! so that whoever comes back with it misses nothing and gets nothing twice. What a span is told is encoded for it alone.
+//! A [`Hub`] knows only the order of its stream. **A span** is one subscriber for the server, and a part in each of several
+//! hubs. Each part holds at most one run until the connection can send it. The order between streams is that of sending. The id
+//! of each message has the positions of all strands at that moment. So a client that resumes from it misses nothing and
+//! receives nothing twice. The encodings of a span are not shared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,60 +26,60 @@ use crate::streams::Streams;
 use crate::subscriber::{Member, Once, SubscriberId};
 use crate::values::{Feed, Request};
 
-/// One core's part of all streams; with one stream it is that one's [`Hub`], and costs no more.
+/// The hubs of one worker for all streams. With one stream they are its [`Hub`], at no extra cost.
 ///
-/// It is used as a hub is. Feeds and requests go with the number of their stream.
+/// The interface is that of a hub, but feeds and requests carry the index of their stream.
 #[derive(Debug)]
 pub struct Hubs {
     streams: Arc<Streams>,
-    /// At least one; in the order of streams.
+    /// At least one, in stream order.
     hubs: Vec<Hub>,
     most: usize,
     publish_lag_ns: u64,
     spans: Slab<Span>,
-    /// Spans for which there is something, and since when; that is known from the next slice on.
+    /// Spans that may have something to receive, and when each was queued. The next slice sets the time.
     line: VecDeque<(u32, u64)>,
-    /// Whose turn it is to be served first.
+    /// The stream that is served first.
     turn: usize,
 }
 
-/// A subscriber that has channels of several streams.
+/// A subscriber with channels in several streams.
 #[derive(Debug)]
 struct Span {
-    /// The server's name for it.
+    /// The server's identifier of the subscriber.
     key: u64,
     form: Form,
     once: Once,
     member: Option<Member>,
-    /// The id that it came with.
+    /// The id that the subscriber resumes from.
     asked: Option<Positions>,
-    /// In the order of streams.
+    /// In stream order.
     strands: Vec<Strand>,
-    /// It was told that it has begun, or that it waits.
+    /// Whether `Started` or `Waiting` was delivered.
     started: bool,
-    /// Its connection still has what came last.
+    /// Whether the connection is still sending the last delivery.
     busy: bool,
-    /// One of its strands was too slow: it ends.
+    /// A strand was too slow, so the span ends.
     overrun: bool,
     in_line: bool,
-    /// Which stream had its turn last.
+    /// The stream of the last delivery.
     last: usize,
 }
 
-/// What a span has of one stream.
+/// The part of a span in one stream.
 #[derive(Debug)]
 struct Strand {
     stream: usize,
     id: SubscriberId,
-    /// It is in its hub: one that asked once is gone with its run.
+    /// Whether the part is in its hub. A polling part is removed with its run.
     here: bool,
-    /// Its hub has told where it begins.
+    /// Whether the hub has reported the start.
     begun: bool,
-    /// Its hub waits for what is on its way to the connection.
+    /// Whether the hub waits for the delivery in flight.
     flying: bool,
-    /// What it has missed before the span began.
+    /// The gap before the start of the span, or before a poll's response.
     gap: Option<Gap>,
-    /// What it was told, and the connection was not.
+    /// A run from the hub that was not delivered yet.
     owed: Option<PartRun>,
 }
 
@@ -89,26 +89,26 @@ impl Strand {
     }
 }
 
-/// Where a subscriber is: in the hub of a stream, or a span.
+/// The kind of a subscriber: one of a hub, or a span.
 #[derive(Clone, Copy)]
 enum Whose {
     Hub(usize, SubscriberId),
     Span(u32),
 }
 
-/// The upper bits of an id, where there are several streams: the stream of the hub that gave it, or this for a span. That
-/// leaves 2^28 subscribers of each stream on a core, which take 12 GB there.
+/// The upper bits of an id with several streams: the stream of the hub, or this value for a span. This leaves 2^28 subscribers
+/// per stream on a worker, which take 12 GB.
 const SPAN: u32 = 0xF;
 const INDEX_BITS: u32 = 28;
 
-/// Stands in the line for a time that was not told.
+/// Marks a queue entry that has no time yet.
 const UNTIMED: u64 = u64::MAX;
 
 impl Hubs {
-    /// The hubs of core `core`, with nobody there: one for each of `streams`, whose lives are `epochs`.
+    /// Creates the hubs of worker `core`, without subscribers: one for each of `streams`, with the given epochs.
     ///
     /// # Panics
-    /// There are not as many epochs as streams.
+    /// The number of epochs differs from that of the streams.
     pub fn new(core: usize, epochs: &[Epoch], streams: Arc<Streams>, rules: &Arc<Rules>) -> Self {
         assert_eq!(epochs.len(), streams.count(), "each stream has an epoch");
         let share = rules.share(streams.count());
@@ -126,7 +126,7 @@ impl Hubs {
     /// See [`Hub::subscribe`].
     ///
     /// # Errors
-    /// If it, or this core, would have too many channels.
+    /// The subscriber, or this worker, would have too many channels.
     pub fn subscribe(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
         let stream = match &subscribe.channels[..] {
             _ if self.hubs.len() == 1 => Some(0),
@@ -153,10 +153,11 @@ impl Hubs {
         }
     }
 
-    /// See [`Hub::change`]. Whoever gets channels of another stream has another id from now on: the one that is returned.
+    /// See [`Hub::change`]. Returns the id of the subscriber, which changes when a subscriber of one stream gets channels of
+    /// another.
     ///
     /// # Errors
-    /// If it, or this core, would have too many channels; then nothing has changed.
+    /// The subscriber, or this worker, would have too many channels; then nothing has changed.
     pub fn change(
         &mut self,
         now: Now,
@@ -236,7 +237,7 @@ impl Hubs {
             *since_ns = now.mono_ns;
         }
         let end = out.len() + most;
-        // A quarter is for those who stand in line, whatever there is for others.
+        // A quarter is reserved for spans.
         self.serve_line(end - most + most / 4, encoder, out);
         let count = self.hubs.len();
         let mut more = false;
@@ -276,7 +277,7 @@ impl Hubs {
     /// See [`Hub::due_ns`].
     pub fn due_ns(&self) -> Option<u64> {
         match &self.hubs[..] {
-            // Asked in each turn of a worker, which mostly has one stream.
+            // Workers call this in each turn, and most have one stream.
             [only] => only.due_ns(),
             hubs => hubs.iter().filter_map(Hub::due_ns).min(),
         }
@@ -309,7 +310,7 @@ impl Hubs {
         let mut positions = Vec::new();
         for strand in &self.spans.get(at).filter(|span| !span.overrun)?.strands {
             let hub = &mut self.hubs[strand.stream];
-            // Also of one that has yet to hand on something it may not be known where its newest channels begin.
+            // The start of a newly added channel may be unknown, even in a strand with an undelivered run.
             let known = if strand.here { Some(hub.position_of(strand.id)?) } else { None };
             let owed = strand.owed.as_ref().map(|owed| owed.from);
             let offset = owed.or_else(|| known.and_then(|known| known.of(hub.epoch())))?;
@@ -318,7 +319,7 @@ impl Hubs {
         Positions::new(positions)
     }
 
-    /// What a subscriber has seen of which nothing else is known: nothing.
+    /// Returns the position of a subscriber that has received nothing: offset 0 in each of its streams.
     pub fn nowhere(&self, id: SubscriberId) -> Positions {
         let at_0 = |stream: usize| Position { epoch: self.hubs[stream].epoch(), offset: 0 };
         let positions = match self.whose(id) {
@@ -367,7 +368,7 @@ impl Hubs {
         }
     }
 
-    /// See [`Hub::parked`]. One over several streams is not parked.
+    /// See [`Hub::parked`]. Spans are never parked.
     pub fn parked(&mut self, id: SubscriberId) -> Option<Subscribe> {
         match self.whose(id) {
             Whose::Hub(stream, id) => self.hubs[stream].parked(id),
@@ -400,12 +401,12 @@ impl Hubs {
         (0..self.hubs.len()).map(unknown).sum()
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn streams(&self) -> usize {
         self.hubs.len()
     }
 
-    // ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── Ids ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn named(&self, whose: Whose) -> SubscriberId {
         let (upper, index) = match whose {
@@ -423,7 +424,7 @@ impl Hubs {
         if upper == SPAN { Whose::Span(index) } else { Whose::Hub(upper as usize, SubscriberId(index)) }
     }
 
-    // ── Coming, changing, going ─────────────────────────────────────────────────────────────────────────────────
+    // ── Subscribe, change, leave ────────────────────────────────────────────────────────────────────────────────
 
     fn subscribe_span(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
         let Subscribe { channels, since, form, once, key, member } = subscribe;
@@ -460,7 +461,7 @@ impl Hubs {
         Ok(self.named(Whose::Span(at)))
     }
 
-    /// Whether somebody who has these channels can have others.
+    /// Checks the limits for a subscriber with these channels.
     fn check(&mut self, channels: &[Name], add: &[Name], remove: &[Name]) -> Result<(), Refused> {
         let stays: Vec<&Name> = channels.iter().filter(|name| !remove.contains(name)).collect();
         let mut added = without_repeats(add, self.most);
@@ -478,7 +479,7 @@ impl Hubs {
         names.iter().filter(|name| self.streams.of(name) == stream).cloned().collect()
     }
 
-    /// A subscriber of one stream is to have channels of others.
+    /// Turns a subscriber of one stream into a span.
     fn becomes_span(&mut self, stream: usize, id: SubscriberId) -> u32 {
         let at = self.spans.insert(Span {
             key: 0,
@@ -502,7 +503,7 @@ impl Hubs {
         at
     }
 
-    /// Gives a span channels and takes others, which was checked.
+    /// Adds and removes channels of a span. The limits are checked already.
     fn change_span(&mut self, now: Now, at: u32, add: &[Name], remove: &[Name]) -> Result<(), Refused> {
         for stream in 0..self.hubs.len() {
             let (add, remove) = (self.of_stream(add, stream), self.of_stream(remove, stream));
@@ -522,7 +523,7 @@ impl Hubs {
                 None if add.is_empty() => {}
                 None => {
                     let (form, once, member) = (span.form, span.once, span.member.clone());
-                    // It begins where the hub is, and its channels as those that are added to any subscriber.
+                    // The strand starts at the head of its hub, and its channels start like those added to any subscriber.
                     let (channels, since) = (Vec::new(), Since::Now);
                     let part = Subscribe { channels, since, form, once, key: at.into(), member };
                     let id = hub.subscribe_part(now, part)?;
@@ -531,7 +532,7 @@ impl Hubs {
                 }
             }
         }
-        // A strand without a channel says nothing; but one has to say where a span without any stands.
+        // A strand without channels is removed. One strand stays, to give a span without channels a position.
         let mut place = 0;
         while let Some(strand) =
             self.spans[at].strands.get(place).filter(|_| self.spans[at].strands.len() > 1)
@@ -564,7 +565,7 @@ impl Hubs {
 
     // ── Serving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// A part was told something.
+    /// Applies a delivery to a part.
     fn hears(&mut self, stream: usize, tidings: Tidings) {
         let Tidings { id, key, part } = tidings;
         let at = key as u32;
@@ -587,13 +588,13 @@ impl Hubs {
                 strand.owed = Some(run);
             }
             Part::Waiting => {}
-            // What another strand has sent is finished first.
+            // Deliveries of other strands in flight complete first.
             Part::Overrun => (strand.here, span.overrun) = (false, true),
         }
         self.stand_in_line(at);
     }
 
-    /// Tells a span what there is for it, if it can take something.
+    /// Serves a span if its connection is writable and all strands have started.
     fn serve(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let span = &self.spans[at];
         let begun = span.started || span.strands.iter().all(|strand| strand.begun);
@@ -612,7 +613,7 @@ impl Hubs {
         }
     }
 
-    /// Tells a span that it has begun.
+    /// Starts a span.
     fn start(&mut self, at: u32, out: &mut Vec<Delivery>) {
         let positions = self.stand(at);
         let gap = self.missed(at, &positions);
@@ -627,7 +628,7 @@ impl Hubs {
         });
     }
 
-    /// Hands on what the strand is owed whose turn it is.
+    /// Delivers the pending run of the next strand in turn.
     fn deliver(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let positions = self.stand(at);
         let span = &mut self.spans[at];
@@ -648,8 +649,8 @@ impl Hubs {
         out.push(Delivery { subscriber, key, what: What::Bytes(bytes) });
     }
 
-    /// Answers a span that asked once, if all of its strands are known and there is something in one of them. What the
-    /// others have comes with its next request: of one stream at a time.
+    /// Responds to a polling span once all strands have started and one has a run. The response has messages of one stream;
+    /// later polls get the messages of the others.
     fn answer(&mut self, at: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         let subscriber = self.named(Whose::Span(at));
         let span = &mut self.spans[at];
@@ -678,7 +679,7 @@ impl Hubs {
         out.push(Delivery { subscriber, key, what: What::Last(bytes) });
     }
 
-    /// Where the strands of a span stand, as its connection was told.
+    /// Returns the positions of the strands, as delivered to the connection.
     fn stand(&mut self, at: u32) -> Vec<Position> {
         let strands = self.spans[at].strands.iter();
         let position = |strand: &Strand| {
@@ -690,7 +691,7 @@ impl Hubs {
         strands.map(position).collect()
     }
 
-    /// What the strands of a span have missed before it begins at `positions`, as one gap.
+    /// Joins the gaps of the strands before a start at `positions` into one.
     fn missed(&mut self, at: u32, positions: &[Position]) -> Option<Gap> {
         let span = &mut self.spans[at];
         let gaps: Vec<Option<Gap>> = span.strands.iter_mut().map(|strand| strand.gap.take()).collect();
@@ -709,7 +710,7 @@ impl Hubs {
         Some(Gap { from, to: side(|gap| &gap.to)?, reason })
     }
 
-    /// The bytes of a run of a strand, while the others stand at `positions`.
+    /// Encodes a run of a strand, with the other strands at `positions`.
     fn encode(
         &mut self,
         at: u32,
@@ -728,7 +729,7 @@ impl Hubs {
     }
 }
 
-/// Where the other strands of a span stand.
+/// Returns the positions of the other strands of a span.
 fn beside(positions: &[Position], place: usize) -> Beside<'_> {
     Beside { before: &positions[..place], behind: &positions[place + 1..] }
 }

@@ -5,8 +5,8 @@
 //!  publisher ─► its keys, oldest first ─┬─ by_age: the oldest key of all expires first
 //!                                       └─ by_size: above KEYS_MAX the largest publisher loses its oldest key
 //! ```
-//! **One publisher evicts no key of another** that has fewer. So with N publishers, the last `KEYS_MAX / N` keys of each are
-//! kept for the whole window, whatever the others do.
+//! **A publisher never evicts a key of another publisher** that has fewer keys. So with N publishers, the last `KEYS_MAX / N`
+//! keys of each are kept for the whole window, whatever the others do.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,15 +17,15 @@ use crate::limits::KEYS_MAX;
 use crate::message::{Draft, IdempotencyKey, Message};
 use crate::name::Name;
 
-/// Keys of all publishers.
+/// The keys of all publishers.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     channels: HashMap<Name, HashMap<Arc<IdempotencyKey>, Publish>>,
-    /// The keys of each publisher, oldest first; never empty. A key that was forgotten keeps its entry until that expires.
+    /// The keys of each publisher, oldest first; never empty. The entry of a failed publish stays until it expires.
     publishers: HashMap<u64, VecDeque<Entry>>,
     /// The number of each publisher's oldest entry.
     by_age: BTreeSet<(u64, u64)>,
-    /// How many entries each publisher has; of equal ones, the one with the oldest entry is last.
+    /// The number of entries of each publisher. Among equals, the publisher with the oldest entry is last.
     by_size: BTreeSet<(usize, Reverse<u64>, u64)>,
     entries: usize,
     numbered: u64,
@@ -46,19 +46,19 @@ struct Entry {
     key: Arc<IdempotencyKey>,
 }
 
-/// What is known of a key.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Nothing: publish.
+    /// The key is unknown: publish.
     No,
-    /// The same was published with this offset.
+    /// An equal message was published with this offset.
     Of(u64),
-    /// Something else was published under this key.
+    /// A different message was published under this key.
     Other,
 }
 
 impl Keys {
-    /// Looks a draft's key up; one without a key is no repetition.
+    /// Looks up the key of a draft. A draft without a key is never a repeat.
     pub(crate) fn look(&self, draft: &Draft) -> Repeat {
         let Some(key) = &draft.key else { return Repeat::No };
         match self.channels.get(&draft.channel).and_then(|known| known.get(key)) {
@@ -68,13 +68,13 @@ impl Keys {
         }
     }
 
-    /// Remembers that a draft was published, whose key is not known yet.
+    /// Remembers the key of a published draft, which must not be known yet.
     pub(crate) fn remember(&mut self, mono_ns: u64, draft: &Draft, offset: u64) {
         let Some(key) = &draft.key else { return };
         self.enter(mono_ns, &draft.channel, key, offset, fingerprint(draft));
     }
 
-    /// Remembers the key of a message that was published in an earlier life. The oldest ones come first.
+    /// Remembers the key of a message published before a restart. Calls must be in the order of publishing.
     pub(crate) fn recall(&mut self, mono_ns: u64, message: &Message, key: &IdempotencyKey) {
         let fingerprint = hash(&message.data, &message.content_type, &message.event);
         self.enter(mono_ns, &message.channel, key, message.offset, fingerprint);
@@ -95,7 +95,7 @@ impl Keys {
         }
     }
 
-    /// Forgets a draft that was not published after all.
+    /// Removes the key of a draft whose publish failed.
     pub(crate) fn forget(&mut self, channel: &Name, key: &IdempotencyKey) {
         self.remove(channel, key, None);
     }
@@ -121,7 +121,7 @@ impl Keys {
         }
     }
 
-    /// Removes a key, if `number` names the publish that it has now.
+    /// Removes a key. With a `number`, removes it only if the key still belongs to that publish.
     fn remove(&mut self, channel: &Name, key: &IdempotencyKey, number: Option<u64>) {
         let Some(known) = self.channels.get_mut(channel) else { return };
         if known.get(key).is_some_and(|publish| number.is_none_or(|number| publish.number == number)) {
@@ -132,7 +132,7 @@ impl Keys {
         }
     }
 
-    /// Changes the entries of a publisher, and its places by age and size.
+    /// Changes the entries of a publisher, and updates its ranks by age and size.
     fn change<T>(&mut self, publisher: u64, change: impl FnOnce(&mut VecDeque<Entry>) -> T) -> T {
         let entries = self.publishers.entry(publisher).or_default();
         let places = |entries: &VecDeque<Entry>| {
@@ -155,7 +155,7 @@ impl Keys {
     }
 }
 
-/// 64 bits of a draft's content. A publisher that finds two drafts with the same bits deceives only itself: the key is its own.
+/// Returns 64 bits of a hash of the content. A publisher that constructs a collision harms only itself: the key is its own.
 fn fingerprint(draft: &Draft) -> u64 {
     hash(&draft.data, &draft.content_type, &draft.event)
 }

@@ -1,31 +1,30 @@
-//! The core of push: channels with a history, subscribers that are positions in it, presence.
+//! The core of push: channels with a history, subscribers that are positions in it, and presence.
 //!
-//! It is no server: nothing here reads, writes, waits, starts a thread or asks for the time or for entropy. (The tables
-//! of std draw a seed for their hashes, so that nobody can choose names that collide; nothing depends on their order.)
-//! Two machines with `&mut self` methods exchange values; whoever owns threads carries the values between them.
+//! The crate does no I/O. It never reads, writes, waits, starts a thread, or queries the time or entropy. (Hash tables of std
+//! seed themselves, so that clients cannot choose colliding names. Nothing depends on iteration order.) Two state machines with
+//! `&mut self` methods exchange values. The owner of the threads carries the values between them.
 //!
 //! ```text
-//!  publisher ─ Draft ─► Sequencer (one) ── Feed, in the order of offsets ──► Hub (one a core) ── Delivery ─► connections
+//!  publisher ─ Draft ─► Sequencer (one) ── Feed, in offset order ──► Hub (one per worker) ── Delivery ─► connections
 //!                          ▲   histories, memory, epoch, members               │  replicas of wanted channels,
 //!                          └──────────────────── Request ──────────────────────┘  subscribers, passes
 //! ```
 //!
-//! **One order.** The [`Sequencer`] gives every message of all channels the next offset of one stream, and each
-//! [`Hub`] is fed the messages of the channels it wants in that order. So one [`Position`] says what a subscriber
-//! has seen of all its channels, however many they are and whenever they change.
+//! **One order.** The [`Sequencer`] assigns every message of all channels the next offset of one stream. Each [`Hub`] receives
+//! the messages of its wanted channels in that order. So one [`Position`] is enough to describe the progress of a subscriber in
+//! all its channels, however many they are and however often they change.
 //!
-//! **Several streams** are several such pairs of machines that know nothing of one another: [`Streams`] says which channel is
-//! of which. [`Hubs`] makes one subscriber of those that somebody has in several of them.
+//! **Several streams** are several such pairs of machines that share nothing. [`Streams`] assigns channels to streams. [`Hubs`]
+//! presents a subscriber with channels of several streams as one.
 //!
-//! **A subscriber is a position, not a queue.** Messages lie once in the ring of their channel; a subscriber that
-//! falls behind costs nothing more. When the ring has passed it, the channel's [`Overrun`] policy decides.
+//! **A subscriber is a position, not a queue.** The ring of a channel holds each message once, so a slow subscriber costs no
+//! extra memory. When the ring has passed a subscriber, the channel's [`Overrun`] policy decides.
 //!
-//! **A gap is said, never silence.** Each channel knows up to which offset it has lost messages. A subscriber whose
-//! position is older is told a [`Gap`] (unless it only wants the latest), and one whose position is not is told none.
+//! **Every gap is reported.** Each channel records the offset up to which it has lost messages. A subscriber with an older
+//! position receives a [`Gap`], unless it wants only the latest message. A subscriber with a newer position receives none.
 //!
-//! **Nothing grows with messages but the rings**, whose memory is charged and limited ([`Rules`]): what waits between
-//! the two machines is a position and a mark for each channel and core, and a core that stays away is told what it
-//! has lost.
+//! **Only the rings grow with messages**, and their memory is charged and limited ([`Rules`]). Between the two machines each
+//! channel has one position and one mark per worker. A worker that takes no feed for a while later receives its losses.
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -66,10 +65,10 @@ pub use streams::Streams;
 pub use subscriber::{Member, Once, SUBSCRIBER_BYTES, SubscriberId};
 pub use values::{Feed, Recalled, Request};
 
-/// A moment, as the one who calls has read it from its clocks.
+/// A moment, as read by the caller from its clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds on a clock that never goes back.
+    /// Nanoseconds on a monotonic clock.
     pub mono_ns: u64,
     /// Milliseconds since 1970-01-01T00:00:00Z, on a clock that may be set.
     pub unix_ms: u64,

@@ -1,62 +1,62 @@
-//! A message, before and after it has its place in the stream.
+//! A message, before and after it gets an offset.
 
 use std::sync::Arc;
 
 use crate::name::Name;
 
-/// What somebody publishes.
+/// A message to be published.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// Where to.
+    /// The target channel.
     pub channel: Name,
-    /// The payload, as it came.
+    /// The payload, unchanged.
     pub data: Box<[u8]>,
-    /// Its media type; `None`: the default for text or for bytes.
+    /// The media type; `None` for the default for text or for bytes.
     pub content_type: Option<Box<str>>,
-    /// The name of its event; `None`: a plain message.
+    /// The event name; `None` for a plain message.
     pub event: Option<Box<str>>,
-    /// Properties that the publisher gives. [`Flags::CONTROL`] is not its to give and is taken away.
+    /// Properties set by the publisher. [`Flags::CONTROL`] is reserved to the server and is cleared.
     pub flags: Flags,
-    /// Makes a repetition of the same publish harmless.
+    /// Makes a retry of the same publish harmless.
     pub key: Option<IdempotencyKey>,
 }
 
-/// Names one publish, so that it happens once however often it is sent.
+/// Identifies one publish, so that retries do not publish again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
-    /// Whose key it is: keys of different publishers are different, whatever they say. The server's to number.
+    /// The publisher, numbered by the server. Keys of different publishers are distinct, even with equal text.
     pub publisher: u64,
-    /// What the publisher calls it.
+    /// The key, chosen by the publisher.
     pub key: Box<str>,
 }
 
-/// A message of the stream. It never changes: rings, replicas and encoders share it.
+/// A message of the stream. Messages are immutable: rings, replicas and encoders share them.
 #[derive(Debug)]
 pub struct Message {
-    /// Its place in the stream of all channels, from 1.
+    /// The number of the message in the stream of all channels, from 1.
     pub offset: u64,
-    /// Where it was published.
+    /// The channel of the message.
     pub channel: Name,
     /// The payload.
     pub data: Box<[u8]>,
     /// Whether the payload is UTF-8.
     pub text: bool,
-    /// Its media type; `None`: the default for text or for bytes.
+    /// The media type; `None` for the default for text or for bytes.
     pub content_type: Option<Box<str>>,
-    /// The name of its event; `None`: a plain message.
+    /// The event name; `None` for a plain message.
     pub event: Option<Box<str>>,
-    /// When it was published, in milliseconds since 1970.
+    /// The time of publishing, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Its properties.
+    /// The properties.
     pub flags: Flags,
 }
 
-/// Two counts in front of every shared value.
+/// The two counts that an [`Arc`] stores before each value.
 const SHARED: usize = 2 * size_of::<usize>();
 
 impl Message {
-    /// Bytes of memory that it takes in the history of its channel: itself, what it owns, and its place in the ring.
-    /// The name is the channel's.
+    /// Returns the bytes of memory that the message takes in the history of its channel: its own, those it owns, and its ring
+    /// slot. The name belongs to the channel and is not counted.
     pub fn charge(&self) -> u64 {
         let labels = [&self.content_type, &self.event];
         let owned = self.data.len() + labels.into_iter().flatten().map(|label| label.len()).sum::<usize>();
@@ -69,33 +69,33 @@ impl Message {
 pub struct Flags(u8);
 
 impl Flags {
-    /// Whoever begins with this message misses nothing of what came before.
+    /// A subscriber that starts with this message needs none of the earlier ones.
     pub const KEY_FRAME: Self = Self(1);
-    /// The server itself says something, such as who has joined.
+    /// A message from the server itself, such as a join.
     pub const CONTROL: Self = Self(2);
 
-    /// As a number, for keeping.
+    /// Returns the flags as a number, for storage.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From what [`Flags::bits`] said. Bits without a meaning are kept.
+    /// Creates flags from [`Flags::bits`]. Unknown bits are kept.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// Whether all of `other` are among these.
+    /// Returns whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These and `other`.
+    /// Returns these flags together with `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These but for `other`.
+    /// Returns these flags without `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -118,7 +118,7 @@ mod tests {
             unix_ms: 0,
             flags: Flags::default(),
         };
-        // Two counts, five fields of 16 bytes and less, 100 + 10 + 4 bytes, a pointer.
+        // An `Arc` with two counts, a message of 88 bytes, 100 + 10 + 4 bytes that it owns, and a pointer in the ring.
         assert_eq!(size_of::<Message>(), 8 + 16 + 16 + 16 + 16 + 8 + 8);
         assert_eq!(message.charge(), 16 + 88 + 114 + 8);
     }

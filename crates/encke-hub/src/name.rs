@@ -1,53 +1,53 @@
-//! The name of a channel, known to be well formed.
+//! Validated channel names.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::{NAME_BYTES_MAX, NAME_SEGMENTS_MAX};
 
-/// The name of a channel: 1 to 8 segments joined by `/`, at most 200 bytes together. A segment is
-/// `[A-Za-z0-9_~-][A-Za-z0-9._~-]*`: what stands in a URL as it is (RFC 3986, section 2.3), and never `.` or `..`.
+/// The name of a channel: 1 to 8 segments joined by `/`, at most 200 bytes in total. A segment is
+/// `[A-Za-z0-9_~-][A-Za-z0-9._~-]*`: characters that a URL contains unescaped (RFC 3986, section 2.3), and never `.` or `..`.
 ///
-/// A clone costs a count.
+/// A clone increments a reference count.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
-/// Why bytes are no [`Name`]. `at` is the place of the offending byte, from 0.
+/// The reason why bytes are not a [`Name`]. `at` is the index of the offending byte, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// There is nothing.
+    /// There are no bytes.
     Empty,
-    /// More than [`NAME_BYTES_MAX`] bytes.
+    /// There are more than [`NAME_BYTES_MAX`] bytes.
     TooLong {
-        /// How many there are.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// More than [`NAME_SEGMENTS_MAX`] segments.
+    /// There are more than [`NAME_SEGMENTS_MAX`] segments.
     TooManySegments {
-        /// Where the first too many begins.
+        /// The start of the first excess segment.
         at: usize,
     },
-    /// Nothing between two slashes, or a slash at either end.
+    /// A segment is empty, or a slash is first or last.
     EmptySegment {
-        /// Where the segment should be.
+        /// The start of the empty segment.
         at: usize,
     },
     /// A segment begins with a dot.
     LeadingDot {
-        /// Where the dot is.
+        /// The index of the dot.
         at: usize,
     },
-    /// A byte that no name holds.
+    /// A byte is not allowed in names.
     BadByte {
-        /// Where it is.
+        /// The index of the byte.
         at: usize,
-        /// Which one it is.
+        /// The byte.
         byte: u8,
     },
 }
 
 impl Name {
-    /// Reads a name.
+    /// Parses a name.
     ///
     /// # Errors
     /// See [`NameError`].
@@ -70,18 +70,18 @@ impl Name {
         Ok(Self(text.into()))
     }
 
-    /// The name as it was written.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its segments, at least one.
+    /// Returns the segments, at least one.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.0.split('/')
     }
 }
 
-/// Whether bytes are one segment of a name that begins at `at`.
+/// Checks that bytes are one segment of a name. The segment begins at index `at` of the name.
 pub(crate) fn check_segment(segment: &[u8], at: usize) -> Result<(), NameError> {
     match segment.first() {
         None => return Err(NameError::EmptySegment { at }),

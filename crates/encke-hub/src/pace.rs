@@ -1,41 +1,41 @@
-//! Paces: how often something may happen, and when it may again.
+//! Token buckets: how often an action is allowed, and when it is allowed again.
 //!
 //! ```text
-//! tokens    full ──take──► less ──time──► full                 what is kept is one number: when it is full again
+//! tokens    full ──take──► less ──time──► full                 the only state is one number: when it is full again
 //!                            └─ take ─► none left ─► Err(how long until there are enough)
 //! ```
-//! [`Pace`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0): it has no clock and keeps
-//! nothing. [`Paces`] keeps one such number for each client, in a table that cannot grow.
+//! [`Pace`] is the arithmetic (the "generic cell rate algorithm" of ATM Forum TM 4.0). It has no clock and no state. [`Paces`]
+//! keeps the state of many clients in a table of fixed size.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 
-/// A number of tokens that comes back evenly.
+/// A token bucket that refills at a constant rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Between two tokens.
+    /// Time between two tokens.
     interval_ns: u64,
-    /// In which all of them come back.
+    /// Time in which an empty bucket refills.
     burst_ns: u64,
 }
 
 impl Pace {
-    /// `rate` tokens a second, and at most `burst` of them at once.
+    /// Creates a bucket with `rate` tokens per second and at most `burst` tokens.
     pub fn new(rate: NonZeroU32, burst: u64) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(rate.get());
         Self { interval_ns, burst_ns: interval_ns.saturating_mul(burst) }
     }
 
-    /// Between two tokens, in ns.
+    /// Returns the time between two tokens, in ns.
     pub const fn interval_ns(self) -> u64 {
         self.interval_ns
     }
 
-    /// Takes `count` tokens from a bucket that is full at `full_ns`. Returns when it is full again. All times are of one clock,
-    /// in ns.
+    /// Takes `count` tokens from a bucket that is full at `full_ns`. Returns when the bucket is full again. All times are of
+    /// one clock, in ns.
     ///
     /// # Errors
-    /// There are not so many: how long until there are. For more than there ever are that moment never comes.
+    /// The bucket has fewer tokens: the time until it has enough, in ns. A count above the burst never succeeds.
     pub fn take(self, full_ns: u64, now_ns: u64, count: u64) -> Result<u64, u64> {
         match self.reserve(full_ns, now_ns, count) {
             (full_ns, 0) => Ok(full_ns),
@@ -43,8 +43,8 @@ impl Pace {
         }
     }
 
-    /// Takes `count` tokens, also such as have yet to come back: the moment at which all of them are back again, and how long
-    /// until there are as many as were taken.
+    /// Takes `count` tokens, even before they are available. Returns when the bucket is full again, and the time until the
+    /// tokens are available.
     fn reserve(self, full_ns: u64, now_ns: u64, count: u64) -> (u64, u64) {
         let cost_ns = self.interval_ns.saturating_mul(count);
         let full_ns = full_ns.max(now_ns).saturating_add(cost_ns);
@@ -53,16 +53,16 @@ impl Pace {
     }
 }
 
-/// The paces of clients, which are numbers here.
+/// Token buckets of clients, which are identified by numbers.
 ///
-/// Each client has two cells of the table, by a keyed hash that no client can compute, and is admitted while either cell has a
-/// token left. So other clients delay it only if two of them share both of its cells: with 1,000 clients at their limit, this
-/// affects four in a thousand. The table needs no sweep and cannot fill up.
+/// Each client hashes to two cells of the table, by a keyed hash that clients cannot compute. A client is admitted while either
+/// cell has a token left. So other clients delay it only if two of them share both of its cells. With 1,000 clients at their
+/// limit, this affects four in a thousand. The table needs no sweep and cannot fill up.
 #[derive(Debug)]
 pub struct Paces {
     pace: Pace,
     seed: RandomState,
-    /// When a cell's tokens are all back, on the monotonic clock in ns.
+    /// When each cell is full again, on the monotonic clock in ns.
     cells: Box<[u64]>,
 }
 
@@ -70,7 +70,7 @@ pub struct Paces {
 const CELLS: usize = 32 * 1024;
 
 impl Paces {
-    /// Paces of clients that have all of their tokens.
+    /// Creates the table, with all buckets full.
     pub fn new(pace: Pace) -> Self {
         Self { pace, seed: RandomState::new(), cells: vec![0; CELLS].into() }
     }
@@ -78,15 +78,16 @@ impl Paces {
     /// Takes tokens of a client.
     ///
     /// # Errors
-    /// There are not so many: how long until there are, in ns.
+    /// The client has fewer tokens: the time until it has enough, in ns.
     pub fn take(&mut self, client: u64, now_ns: u64, count: u64) -> Result<(), u64> {
         self.reserve(client, now_ns, count, 0).map(drop)
     }
 
-    /// Takes tokens of a client, also such as come back within `wait_max_ns`. Returns how long until they do, in ns.
+    /// Takes tokens of a client, including tokens that become available within `wait_max_ns`. Returns the time until they are,
+    /// in ns.
     ///
     /// # Errors
-    /// It is longer than that.
+    /// The time is above `wait_max_ns`: the time, in ns.
     pub fn reserve(&mut self, client: u64, now_ns: u64, count: u64, wait_max_ns: u64) -> Result<u64, u64> {
         let hash = self.seed.hash_one(client);
         let places = [hash, hash >> 32].map(|part| part as usize % CELLS);
@@ -124,7 +125,7 @@ mod tests {
         let later_ns = SECOND_NS + SECOND_NS / 10;
         full_ns = pace.take(full_ns, later_ns, 1).expect("one has come back");
         assert_eq!(pace.take(full_ns, later_ns, 1), Err(SECOND_NS / 10));
-        // However long nothing is taken, there are never more than at first.
+        // The bucket never holds more than the burst, however long it rests.
         assert!(pace.take(full_ns, 1_000 * SECOND_NS, 4).is_err());
         assert!(pace.take(full_ns, 1_000 * SECOND_NS, 3).is_ok());
     }

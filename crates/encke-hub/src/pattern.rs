@@ -1,4 +1,4 @@
-//! Patterns for names of channels: `news/*`, `rooms/**`.
+//! Patterns for channel names: `news/*`, `rooms/**`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use crate::limits::{NAME_BYTES_MAX, NAME_SEGMENTS_MAX};
 use crate::name::{Name, NameError, check_segment};
 
-/// A pattern for names, itself written like one.
+/// A pattern for channel names, with the syntax of a name.
 ///
 /// ```text
-///   *    stands for one segment                      news/*   matches news/today
-///   **   stands for the rest, one segment or more    news/**  matches news/today and news/a/b, not news
+///   *    matches one segment                            news/*   matches news/today
+///   **   matches all remaining segments, at least one   news/**  matches news/today and news/a/b, not news
 /// ```
-/// A star is a whole segment; `**` is the last one. Every other segment stands for itself.
+/// A star is a whole segment, and `**` is only valid as the last one. Every other segment matches itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     segments: Vec<Segment>,
@@ -26,20 +26,20 @@ enum Segment {
     Literal(Box<str>),
 }
 
-/// Why a text is no [`Pattern`].
+/// The reason why a text is not a [`Pattern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// A segment that is no star is none of a name either.
+    /// A segment is neither a star nor a valid segment of a name.
     Name(NameError),
-    /// `**` stands before the end.
+    /// `**` is not the last segment.
     RestNotLast {
-        /// Where it is, from 0.
+        /// The index of `**`, from 0.
         at: usize,
     },
 }
 
 impl Pattern {
-    /// Whether it stands for this name.
+    /// Returns whether the pattern matches a name.
     pub fn matches(&self, name: &Name) -> bool {
         let mut names = name.segments();
         for segment in &self.segments {
@@ -54,7 +54,7 @@ impl Pattern {
         names.next().is_none()
     }
 
-    /// Whether it stands for every name that the other one stands for.
+    /// Returns whether the pattern matches every name that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         let mut others = other.segments.iter();
         for segment in &self.segments {
@@ -70,11 +70,11 @@ impl Pattern {
         others.next().is_none()
     }
 
-    /// How much it says: of two patterns that match the same name, the one with the greater number is the more
-    /// specific, and equal numbers are equal patterns.
+    /// Returns the rank of the pattern among patterns that match the same name: the greater, the more specific. Equal ranks
+    /// mean equal patterns.
     ///
-    /// Segments count from the left, two bits each: a literal (3) beats `*` (2) beats `**` (1). So `a/*` beats
-    /// `*/b`, and `a/*/c` beats `a/**`.
+    /// Segments count from the left, two bits each: a literal (3) beats `*` (2) beats `**` (1). So `a/*` beats `*/b`, and
+    /// `a/*/c` beats `a/**`.
     pub fn specificity(&self) -> u16 {
         let kinds = self.segments.iter().map(|segment| match segment {
             Segment::Rest => 1,
@@ -85,7 +85,7 @@ impl Pattern {
     }
 }
 
-/// Least specific first; patterns of the same kind by their text.
+/// Orders by specificity, least specific first, then by text.
 impl Ord for Pattern {
     fn cmp(&self, other: &Self) -> Ordering {
         self.specificity().cmp(&other.specificity()).then_with(|| self.segments.cmp(&other.segments))
@@ -191,7 +191,7 @@ mod tests {
         for one in texts.map(pattern) {
             for other in texts.map(pattern) {
                 let covers = names.iter().all(|name| !other.matches(name) || one.matches(name));
-                // Seven segments tell apart what fewer do not.
+                // Seven segments distinguish patterns that fewer segments do not.
                 let deep = name("x/y/z/x/y/z/x");
                 let covers = covers && (!other.matches(&deep) || one.matches(&deep));
                 assert_eq!(one.covers(&other), covers, "{one} {other}");
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn specificity_is_a_total_order_on_all_that_match_one_name() {
-        // Every pattern for a/b/c that uses its segments, stars and the rest.
+        // All patterns for a/b/c made of its segments, `*` and `**`.
         let mut all: Vec<Pattern> = Vec::new();
         for (first, second, third) in (0..8).map(|bits| (bits & 4 != 0, bits & 2 != 0, bits & 1 != 0)) {
             let part = |star: bool, text: &str| if star { "*".to_owned() } else { text.to_owned() };

@@ -1,35 +1,33 @@
-//! Where in the stream of all messages, or in each of several, a subscriber stands: epochs, positions, and where one may
-//! begin.
+//! Positions in a stream, or in several: epochs, offsets, and the start of a subscription.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::limits::STREAMS_MAX;
 
-/// Names one life of a stream. Within it no offset is given twice; two epochs have nothing to do with one another.
-/// Whoever begins a stream draws it at random.
+/// An incarnation of a stream. No offset is assigned twice within an epoch, and two epochs are unrelated. The creator of a
+/// stream draws the epoch at random.
 ///
-/// It prints as lower-case base 32 (`0-9a-z` without i, l, o, u: Crockford's digits), 1 to 13 characters and no
-/// leading zero.
+/// The text form is lower-case base 32 (`0-9a-z` without i, l, o, u: Crockford's digits), 1 to 13 characters, no leading zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// What a subscriber has seen: everything up to an offset, in all its channels. Prints as `EPOCH-OFFSET`, the offset
-/// in decimal; that text is the only one that reads back.
+/// A point in a stream: everything up to the offset was received, in all channels of the subscriber. The text form is
+/// `EPOCH-OFFSET`, with the offset in decimal; only this exact form parses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
-    /// The life of the stream in which the offset means something.
+    /// The epoch of the stream.
     pub epoch: Epoch,
-    /// That of the last message seen; 0: none.
+    /// The offset of the last message received; 0 for none.
     pub offset: u64,
 }
 
-/// What an id says: positions in one stream or in several, at most one in each. Prints as they do, comma-joined; that text
-/// is the only one that reads back.
+/// The value of an id: positions in one or several streams, at most one in each. The text form joins the positions by commas;
+/// only this exact form parses.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Positions(Few);
 
-/// Nearly always one, which then takes no memory of its own.
+/// One or more positions. One is by far the most common case and needs no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Few {
     One(Position),
@@ -38,7 +36,7 @@ enum Few {
 }
 
 impl Positions {
-    /// All of them.
+    /// Returns all positions.
     pub fn as_slice(&self) -> &[Position] {
         match &self.0 {
             Few::One(one) => std::slice::from_ref(one),
@@ -46,12 +44,12 @@ impl Positions {
         }
     }
 
-    /// The offset in the stream of this life, if there is one.
+    /// Returns the offset in the stream with this epoch, if the id has one.
     pub fn of(&self, epoch: Epoch) -> Option<u64> {
         self.as_slice().iter().find(|position| position.epoch == epoch).map(|position| position.offset)
     }
 
-    /// In each stream the earlier of two positions. `None` if they are not of the same streams.
+    /// Returns the earlier position in each stream, or `None` if the streams differ.
     pub fn earlier(&self, other: &Self) -> Option<Self> {
         if self.as_slice().len() != other.as_slice().len() {
             return None;
@@ -62,7 +60,7 @@ impl Positions {
         Self::new(self.as_slice().iter().map(earlier).collect::<Option<_>>()?)
     }
 
-    /// One or more; `None` if there is none.
+    /// Creates an id from positions; `None` if there are none.
     pub fn new(positions: Vec<Position>) -> Option<Self> {
         match positions[..] {
             [] => None,
@@ -78,27 +76,26 @@ impl From<Position> for Positions {
     }
 }
 
-/// The id of a message, or of a place behind one, for whoever listens to several streams: a position in one of them between
-/// those in the others. Prints as [`Positions`] do.
+/// The id of a message, or of a point after a message, for a subscriber of one or several streams. Prints like [`Positions`].
 #[derive(Clone, Copy, Debug)]
 pub struct Id<'a> {
-    /// In the stream of the message.
+    /// The position in the stream of the message.
     pub position: Position,
-    /// In the others.
+    /// The positions in the other streams.
     pub beside: Beside<'a>,
 }
 
-/// Where somebody stands in other streams than the one that is spoken of. Nearly always there are none.
+/// The positions of a subscriber in streams other than that of the current message. Usually empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// In those before it.
+    /// Positions in earlier streams.
     pub before: &'a [Position],
-    /// In those behind it.
+    /// Positions in later streams.
     pub behind: &'a [Position],
 }
 
 impl Beside<'_> {
-    /// The positions with this one among them.
+    /// Returns these positions with `position` inserted.
     pub fn with(&self, position: Position) -> Positions {
         if self.before.is_empty() && self.behind.is_empty() {
             return position.into();
@@ -107,37 +104,37 @@ impl Beside<'_> {
     }
 }
 
-/// A text is no [`Position`]: those are opaque, and come back as they were given.
+/// A text is not a [`Position`] or [`Positions`]. Clients must return ids unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PositionError;
 
-/// Where a subscriber begins.
+/// The start of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// With what is published from now on.
+    /// Messages published from now on.
     Now,
-    /// With the oldest message that is kept.
+    /// The oldest kept message.
     All,
-    /// With the last so many that are kept, of each stream.
+    /// The last `N` kept messages of each stream.
     Last(u32),
-    /// With those not older than so many milliseconds.
+    /// Messages not older than an age.
     Age {
-        /// How old they may be.
+        /// The maximum age in milliseconds.
         ms: u64,
     },
-    /// Behind what was seen before.
+    /// Messages after these positions.
     After(Positions),
 }
 
-/// A text is no [`Since`].
+/// A text is not a [`Since`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinceError;
 
 impl Since {
-    /// Reads `now`, `all`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
+    /// Parses `now`, `all`, `last:N`, an age (`90s`, `10m`, `12h`, `7d`) or the id of a message.
     ///
     /// # Errors
-    /// If it is none of these.
+    /// The text has none of these forms.
     pub fn parse(text: &str) -> Result<Self, SinceError> {
         match text {
             "now" => return Ok(Self::Now),
@@ -166,7 +163,7 @@ fn age_ms(text: &str) -> Option<u64> {
     decimal(&text[..text.len() - 1])?.checked_mul(unit_ms)
 }
 
-/// A decimal number as we print it: no sign, no leading zero.
+/// Parses a decimal number without a sign or leading zeros, the form that `Display` writes.
 fn decimal(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let shortest = text == "0" || !text.starts_with('0');
@@ -174,7 +171,7 @@ fn decimal(text: &str) -> Option<u64> {
 }
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// 64 bits in digits of 5: twelve whole ones and one of 4 bits.
+/// 64 bits in digits of 5 bits: twelve whole digits, and one of 4 bits.
 const EPOCH_DIGITS_MAX: usize = 13;
 
 impl fmt::Display for Epoch {

@@ -1,12 +1,12 @@
-//! The history ring of a channel: its messages, and the joins and leaves between them, in the order of offsets.
+//! The history ring of a channel: messages, joins and leaves, in offset order.
 //!
 //! ```text
 //!  ring     m  e  m  m  e  e  m  e        m: message, e: join or leave
 //!              └────────┴──┴─────┴─ events: their offsets
 //! ```
 //! **Joins and leaves evict no message.** The limits of a channel apply to its messages. Joins and leaves have a limit of their
-//! own, [`ChannelRules::events_max`](crate::ChannelRules::events_max), above which the oldest one is removed from between the
-//! messages. So a reader that joins under many names shortens no history.
+//! own, [`ChannelRules::events_max`](crate::ChannelRules::events_max). Above it the oldest one is removed from between the
+//! messages. So a client that joins under many names shortens no history.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::message::{Flags, Message};
 
-/// Messages, joins and leaves, oldest first. It is read as the queue that it is.
+/// Messages, joins and leaves, oldest first. Dereferences to the queue for reading.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     all: VecDeque<Arc<Message>>,
@@ -25,22 +25,22 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// How many messages there are.
+    /// Returns the number of messages, without joins and leaves.
     pub(crate) fn messages(&self) -> usize {
         self.all.len() - self.events.len()
     }
 
-    /// How many joins and leaves there are.
+    /// Returns the number of joins and leaves.
     pub(crate) fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// Bytes of joins and leaves.
+    /// Returns the bytes of joins and leaves.
     pub(crate) fn event_bytes(&self) -> u64 {
         self.event_bytes
     }
 
-    /// The newest message.
+    /// Returns the newest message that is not a join or a leave.
     pub(crate) fn newest_message(&self) -> Option<&Arc<Message>> {
         self.all.iter().rev().find(|message| !message.is_event())
     }
@@ -70,7 +70,7 @@ impl Ring {
         Some(message)
     }
 
-    /// Removes the oldest join or leave. Returns it, and its place in the ring.
+    /// Removes the oldest join or leave. Returns it with its index in the ring.
     pub(crate) fn remove_oldest_event(&mut self) -> Option<(usize, Arc<Message>)> {
         let offset = self.events.pop_front()?;
         let at = self.all.partition_point(|message| message.offset < offset);
@@ -97,7 +97,7 @@ impl FromIterator<Arc<Message>> for Ring {
 }
 
 impl Message {
-    /// Whether it is a join or a leave, or something else that the server itself says.
+    /// Returns whether this is a join, a leave, or another message from the server itself.
     pub(crate) fn is_event(&self) -> bool {
         self.flags.contains(Flags::CONTROL)
     }

@@ -1,12 +1,12 @@
-//! The members of a channel, by name. The same name may join several times: two tabs, a poll that overlaps the next.
+//! The members of a channel, by name. Several subscribers may join under one name: two tabs, or a poll that overlaps the next.
 //!
-//! A name is *listed* from its announcement on. It is not announced before the rate of its client allows it, nor above the
+//! A name is *listed* once it is announced. The announcement waits for the join rate of its client, and for room below the
 //! limit on members.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The names in a channel, and how many subscribers have each.
+/// The names in a channel, and the number of subscribers with each.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     names: BTreeMap<Arc<str>, Presence>,
@@ -20,14 +20,14 @@ struct Presence {
 }
 
 impl Roster {
-    /// A name joins. Returns whether it was not there.
+    /// Adds a subscriber with a name. Returns whether the name is new.
     pub(crate) fn joins(&mut self, member: &Arc<str>) -> bool {
         let presence = self.names.entry(Arc::clone(member)).or_default();
         presence.times += 1;
         presence.times == 1
     }
 
-    /// Lists a present name, below the limit of `most` listed ones. Returns whether it is newly listed.
+    /// Lists a present name if fewer than `most` are listed. Returns whether the name is newly listed.
     pub(crate) fn list(&mut self, member: &Arc<str>, most: usize) -> bool {
         let Some(presence) = self.names.get_mut(member).filter(|presence| !presence.listed) else {
             return false;
@@ -37,7 +37,7 @@ impl Roster {
         presence.listed
     }
 
-    /// A name leaves. Returns whether it was listed, and this was its last subscriber.
+    /// Removes a subscriber with a name. Returns whether the name was listed and this was its last subscriber.
     pub(crate) fn leaves(&mut self, member: &Arc<str>) -> bool {
         let Some(presence) = self.names.get_mut(member) else { return false };
         presence.times -= 1;
@@ -50,18 +50,18 @@ impl Roster {
         listed
     }
 
-    /// Whether a name is listed.
+    /// Returns whether a name is listed.
     pub(crate) fn has(&self, member: &Arc<str>) -> bool {
         self.names.get(member).is_some_and(|presence| presence.listed)
     }
 
-    /// All listed names, in alphabetical order.
+    /// Returns all listed names, in alphabetical order.
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
         self.names.iter().filter(|(_, presence)| presence.listed).map(|(name, _)| Arc::clone(name)).collect()
     }
 }
 
-/// What the channel is told when a name comes or goes: `{"name":"Ada"}`.
+/// Returns the payload of a join or a leave: `{"name":"Ada"}`.
 pub(crate) fn told(member: &str) -> Box<[u8]> {
     let mut json = String::with_capacity(member.len() + 11);
     json.push_str("{\"name\":\"");
@@ -77,7 +77,7 @@ pub(crate) fn told(member: &str) -> Box<[u8]> {
     json.into_bytes().into()
 }
 
-/// The name that was told, if it was told by [`told`].
+/// Returns the name in a payload made by [`told`].
 pub(crate) fn named(data: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok()?;
     let mut chars = text.strip_prefix("{\"name\":\"")?.strip_suffix("\"}")?.chars();

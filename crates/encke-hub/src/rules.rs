@@ -1,4 +1,4 @@
-//! What is kept, how long, and what happens to those who are late: the settings of the hub.
+//! The settings of the hub: how much history is kept, for how long, and what happens to lagging subscribers.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -7,92 +7,90 @@ use std::sync::Arc;
 use crate::name::Name;
 use crate::pattern::Pattern;
 
-/// The settings of a hub. Both machines hold the same ones; a reload gives new ones to each.
+/// The settings of a hub. The sequencer and every hub hold the same ones, and a reload replaces them in each.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Bytes of history of all channels together, as [`charge`](crate::Message::charge) counts them. Above it the
-    /// channel that was used least recently loses its oldest messages first; the newest message of the channel
-    /// just published to stays. 256 MiB: a million messages of 100 bytes, or 2,500 channels full of them.
+    /// Bytes of history of all channels together, as [`charge`](crate::Message::charge) counts them. Above the limit the least
+    /// recently used channel loses its oldest messages first. The newest message of the channel just published to stays. 256
+    /// MiB: a million messages of 100 bytes, or 2,500 channels full of them.
     pub memory_bytes: u64,
-    /// Bytes of one payload. 1 MiB: a picture; with 256 MiB of history never more than 1/256 of it.
+    /// Bytes of one payload. 1 MiB: a picture; with 256 MiB of history at most 1/256 of it.
     pub message_bytes: usize,
-    /// Channels that exist because of a message, and channels wanted by one core. 100,000: at some 300 bytes each
-    /// (name, tables, empty ring) 30 MB when all of them are there and empty.
+    /// Channels that exist because of a message, and channels wanted by one worker. 100,000: at some 300 bytes each (name,
+    /// tables, empty ring) 30 MB if all of them exist and are empty.
     pub channels: usize,
-    /// Channels of one subscriber. 128: with names of 200 bytes a request target of 32 KiB; each delivery to a
-    /// subscriber of several channels looks at all of them.
+    /// Channels of one subscriber. 128: with names of 200 bytes a request target of 32 KiB. Each delivery to a subscriber of
+    /// several channels checks all of them.
     pub channels_per_stream: usize,
-    /// How far the fan-out to those who can take it may be behind before publishers wait, in ns. 10 ms: about
-    /// 1,500 sends, so that a burst to a small channel never waits.
+    /// Lag of the fan-out to writable subscribers above which publishers wait, in ns. 10 ms: about 1,500 sends, so that a burst
+    /// to a small channel never waits.
     pub publish_lag_ns: u64,
-    /// How long an idempotency key is remembered, in ms. 2 min: longer than any client retries without asking its
-    /// user.
+    /// Time for which an idempotency key is remembered, in ms. 2 min: longer than any client retries without asking its user.
     pub key_window_ms: u64,
-    /// Joins of one client that are announced in a second; twice as many at once. Further ones wait for their turn. 20: 40 clients
-    /// of one address are announced at once; a client with many names cannot flood a channel.
+    /// Joins of one client that are announced per second, with a burst of twice the number. Further joins are delayed. 20: 40
+    /// members from one address are announced immediately, and a client with many names cannot flood a channel.
     pub join_rate: Option<NonZeroU32>,
-    /// Whether what a ring no longer keeps can be read elsewhere: in a stream that several nodes share. Who comes back by an
-    /// older id gets it from there.
+    /// Whether messages before the rings can be read from a stream that several nodes share. A subscriber that resumes from an
+    /// older id then backfills from there.
     pub recalls: bool,
-    /// What holds for a channel that no pattern matches.
+    /// The rules of channels that no pattern matches.
     pub default: ChannelRules,
     /// Most specific first.
     patterns: Vec<(Pattern, ChannelRules)>,
 }
 
-/// What holds for a channel.
+/// The rules of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelRules {
-    /// Messages that are kept; 0 counts as 1, because a message must lie somewhere on its way. 100: what a chat
-    /// shows on arrival.
+    /// Messages kept. 0 counts as 1, because the ring must hold a message during delivery. 100: the lines of a chat on arrival.
     pub messages: usize,
-    /// Bytes that are kept, as [`charge`](crate::Message::charge) counts them; the newest message always is. 1 MiB.
+    /// Bytes kept, as [`charge`](crate::Message::charge) counts them; the newest message is always kept. 1 MiB.
     pub bytes: u64,
-    /// How long a message is kept, in ms. 10 min: a train in a tunnel, a laptop carried to another room.
+    /// Time for which a message is kept, in ms. 10 min: a train in a tunnel, a laptop carried to another room.
     pub age_ms: u64,
-    /// What happens to a subscriber that the ring has passed.
+    /// The treatment of a subscriber that the ring has passed.
     pub policy: Overrun,
-    /// Whether joining and leaving is told in the channel, and members are listed.
+    /// Whether joins and leaves are announced in the channel, and members are listed.
     pub presence: bool,
-    /// Members of a channel that are announced and listed; further subscribers read without being members. 1,000: each join is
-    /// delivered to all of them, a million deliveries when all join.
+    /// Members of a channel that are announced and listed; further subscribers receive without being members. 1,000: each join
+    /// is delivered to all members, a million deliveries if all join.
     pub members: usize,
-    /// Whether messages are stored, and outlive the process.
+    /// Whether messages are stored, and survive a restart.
     pub durable: bool,
     /// When a message of a durable channel is acknowledged and delivered.
     pub ack: Ack,
-    /// Which class of channels it is of, for whoever measures. The hub only carries it.
+    /// The class of the channel, for metrics. The hub only passes it on.
     pub class: u16,
 }
 
 /// When a message of a durable channel is acknowledged and delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ack {
-    /// Once it is stored.
+    /// After it is stored.
     #[default]
     Stored,
-    /// At once; it is stored soon afterwards. An end without warning may lose the last ones, and begins a new epoch.
+    /// Immediately, and stored soon after. A crash may lose the last messages, and begins a new epoch.
     Memory,
-    /// On a node of a cluster, at once and before it has an id; it goes to the stream behind that. Anywhere else as
-    /// [`Ack::Stored`].
+    /// On a node of a cluster, immediately and before it has an id; the node forwards it to the stream afterwards. Without a
+    /// cluster like [`Ack::Stored`].
     Local,
 }
 
-/// What happens to a subscriber that was so slow that the ring of its channel has passed it.
+/// The treatment of a subscriber that was so slow that the ring of its channel has passed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
-    /// Its connection ends; it comes back and is told of the gap. It learns soonest that it is too slow.
+    /// The connection ends, and the client receives the gap when it reconnects. This reports the overrun soonest.
     #[default]
     Disconnect,
-    /// It is told of the gap and goes on with the oldest message that is kept.
+    /// The subscriber receives the gap and continues with the oldest kept message.
     Skip,
-    /// It goes on with the newest message and is told of no gap: for values of which only the last one counts.
+    /// The subscriber continues with the newest message and receives no gap: for values of which only the last one counts.
     Latest,
 }
 
 impl Rules {
-    /// The rules of channels that this pattern matches, unless a more specific one does, too. Earlier ones for the
-    /// same pattern are replaced.
+    /// Sets the rules of channels that a pattern matches, unless a more specific pattern matches, too. Replaces earlier rules
+    /// of the same pattern.
     pub fn set(&mut self, pattern: Pattern, rules: ChannelRules) {
         match self.patterns.binary_search_by(|(other, _)| pattern.cmp(other)) {
             Ok(at) => self.patterns[at].1 = rules,
@@ -100,7 +98,7 @@ impl Rules {
         }
     }
 
-    /// What one of several streams may take: of what is limited for all channels together, an equal share.
+    /// Returns the rules of one of several streams: it gets an equal share of memory and channels.
     #[must_use]
     pub fn share(self: &Arc<Self>, streams: usize) -> Arc<Self> {
         if streams <= 1 {
@@ -112,7 +110,7 @@ impl Rules {
         Arc::new(share)
     }
 
-    /// What holds for a channel: what the most specific pattern says.
+    /// Returns the rules of the most specific pattern that matches a channel.
     pub fn of(&self, name: &Name) -> &ChannelRules {
         let found = self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
         found.map_or(&self.default, |(_, rules)| rules)
@@ -120,7 +118,7 @@ impl Rules {
 }
 
 impl Rules {
-    /// Which channels are durable, as text: the same text, the same channels.
+    /// Returns a text that identifies the durable channels: equal texts mean equal channels.
     pub(crate) fn durability(&self) -> Box<str> {
         let mut text = String::new();
         for (pattern, rules) in &self.patterns {
@@ -132,8 +130,8 @@ impl Rules {
 }
 
 impl ChannelRules {
-    /// Joins and leaves kept beside the messages: one of each per member. 2,000 of some 170 bytes take
-    /// 340 kB.
+    /// Returns the number of joins and leaves that are kept in addition to messages: one of each per member. 2,000 of some 170
+    /// bytes take 340 kB.
     pub(crate) fn events_max(&self) -> usize {
         self.members.saturating_mul(2)
     }

@@ -1,19 +1,19 @@
-//! The one who gives every message its place: histories, memory, what each core was told.
+//! The sequencer assigns offsets, keeps channel histories within the memory limit, and tracks the offset up to which each
+//! worker has been fed.
 //!
 //! ```text
-//!  publish ─► offset ─► ring of the channel ─► each core that wants it: marked once, by the offset of what is next
+//!  publish ─► offset ─► ring of the channel ─► each worker that wants it: one mark, at the offset of its next message
 //!                         │                              │
-//!                         ├ too many, too large          └─► take_feed: the marks in the order of their offsets
+//!                         ├ too many, too large          └─► take_feed: the marks in offset order
 //!                         ├ too old (expire)
-//!                         └ too much of all: the least recently used channel
+//!                         └ memory limit: the least recently used channel
 //! ```
-//! **No queue grows with messages.** For each core and channel there is what was told last and one mark. A core that
-//! does not come for its feed finds later what the rings still hold, and is told what they have lost.
+//! **No queue grows with messages.** For each worker and channel the sequencer keeps the last message fed, and one mark. A
+//! worker that takes no feed for a while later receives the messages still in the rings, and a loss for the others.
 //!
-//! **The order of a feed** is that of offsets over all channels of the core: a heap holds the marks by the offset of
-//! what comes next. Rings go on meanwhile, so a mark may be early, never late: when it comes up, and the message at
-//! its place is gone, the loss is told at that place; if it stood for a loss only, and the next message is farther
-//! on, it goes back there.
+//! **A feed is in offset order** over all channels of the worker: a heap sorts the marks by the offset of the next message.
+//! Rings advance in the meantime, so a mark may be early but never late. If the message of a mark is lost, the loss is fed at
+//! that point. If a mark stands for a loss only and the next message has a higher offset, the mark moves there.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -49,30 +49,29 @@ use shared::Shared;
 pub struct Sequencer {
     epoch: Epoch,
     rules: Arc<Rules>,
-    /// The offset given last.
+    /// The last assigned offset.
     newest: u64,
-    /// The highest `lost_to` of channels that no longer exist: nobody can say what an older position has missed of a
-    /// channel that is not here.
+    /// The highest `lost_to` of removed channels. A new channel starts with this, since its earlier losses are unknown.
     forgotten_to: u64,
     /// Bytes of all histories.
     memory: u64,
     names: HashMap<Name, u32>,
     channels: Slab<Channel>,
-    /// How many channels are [`Channel::idle`].
+    /// Number of channels that are [`Channel::idle`].
     idle: usize,
     cores: Vec<Core>,
-    /// Channels with a history, by their last use.
+    /// Channels with a history, in order of use.
     uses: Uses,
-    /// When the oldest message of each channel is too old, in ms since 1970, with the number of its timer.
+    /// The expiry time of each channel's oldest message, in ms since 1970, with the number of its timer.
     ages: BinaryHeap<Reverse<(u64, u32, u64)>>,
     timers: u64,
-    /// When cores to which nothing else was told are told of the head.
+    /// When to send the head to workers that received nothing else, on the monotonic clock.
     heads_ns: u64,
     keys: Keys,
     joins: Joins,
-    /// Where messages are stored, if they are.
+    /// The state of the store, if messages are stored.
     durable: Option<Durable>,
-    /// Where their order is made, if not here.
+    /// The state of the shared stream, if its order is made elsewhere.
     shared: Option<Shared>,
 }
 
@@ -81,103 +80,102 @@ struct Channel {
     name: Name,
     rules: ChannelRules,
     ring: Ring,
-    /// How many messages the channel had before the first one in the ring. Joins and leaves that left the ring from between
-    /// messages are not counted.
+    /// Number of messages before the first one in the ring. Joins and leaves removed from between messages do not count.
     gone: u64,
     bytes: u64,
-    /// The offset of the last message that was lost; a channel that is new knows nothing before `forgotten_to`.
+    /// The offset of the last lost message. A new channel starts with the `forgotten_to` of the sequencer or the store.
     lost_to: u64,
-    /// Up to where it was forgotten by all who share the stream, as far as that is known here.
+    /// The offset up to which a tombstone of the shared stream has deleted messages, as far as known here.
     forgotten_to: u64,
     readers: Box<[Reader]>,
-    /// Subscribers on all cores.
+    /// Subscribers on all workers.
     subscribers: u32,
     roster: Roster,
-    /// Its neighbours in [`Uses`], if it has a history.
+    /// The neighbours in [`Uses`], if the channel has a history.
     newer: u32,
     older: u32,
-    /// The number of its entry in `ages`; 0: none.
+    /// The number of the channel's entry in `ages`; 0 for none.
     timer: u64,
-    /// Its past is being read: it is not opened before.
+    /// The ticket of the history being read from the shared stream. The channel does not open before it is loaded.
     reading: Option<Ticket>,
-    /// Neither message nor subscriber: the channel exists only because a worker still wants it.
+    /// The channel has no message and no subscriber, and exists only because a worker still wants it.
     idle: bool,
 }
 
-/// What a core was told of a channel.
+/// The state of a channel's feed to one worker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reader {
     wanted: bool,
     opened: bool,
-    /// The mark in the core's heap that counts; 0: none.
+    /// The valid mark in the worker's heap; 0 for none.
     mark: u64,
-    /// How many messages of the channel it was told or has missed.
+    /// Number of messages of the channel that were fed or reported lost.
     told: u64,
-    /// Up to which offset it knows what is lost.
+    /// The offset of the last loss fed.
     lost_to: u64,
     subscribers: u32,
 }
 
 #[derive(Debug, Default)]
 struct Core {
-    /// Channels for which there is something: offset of what is next, channel, number of the mark.
+    /// Channels with something to feed: offset of the next message, channel, number of the mark.
     marks: BinaryHeap<Reverse<(u64, u32, u64)>>,
     marked: u64,
-    /// Channels it wants and has not been told of.
+    /// Wanted channels that are not opened yet.
     opening: VecDeque<u32>,
-    /// What its subscribers have asked of the past: at most one answer for each.
+    /// Results of requests: at most one per subscriber.
     recalled: VecDeque<Feed>,
-    /// It was told everything that it wants up to here.
+    /// All wanted messages up to this offset were fed.
     fed_to: u64,
-    /// Channels it wants.
+    /// Number of wanted channels.
     wants: u32,
-    /// It is time to tell it how far the stream is, if nothing else does.
+    /// The worker is due to receive the head offset.
     head_due: bool,
 }
 
 impl Core {
-    /// Marks are never late: everything before the first of them was told.
+    /// Marks are never late: everything before the first of them was fed.
     fn told_to(&self, newest: u64) -> u64 {
         self.marks.peek().map_or(newest, |Reverse((offset, ..))| offset - 1)
     }
 }
 
-/// What became of a publish.
+/// The result of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Its id.
+    /// The id of the message.
     pub position: Position,
-    /// Subscribers of the channel, as the cores have counted them.
+    /// Number of subscribers of the channel, as counted by the workers.
     pub subscribers: u32,
-    /// It had been published before, under the same key.
+    /// The message was published earlier under the same key.
     pub repeated: bool,
-    /// It has yet to be stored: an end without warning may lose it.
+    /// The message is not stored yet: a crash may lose it.
     pub early: bool,
-    /// A core here wants its channel, and will be told: not always so on a node of a cluster.
+    /// On a node of a cluster: a worker here wants the channel, and will be fed the message. Otherwise always true.
     pub wanted: bool,
 }
 
-/// Names something that is answered later.
+/// Identifies a pending result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// How far a publish is.
+/// The progress of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Publishing {
     /// Published.
     Done(Published),
-    /// It is when it is stored, or has its place in a stream that others share: [`Sequencer::committed`] or
-    /// [`Sequencer::hear`] answers the ticket.
+    /// Pending until the message is stored, or has its offset in a shared stream. [`Sequencer::committed`] or
+    /// [`Sequencer::hear`] returns the result with the ticket.
     Waits(Ticket),
-    /// It is promised, and goes to the stream that others share as soon as it can. Nobody is told more of it.
+    /// Queued for the shared stream, and acknowledged without an offset. No other result follows.
     Queued {
-        /// Subscribers of the channel, as the cores have counted them.
+        /// Number of subscribers of the channel, as counted by the workers.
         subscribers: u32,
     },
 }
 
 impl Publishing {
-    /// What became of it, if that is known.
+    /// Returns the result, if it is known.
     pub const fn done(self) -> Option<Published> {
         match self {
             Self::Done(published) => Some(published),
@@ -189,37 +187,37 @@ impl Publishing {
 /// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// There is no such channel.
+    /// The channel does not exist.
     Absent,
     /// The messages are deleted.
     Done,
-    /// The messages are deleted once the store has removed them: [`Sequencer::committed`] answers the ticket.
+    /// The messages are deleted once the store has removed them: [`Sequencer::committed`] returns the result with the ticket.
     Waits(Ticket),
 }
 
-/// Why something is not published. The fault is the publisher's, but for [`Refusal::TooManyChannels`] and what the
-/// store or the cluster is to blame for.
+/// The reason why a publish is rejected. The publisher is at fault, except for [`Refusal::TooManyChannels`] and errors of the
+/// store or the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The payload is larger than allowed.
+    /// The payload is too large.
     TooLarge {
-        /// Its bytes.
+        /// The size of the payload in bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit in bytes.
         most: usize,
     },
-    /// There are as many channels as there may be, and this is a new one.
+    /// The channel is new, and the number of channels is at its limit.
     TooManyChannels {
-        /// How many there may be.
+        /// The limit.
         most: usize,
     },
-    /// Something else was published under this idempotency key.
+    /// A different message was published under this idempotency key.
     KeyMismatch,
     /// The idempotency key is longer than [`KEY_BYTES_MAX`].
     KeyTooLong,
-    /// Events that begin with `encke.` are the server's own.
+    /// The event name begins with `encke.`, which is reserved to the server.
     ReservedEvent,
-    /// The event's name is empty, too long or has control characters.
+    /// The event name is empty, too long or has control characters.
     BadEvent,
     /// The media type is empty, too long or has control characters.
     BadType,
@@ -227,50 +225,50 @@ pub enum Refusal {
     NoSpace,
     /// The store failed.
     NotStored,
-    /// The store has not answered for so long that there are no offsets left to give.
+    /// The store has not responded for so long that no offsets are left.
     Stalled,
-    /// The stream that several nodes share cannot be reached.
+    /// The shared stream cannot be reached.
     Away,
-    /// That stream has not answered in time: nobody here knows whether it has the message.
+    /// The shared stream has not responded in time. It may have the message.
     Unanswered,
-    /// As many messages as may be are on their way to that stream.
+    /// Too many messages are in flight to the shared stream, or queued for it.
     Crowded,
-    /// That stream does not take it: what its own limits are is not known here.
+    /// The shared stream rejects the message. Its limits are not known here.
     NotTaken,
 }
 
-/// What there is of a channel.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its history is known here: on a node of a cluster only while somebody listens there.
+    /// The history is available here: on a node of a cluster only while the channel has local subscribers.
     pub kept: bool,
-    /// Messages that are kept, without joins and leaves.
+    /// Number of kept messages, without joins and leaves.
     pub messages: usize,
-    /// Bytes that they take.
+    /// Bytes of the kept messages.
     pub bytes: u64,
-    /// The oldest message, join or leave that is kept.
+    /// The position of the oldest kept message, join or leave.
     pub first: Option<Position>,
-    /// The newest one.
+    /// The position of the newest kept message, join or leave.
     pub last: Option<Position>,
-    /// Subscribers, as the cores have counted them.
+    /// Number of subscribers, as counted by the workers.
     pub subscribers: u32,
-    /// Members with a name, where presence is told.
+    /// Number of members, if the channel has presence.
     pub members: usize,
 }
 
-/// All histories, to be written down and taken up again by [`Sequencer::restore`]. Members are not among them, nor the
-/// keys of publishes to channels that are not durable: those of the next life begin anew.
+/// All histories, to be saved and passed to [`Sequencer::restore`]. Members are not saved, nor are the idempotency keys of
+/// channels that are not durable: these start empty after a restart.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// The life of the stream, which goes on.
+    /// The epoch of the stream, which continues.
     pub epoch: Epoch,
-    /// The offset given last.
+    /// The last assigned offset.
     pub newest: u64,
-    /// Up to where messages of channels that are not here were lost.
+    /// The offset up to which messages of absent channels are lost.
     pub forgotten_to: u64,
-    /// The same of durable channels.
+    /// The offset up to which messages of absent durable channels are lost.
     pub durable_forgotten_to: u64,
-    /// Which channels were durable ([`Commit::durability`]).
+    /// The set of durable channels ([`Commit::durability`]).
     pub durability: Box<str>,
     /// Channels with messages, least recently used first.
     pub channels: Vec<SavedChannel>,
@@ -279,18 +277,18 @@ pub struct Saved {
 /// A channel with its history.
 #[derive(Clone, Debug)]
 pub struct SavedChannel {
-    /// Which channel.
+    /// The name of the channel.
     pub name: Name,
-    /// Up to which offset messages were lost.
+    /// Messages up to this offset are lost.
     pub lost_to: u64,
-    /// It is durable: its messages were stored as they came.
+    /// The channel is durable, so its messages are stored already.
     pub durable: bool,
-    /// What is kept, oldest first.
+    /// The kept messages, oldest first.
     pub messages: Vec<Stored>,
 }
 
 impl Sequencer {
-    /// A stream that begins, for so many cores.
+    /// Creates a new stream for a number of workers.
     pub fn new(epoch: Epoch, rules: Arc<Rules>, cores: usize) -> Self {
         Self {
             epoch,
@@ -313,8 +311,8 @@ impl Sequencer {
         }
     }
 
-    /// A stream with a store, which goes on where it was saved, under rules that may be others. Offsets up to
-    /// `ceiling` may be given before the next commit.
+    /// Creates a sequencer with a store, which continues a saved stream under possibly different rules. Offsets up to `ceiling`
+    /// may be assigned before the next commit.
     pub fn restore(now: Now, saved: Saved, ceiling: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(saved.epoch, rules, cores);
         sequencer.newest = saved.newest;
@@ -356,8 +354,8 @@ impl Sequencer {
         sequencer
     }
 
-    /// Publishes. To a durable channel that is not acknowledged early it waits for its commit, and to a stream that
-    /// others share for its place there.
+    /// Publishes a message. In a durable channel without early acknowledgement it waits for its commit, and in a shared stream
+    /// for its offset.
     ///
     /// # Errors
     /// See [`Refusal`]; then nothing has changed.
@@ -409,7 +407,7 @@ impl Sequencer {
         Ok(Publishing::Done(Published { position, subscribers, repeated: false, early, wanted: true }))
     }
 
-    /// The offset of what is published now, if there is one to give.
+    /// Returns the next free offset, if there is one.
     fn next_offset(&self) -> Option<u64> {
         if self.shared.is_some() {
             return None;
@@ -419,7 +417,7 @@ impl Sequencer {
         free.then_some(next)
     }
 
-    /// Gives a message its place; it is stored later if its channel is durable.
+    /// Appends a message with its offset. A message of a durable channel is stored later.
     fn say(&mut self, at: u32, message: Message, key: Option<IdempotencyKey>) {
         let message = Arc::new(message);
         if self.channels[at].rules.durable
@@ -448,12 +446,12 @@ impl Sequencer {
         Deletion::Done
     }
 
-    /// The answer to a delete: a core that was told everything up to its position has dropped the messages.
+    /// Returns the result of a delete. A worker that was fed up to its position has dropped the messages.
     pub fn deleted(&self) -> Published {
         Published { position: self.newest(), subscribers: 0, repeated: false, early: false, wanted: true }
     }
 
-    /// What there is of a channel; `None`: it does not exist, here or on another node.
+    /// Returns the state of a channel; `None` if it does not exist, neither here nor on another node.
     pub fn info(&self, name: &Name) -> Option<Info> {
         let subscribers = self.subscribers(name);
         let Some(channel) = self.find(name) else {
@@ -473,7 +471,7 @@ impl Sequencer {
         })
     }
 
-    /// Who is in a channel, by name, where presence is told.
+    /// Returns the names of the members of a channel, on all nodes.
     pub fn members(&self, name: &Name) -> Vec<Arc<str>> {
         let mut members = self.find(name).map_or_else(Vec::new, |channel| channel.roster.names());
         members.extend(self.members_elsewhere(name).cloned());
@@ -482,34 +480,34 @@ impl Sequencer {
         members
     }
 
-    /// How many listen to a channel, on all nodes.
+    /// Returns the number of subscribers of a channel, on all nodes.
     fn subscribers(&self, name: &Name) -> u32 {
         let here = self.find(name).map_or(0, |channel| channel.subscribers);
         here.saturating_add(self.subscribers_elsewhere(name))
     }
 
-    /// The newest position of all.
+    /// Returns the newest position.
     pub fn newest(&self) -> Position {
         self.at(self.newest)
     }
 
-    /// Up to which offset messages of channels that no longer exist, and were not durable, were lost.
+    /// Returns the offset up to which messages of removed channels are lost, durable channels excluded.
     pub fn forgotten_to(&self) -> u64 {
         self.forgotten_to
     }
 
-    /// Bytes of all histories.
+    /// Returns the bytes of all histories.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// How many channels there are.
+    /// Returns the number of channels.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// Drops what is too old, and says when something will be next, on the monotonic clock in ns. To be called then,
-    /// and in each turn in which something was published.
+    /// Drops expired messages, keys and queued publishes, and lists members whose delay has passed. Returns when the next of
+    /// these is due, on the monotonic clock in ns. Call it at that time, and in each turn with a publish.
     pub fn expire(&mut self, now: Now) -> Option<u64> {
         if now.mono_ns >= self.heads_ns {
             self.heads_ns = now.mono_ns.saturating_add(HEAD_NS);
@@ -538,7 +536,7 @@ impl Sequencer {
         ages.into_iter().chain(keys).chain(queue).chain(joins).min()
     }
 
-    /// Takes new rules; they hold at once for what is kept.
+    /// Applies new rules, which hold immediately for existing channels.
     pub fn reload(&mut self, rules: Arc<Rules>) {
         let durable = |(_, channel): (u32, &Channel)| (channel.name.clone(), channel.rules.durable);
         let durability: Vec<(Name, bool)> = match &self.durable {
@@ -563,7 +561,7 @@ impl Sequencer {
         self.trim_memory(None);
     }
 
-    /// All histories as they are.
+    /// Returns all histories, to be saved.
     pub fn save(&self) -> Saved {
         let mut channels = Vec::new();
         let (mut newest, mut forgotten_to, mut durable_forgotten_to) = (self.newest, self.forgotten_to, 0);
@@ -591,9 +589,9 @@ impl Sequencer {
         Saved { epoch: self.epoch, newest, forgotten_to, durable_forgotten_to, durability, channels }
     }
 
-    // ── What cores ask ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── Requests of workers ─────────────────────────────────────────────────────────────────────────────────────
 
-    /// Does what a core asks. Requests of a core must come in their order.
+    /// Applies a request of a worker. The requests of one worker must arrive in order.
     pub fn apply(&mut self, now: Now, core: usize, request: Request) {
         match request {
             Request::Want { channel } => self.want(core, &channel),
@@ -602,7 +600,7 @@ impl Sequencer {
             Request::Joined { channel, member } => self.member_joins(now, &channel, &member),
             Request::Left { channel, member } => self.member_leaves(now, &channel, &member),
             Request::Newest { reader, number } => {
-                // In a cluster this node may lag behind the stream: an id ahead of it may be valid.
+                // In a cluster this node may lag behind the stream, so an id ahead of it may be valid.
                 let to = if self.shared.is_some() { u64::MAX } else { self.newest };
                 self.cores[core].recalled.push_back(Feed::Newest { reader, number, to });
             }
@@ -612,7 +610,7 @@ impl Sequencer {
         }
     }
 
-    /// A core wants a channel, which exists from now on if it did not.
+    /// Records that a worker wants a channel; creates the channel if needed.
     pub fn want(&mut self, core: usize, name: &Name) {
         let found = self.names.get(name).copied();
         let at = found.unwrap_or_else(|| self.found_or_made(name));
@@ -632,7 +630,7 @@ impl Sequencer {
         self.uses.renew(&mut self.channels, at);
     }
 
-    /// A core has no use for a channel any more.
+    /// Records that a worker no longer wants a channel.
     pub fn unwant(&mut self, core: usize, name: &Name) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
@@ -646,7 +644,7 @@ impl Sequencer {
         self.forget_if_unused(at);
     }
 
-    /// Subscribers of a core came to a channel and went.
+    /// Counts subscribers of a worker that joined and left a channel.
     pub fn count(&mut self, core: usize, name: &Name, joined: u32, left: u32) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
@@ -660,7 +658,7 @@ impl Sequencer {
         }
     }
 
-    /// Adds a member to a channel. The first of a name is announced, at the rate of its client.
+    /// Adds a member to a channel. The first subscriber of a name is announced, at the rate of its client.
     pub fn member_joins(&mut self, now: Now, name: &Name, member: &Member) {
         let Some(&at) = self.names.get(name) else { return };
         let Member { name: member, client } = member;
@@ -706,7 +704,7 @@ impl Sequencer {
         None
     }
 
-    /// Somebody with a name went. The last of that name is told in the channel.
+    /// Removes a member from a channel. The last subscriber of a listed name is announced as a leave.
     pub fn member_leaves(&mut self, now: Now, name: &Name, member: &Arc<str>) {
         let Some(&at) = self.names.get(name) else { return };
         let channel = &mut self.channels[at];
@@ -719,9 +717,9 @@ impl Sequencer {
         }
     }
 
-    // ── What cores are told ─────────────────────────────────────────────────────────────────────────────────────
+    // ── Feeds of workers ────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Whether there is something for a core.
+    /// Returns whether there is something to feed to a worker.
     pub fn has_feed(&self, core: usize) -> bool {
         let core = &self.cores[core];
         let due = !core.marks.is_empty() || !core.opening.is_empty() || !core.recalled.is_empty();
@@ -732,15 +730,15 @@ impl Sequencer {
         core.head_due && core.wants > 0 && core.fed_to < self.newest
     }
 
-    /// Up to which offset a core was told everything that it wants.
+    /// Returns the offset up to which a worker was fed everything that it wants.
     pub fn told_to(&self, core: usize) -> u64 {
         self.cores[core].told_to(self.newest)
     }
 
-    /// Appends what a core is told next, at most `most` items; says whether more is left.
+    /// Appends the next values for a worker, at most `most`. Returns whether more are left.
     pub fn take_feed(&mut self, core: usize, most: usize, into: &mut Vec<Feed>) -> bool {
         let end = into.len() + most;
-        // A quarter is for what was asked of the past, so that crowds who read it do not keep all others waiting.
+        // Backfills get a quarter while other values wait, so that many of them do not delay live messages.
         let live = !self.cores[core].marks.is_empty() || !self.cores[core].opening.is_empty();
         let recalled_end = if live { into.len() + most.div_ceil(4) } else { end };
         while into.len() < recalled_end {
@@ -764,14 +762,14 @@ impl Sequencer {
         self.has_feed(core)
     }
 
-    /// What there is of a channel, for a core that wants it. It may have changed its mind.
+    /// Returns the state of a channel for a worker, unless the worker no longer wants it.
     fn open(&mut self, number: usize, at: u32) -> Option<Feed> {
         let core = &mut self.cores[number];
         core.fed_to = core.fed_to.max(core.told_to(self.newest));
         let head = core.fed_to;
         let channel = self.channels.get_mut(at)?;
         let reader = &mut channel.readers[number];
-        // It may also be another channel at that place by now, whose past is still being read.
+        // The index may belong to another channel by now, whose history is still being read.
         if !reader.wanted || reader.opened || channel.reading.is_some() {
             return None;
         }
@@ -789,7 +787,7 @@ impl Sequencer {
         Some(feed)
     }
 
-    /// What a mark stands for. It may be outdated, or early: then it goes back to its place.
+    /// Returns the value that a mark stands for. An outdated mark is dropped, an early one moves to its offset.
     fn next_of(&mut self, number: usize, offset: u64, at: u32, mark: u64) -> Option<Feed> {
         let channel = self.channels.get_mut(at)?;
         if channel.readers[number].mark != mark {
@@ -809,8 +807,8 @@ impl Sequencer {
             core.fed_to = core.fed_to.max(offset);
             Feed::Message { message, lost_to }
         } else {
-            // Right away: what comes next of the channel may be far behind the messages that it has lost, and whoever
-            // is told anything behind those must know of the loss.
+            // Immediately: the channel's next message may come much later than other messages after the loss. A worker that
+            // receives any of those must know of the loss.
             reader.told = reader.told.max(channel.gone);
             Feed::Lost { channel: channel.name.clone(), to: lost_to }
         };
@@ -819,7 +817,7 @@ impl Sequencer {
         Some(feed)
     }
 
-    /// Marks a channel for a core if there is something of it that the core was not told.
+    /// Marks a channel for a worker if something of it was not fed.
     fn mark(&mut self, number: usize, at: u32) {
         let channel = &mut self.channels[at];
         if channel.readers[number].mark == 0
@@ -828,7 +826,7 @@ impl Sequencer {
             let core = &mut self.cores[number];
             let offset = match next {
                 Next::Message(message) => message.offset,
-                // What was lost begins somewhere behind what the core was told of: until it hears of that, it is no farther.
+                // The loss begins at an unknown offset after the fed ones. The worker stops there until it receives the loss.
                 Next::Lost => channel.lost_to.min(core.fed_to + 1),
             };
             core.marked += 1;
@@ -839,7 +837,7 @@ impl Sequencer {
 
     // ── Histories ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Gives a message its place.
+    /// Appends a message with its offset to its channel.
     fn append(&mut self, at: u32, message: Arc<Message>) {
         self.newest = message.offset;
         let charge = message.charge();
@@ -879,7 +877,7 @@ impl Sequencer {
         self.append(at, Arc::new(message));
     }
 
-    /// Drops what a channel may not keep by its own rules. The newest message stays.
+    /// Drops messages above the limits of their channel. The newest message stays.
     fn trim(&mut self, at: u32) {
         let rules = self.channels[at].rules;
         loop {
@@ -912,8 +910,8 @@ impl Sequencer {
         }
     }
 
-    /// Drops the history that was used least recently until all of it is within its limit. The newest message of one
-    /// channel is spared: it has yet to be told.
+    /// Evicts messages of the least recently used channel until memory is within its limit. The newest message of channel
+    /// `spared` stays, since it was not fed yet.
     fn trim_memory(&mut self, spared: Option<u32>) {
         while self.memory > self.rules.memory_bytes && self.uses.oldest != NONE {
             let at = self.uses.oldest;
@@ -936,7 +934,7 @@ impl Sequencer {
         self.forget_if_unused(at);
     }
 
-    /// Sees to it that a channel is looked at when its oldest message is too old.
+    /// Sets a timer for the expiry of the oldest message, if there is none.
     fn arm(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         if channel.timer == 0
@@ -948,7 +946,7 @@ impl Sequencer {
         }
     }
 
-    /// Drops the oldest message of a channel; says whether there was one.
+    /// Drops the oldest message of a channel. Returns whether there was one.
     fn drop_oldest(&mut self, at: u32) -> bool {
         let channel = &mut self.channels[at];
         let Some(message) = channel.ring.pop_front() else { return false };
@@ -969,7 +967,7 @@ impl Sequencer {
         true
     }
 
-    /// Marks a channel for the cores that do not know what it has lost.
+    /// Marks a channel for all workers that do not know of its loss.
     fn tell_of_loss(&mut self, at: u32) {
         for core in 0..self.cores.len() {
             self.mark(core, at);
@@ -1020,7 +1018,7 @@ impl Sequencer {
         at
     }
 
-    /// Brings [`Channel::idle`] up to date, once a channel may have got or lost its first message or subscriber.
+    /// Updates [`Channel::idle`], after a change of the channel's messages or subscribers.
     fn weigh(&mut self, at: u32) {
         let channel = &mut self.channels[at];
         let empty = channel.ring.is_empty() && channel.subscribers == 0;
@@ -1029,8 +1027,8 @@ impl Sequencer {
         self.idle = self.idle - usize::from(before) + usize::from(idle);
     }
 
-    /// A channel without a message that nobody wants does not exist. Of a stream that others share nothing is kept
-    /// that nobody wants: it can be read there again.
+    /// Removes a channel that has no message and that no worker wants. With a shared stream an unwanted channel drops its
+    /// messages first, since the stream keeps them.
     fn forget_if_unused(&mut self, at: u32) {
         let unwanted = !self.channels[at].readers.iter().any(|reader| reader.wanted);
         while unwanted && self.shared.is_some() && self.drop_oldest(at) {}
@@ -1073,13 +1071,13 @@ impl Sequencer {
 }
 
 impl Channel {
-    /// What a core is to be told next.
+    /// Returns the next value for a worker.
     fn next_for(&self, core: usize) -> Option<Next> {
         let reader = &self.readers[core];
         if !reader.opened {
             return None;
         }
-        // Messages went before it was told of them.
+        // Messages were dropped before they were fed.
         let Some(index) = reader.told.checked_sub(self.gone) else { return Some(Next::Lost) };
         match self.ring.get(index as usize) {
             Some(message) => Some(Next::Message(Arc::clone(message))),
@@ -1088,21 +1086,21 @@ impl Channel {
         }
     }
 
-    /// When the oldest message is too old.
+    /// Returns when the oldest message expires.
     fn expires_ms(&self) -> Option<u64> {
         self.ring.front().map(|oldest| oldest.unix_ms.saturating_add(self.rules.age_ms))
     }
 }
 
-/// What a core is told of a channel.
+/// The next value of a channel for a worker.
 enum Next {
-    /// A message, and with it what was lost.
+    /// A message, together with the loss before it.
     Message(Arc<Message>),
-    /// Only what was lost.
+    /// A loss only.
     Lost,
 }
 
-/// Whether a text may stand in a line of a protocol: not empty, not long, no line ends or other control characters.
+/// Returns whether a text fits into a line protocol: not empty, not long, without line ends or other control characters.
 fn is_label(text: &str) -> bool {
     !text.is_empty() && text.len() <= LABEL_BYTES_MAX && !text.chars().any(char::is_control)
 }
@@ -1110,17 +1108,17 @@ fn is_label(text: &str) -> bool {
 /// Joins of clients, at a limited rate.
 #[derive(Debug, Default)]
 struct Joins {
-    /// Made at the first join under a rate.
+    /// Created at the first join under a rate.
     paces: Option<(NonZeroU32, Paces)>,
-    /// Members that are listed later: when, where, and their names. At most `join_rate` times [`JOIN_WAIT_NS`] of each client.
+    /// Members to be listed later: the time, the channel and the name. At most `join_rate` times [`JOIN_WAIT_NS`] per client.
     waiting: BinaryHeap<Reverse<(u64, Name, Arc<str>)>>,
 }
 
 impl Joins {
-    /// Takes a client's next turn to join. Returns how long until it comes, in ns.
+    /// Reserves the next join of a client. Returns its delay in ns.
     ///
     /// # Errors
-    /// It is more than [`JOIN_WAIT_NS`].
+    /// The delay is above [`JOIN_WAIT_NS`]: the delay, in ns.
     fn reserve(&mut self, rate: Option<NonZeroU32>, client: Option<u64>, now_ns: u64) -> Result<u64, u64> {
         let (Some(rate), Some(client)) = (rate, client) else { return Ok(0) };
         if self.paces.as_ref().is_none_or(|(known, _)| *known != rate) {
@@ -1134,7 +1132,7 @@ impl Joins {
 
 const NONE: u32 = u32::MAX;
 
-/// Channels with a history in the order of their last use: a list through the channels themselves.
+/// Channels with a history in order of use: a linked list through the channels.
 #[derive(Debug)]
 struct Uses {
     newest: u32,
@@ -1148,7 +1146,7 @@ impl Default for Uses {
 }
 
 impl Uses {
-    /// A channel has a history.
+    /// Adds a channel that has a history now.
     fn begin(&mut self, channels: &mut Slab<Channel>, at: u32) {
         channels[at].newer = NONE;
         channels[at].older = self.newest;
@@ -1159,7 +1157,7 @@ impl Uses {
         self.newest = at;
     }
 
-    /// A channel has none any more.
+    /// Removes a channel that has no history now.
     fn end(&mut self, channels: &mut Slab<Channel>, at: u32) {
         let Channel { newer, older, .. } = channels[at];
         match newer {
@@ -1172,7 +1170,7 @@ impl Uses {
         }
     }
 
-    /// A channel was used; nothing happens if it has no history.
+    /// Moves a channel to the newest end, if it has a history.
     fn renew(&mut self, channels: &mut Slab<Channel>, at: u32) {
         if !channels[at].ring.is_empty() && self.newest != at {
             self.end(channels, at);

@@ -1,12 +1,12 @@
-//! A table whose places are used again: nothing moves, and the places of removed values are given out last first.
+//! A table with stable indices. Freed entries are reused, the most recently freed one first.
 
 use std::ops::{Index, IndexMut};
 
-/// Values at stable places. Its places are our own: naming one that is free is a mistake of this crate, and panics.
+/// Values at stable indices. Indices come from this crate only, so indexing a free entry is a bug and panics.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Place<T>>,
-    /// The place that was freed last, and through it all others.
+    /// The most recently freed entry; the free entries form a linked list.
     free: u32,
     len: usize,
 }
@@ -71,7 +71,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How many places there are, used or not.
+    /// Returns the number of entries, used or free.
     pub(crate) fn places(&self) -> u32 {
         self.places.len() as u32
     }

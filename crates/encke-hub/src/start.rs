@@ -1,15 +1,15 @@
-//! Where a subscriber begins: its position, from where on each of its channels counts, and what it has missed.
+//! The start of a subscription: the position, the floor in each channel, and the gap.
 //!
-//! | since | position | a channel counts from | gap |
+//! | since | position | floor of a channel | gap |
 //! |---|---|---|---|
-//! | `now` | where the core was when it asked | there, or where the channel opened for it | none |
-//! | an id | what it says of this stream | there; behind what is lost | what is lost behind it, unless it can be read elsewhere |
-//! | an id of another life, of other streams, or ahead of all offsets | right before the first message | its oldest kept message | always |
-//! | `all`, `last:N`, an age | right before the first message | what is kept and asked for | none |
+//! | `now` | the worker's head at the subscribe | the same, or the opening of the channel | none |
+//! | an id | its offset in this stream | the same; after lost messages | messages lost after it, unless backfilled |
+//! | an id of another epoch or stream, or ahead of all | before the first message | before the oldest kept message | always |
+//! | `all`, `last:N`, an age | before the first message | before the first requested message | none |
 //!
-//! A channel may have lost messages behind the position: its *floor* says up to where that is known or was never
-//! wanted. With one channel the floor is simply the position. With several, the position stays where all of them are
-//! whole, so that it is valid for a resume.
+//! A channel may have lost messages after the position. Its *floor* is the offset up to which this was reported, or up to which
+//! the subscriber wants no messages. With one channel the floor equals the position. With several, the position stays where all
+//! of them are complete, so that it is valid for a resume.
 
 use std::collections::BinaryHeap;
 
@@ -21,22 +21,22 @@ use crate::rules::Overrun;
 use crate::slab::Slab;
 use crate::subscriber::Link;
 
-/// What is to be known of a core for it.
+/// The state of a worker that a start depends on.
 pub(crate) struct Core<'a> {
     pub(crate) epoch: Epoch,
-    /// Everything of its channels up to here was fed.
+    /// All messages of the worker's channels up to this offset were fed.
     pub(crate) head: u64,
     pub(crate) now: Now,
     pub(crate) channels: &'a Slab<Channel>,
-    /// What is lost here is read elsewhere, and no gap.
+    /// Lost messages can be backfilled, so they are not a gap.
     pub(crate) recalls: bool,
     /// The newest offset of the stream, if the subscriber was ahead of `head` and the sequencer has reported it since.
     pub(crate) newest: Option<u64>,
 }
 
 impl Core<'_> {
-    /// Sets the floors of all links, whose channels are open, and returns the position and the gap. `asked_at` is the
-    /// core's head when the subscriber came, at `asked_ms` since 1970.
+    /// Sets the floors of all links, whose channels must be open. Returns the position and the gap. `asked_at` is the worker's
+    /// head at the time of the subscribe, `asked_ms` since 1970.
     pub(crate) fn start(
         &self,
         since: Since,
@@ -78,14 +78,14 @@ impl Core<'_> {
         (position, gap)
     }
 
-    /// Whether a message may have had this offset already. An id ahead of all messages would hide those up to it.
+    /// Returns whether a message may have this offset already. An id ahead of all messages would hide the messages up to it.
     fn has_been(&self, offset: u64) -> bool {
         self.newest.is_none_or(|newest| offset <= newest.max(self.head))
     }
 
-    /// Now is when it asked. Of a channel that was not known here then, what was published since that moment is told:
-    /// who polls would otherwise miss what came while its channel was opened, and never know. What is lost already
-    /// moves the beginning: the position must not promise what nobody has.
+    /// Starts with messages published after the subscribe. If a channel was not open then, this includes those published during
+    /// its opening; a polling client would miss them silently. Lost messages move the position forward, because it must not
+    /// promise messages that no ring has.
     fn now(&self, asked_at: u64, asked_ms: u64, links: &mut [Link]) -> u64 {
         let mut first: Option<u64> = None;
         let mut lost_to = 0;
@@ -104,7 +104,7 @@ impl Core<'_> {
         first.unwrap_or(asked_at).max(lost_to)
     }
 
-    /// Goes on behind what was seen; returns up to where messages are gone that were not.
+    /// Resumes after `from`. Returns the offset up to which unseen messages are lost, if any.
     fn resume(&self, from: u64, links: &mut [Link]) -> Option<u64> {
         let mut gone_to = None;
         for link in links {
@@ -124,9 +124,8 @@ impl Core<'_> {
         gone_to
     }
 
-    /// Sets the floors; returns the offset right before the first message above them. If there is none, that is where
-    /// the core is. (A loss that is told ahead of its place may lie beyond: up to there, messages of other channels
-    /// are still to come.)
+    /// Sets the floors. Returns the offset just before the first message above them, or the head if there is no such message.
+    /// (The sequencer may report a loss ahead of its offset. Messages of other channels up to that offset are still to come.)
     fn from(&self, links: &mut [Link], floor: impl Fn(&Channel) -> u64) -> u64 {
         let mut first = None;
         for link in links {
@@ -139,9 +138,9 @@ impl Core<'_> {
         first.map_or(self.head, |first| first - 1)
     }
 
-    /// The offset behind which the last `count` messages of all channels together lie.
+    /// Returns the offset just before the last `count` messages of all channels together.
     fn before_last(&self, links: &[Link], count: usize) -> u64 {
-        // The newest message of each channel that was not counted yet: offset, link, index in its ring.
+        // The newest message of each channel that is not counted yet: offset, link, index in its ring.
         let newest = |at: usize, kept: usize| {
             let index = kept.checked_sub(1)?;
             let message = self.channels[links.get(at)?.channel].message(index)?;
@@ -154,7 +153,7 @@ impl Core<'_> {
         while left > 0 {
             let Some((_, at, index)) = heads.pop() else { return 0 };
             let message = links.get(at).and_then(|link| self.channels[link.channel].message(index));
-            // Joins and leaves are delivered, and do not count.
+            // Joins and leaves are delivered, but not counted.
             left -= usize::from(message.is_some_and(|message| !message.is_event()));
             heads.extend(newest(at, index));
         }

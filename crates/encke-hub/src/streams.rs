@@ -1,22 +1,22 @@
-//! Which channel is of which stream.
+//! The assignment of channels to streams.
 
 use crate::limits::STREAMS_MAX;
 use crate::name::Name;
 use crate::pattern::Pattern;
 
-/// Patterns of channels, and the stream of those that they match: the first that matches. Stream 0 has all other channels.
+/// Channel patterns with the stream of their channels. The first match counts. All other channels belong to stream 0.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
-    /// In their order.
+    /// In the given order, with the stream of each.
     patterns: Vec<(Pattern, usize)>,
     others: usize,
 }
 
 impl Streams {
-    /// The patterns of each stream behind the first.
+    /// Creates the assignment from the patterns of each stream after stream 0.
     ///
     /// # Panics
-    /// There are more than [`STREAMS_MAX`] with the first one.
+    /// There are more than [`STREAMS_MAX`] streams, stream 0 included.
     pub fn new(others: impl IntoIterator<Item = Vec<Pattern>>) -> Self {
         let mut streams = Self::default();
         for patterns in others {
@@ -27,13 +27,13 @@ impl Streams {
         streams
     }
 
-    /// The stream of a channel.
+    /// Returns the stream of a channel.
     pub fn of(&self, name: &Name) -> usize {
         let found = self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
         found.map_or(0, |(_, stream)| *stream)
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub fn count(&self) -> usize {
         self.others + 1
     }

@@ -1,123 +1,122 @@
-//! A subscriber: a position in the stream, and where its channels have it.
+//! A subscriber: a position in the stream, and its nodes in channels.
 //!
 //! ```text
-//!  Starting ── its channels are open ──► Busy (told Started) ── sent ──► Ready ── something new ──► Busy …
-//!     └── once, nothing to read ──► Ready (told Waiting) ── something new ──► gone (told Last)
-//!  Ready ── the rings no longer have what comes next ──► Reading ── it came ──► Busy ── sent ──► Reading … ──► Ready
+//!  Starting ── its channels are open ──► Busy (after Started) ── sent ──► Ready ── new messages ──► Busy …
+//!     └── once, nothing to read ──► Ready (after Waiting) ── new messages ──► removed (after Last)
+//!  Ready ── the rings lack the next messages ──► Reading ── a run arrives ──► Busy ── sent ──► Reading … ──► Ready
 //! ```
-//! Almost all subscribers have one channel, no name and nothing special: they take the 40 bytes of [`Subscriber`] and
-//! the 8 of their node in the channel. Whoever has more has a [`Rest`].
+//! Almost all subscribers have one channel, no name and no special state. They take the 40 bytes of [`Subscriber`] and 8 bytes
+//! of a node in the channel. All other subscribers have a [`Rest`].
 
 use std::sync::Arc;
 
 use crate::encoding::{Form, Gap};
 use crate::position::Since;
 
-/// Names a subscriber of one hub. It is given to another one after the first has gone.
+/// Identifies a subscriber of one hub. Ids are reused after a subscriber is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubscriberId(pub u32);
 
-/// Whether a subscriber stays after it was told something.
+/// Whether a subscriber stays after a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Once {
-    /// It stays: a stream.
+    /// The subscriber stays: a stream.
     #[default]
     Never,
-    /// It goes with the oldest message behind its position: a raw poll.
+    /// The subscriber leaves with the oldest message after its position: a raw poll.
     Oldest,
-    /// It goes with all messages behind its position, as many as one run holds: a batch.
+    /// The subscriber leaves with all messages after its position that fit into one run: a batch poll.
     All,
 }
 
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    /// The server's name for it.
+    /// The server's identifier of the subscriber.
     pub(crate) key: u64,
-    /// It has seen, or does not want, everything up to this offset.
+    /// The subscriber has received, or does not want, all messages up to this offset.
     pub(crate) position: u64,
-    /// What most do not have.
+    /// Fields that most subscribers do not need.
     pub(crate) rest: Option<Box<Rest>>,
-    /// Its only channel, and its place among the nodes there. Without meaning if there is a rest.
+    /// The only channel, and the index of the node there. Meaningless with a rest.
     pub(crate) channel: u32,
     pub(crate) place: u32,
     pub(crate) form: Form,
     pub(crate) once: Once,
     pub(crate) state: State,
-    /// Whether it stands in the line of those who are served next.
+    /// Whether the subscriber is in the ready queue.
     pub(crate) in_line: bool,
-    /// Whether a ring had passed it when it became writable: it was too slow, not we.
+    /// Whether a ring had passed the subscriber before it became writable: the subscriber was too slow, not the hub.
     pub(crate) late: bool,
-    /// Whether it is a part of one over several streams.
+    /// Whether this is a part of a subscriber of several streams.
     pub(crate) part: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It was not told anything yet.
+    /// Nothing was delivered yet.
     Starting,
-    /// Its connection takes what comes.
+    /// The connection is writable.
     Ready,
-    /// Its connection still has what came last.
+    /// The connection is still sending the last delivery.
     Busy,
-    /// Its connection takes what comes, and it is at a place before what the rings keep: it reads elsewhere.
+    /// The connection is writable, and the subscriber is at a position before the rings: it backfills.
     Reading,
 }
 
-/// A subscriber with a name, for presence.
+/// A named subscriber in presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The name.
     pub name: Arc<str>,
-    /// The client whose joins are limited together ([`Rules::join_rate`](crate::Rules::join_rate)); `None`: no limit.
+    /// The client whose joins share one rate ([`Rules::join_rate`](crate::Rules::join_rate)); `None` for no limit.
     pub client: Option<u64>,
 }
 
-/// What a subscriber has beyond one channel.
+/// The fields of a subscriber with more than one channel, or with special state.
 #[derive(Debug)]
 pub(crate) struct Rest {
     /// All its channels.
     pub(crate) links: Vec<Link>,
-    /// The name it is known by.
+    /// The name for presence.
     pub(crate) member: Option<Member>,
-    /// Where it wants to begin, until that is known as a position.
+    /// The requested start, until it is resolved to a position.
     pub(crate) since: Option<Since>,
-    /// When it came, in milliseconds since 1970.
+    /// The time of the subscribe, in milliseconds since 1970.
     pub(crate) asked_ms: u64,
-    /// What it is told with the start.
+    /// The gap to deliver with the start.
     pub(crate) gap: Option<Gap>,
 }
 
-/// One of several channels.
+/// One channel of a subscriber with a rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) channel: u32,
-    /// The place among the nodes there.
+    /// The index of the node in the channel.
     pub(crate) place: u32,
-    /// Whether its name was announced there.
+    /// Whether the member was announced in the channel.
     pub(crate) announced: bool,
-    /// Messages of this channel up to here are neither delivered nor missed: they were gone before, and that was
-    /// told, or the subscriber came later. [`Link::PENDING`]: it came before the channel was open, and begins where
-    /// it opened.
+    /// Messages of this channel up to here are neither delivered nor missed: their loss was reported, or the subscriber joined
+    /// later. [`Link::PENDING`]: the subscriber joined before the channel was open, and starts at the opening.
     pub(crate) floor: u64,
 }
 
-/// Bytes that a subscriber of one channel takes in a hub: its own, and its node in the channel.
+/// Bytes that a subscriber of one channel takes in a hub: its entry, and its node in the channel.
 pub const SUBSCRIBER_BYTES: usize = size_of::<Subscriber>() + size_of::<Node>();
 
 impl Link {
     pub(crate) const PENDING: u64 = u64::MAX;
 }
 
-/// Where a channel has a subscriber.
+/// The entry of a subscriber in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) subscriber: u32,
-    /// Which of its links leads here; 0 if it has no rest.
+    /// The index of the subscriber's link to this channel; 0 without a rest.
     pub(crate) link: u32,
 }
 
 impl Subscriber {
-    /// Tells it that its node has moved.
+    /// Records the new index of a node.
     pub(crate) fn moved(&mut self, link: u32, place: u32) {
         match &mut self.rest {
             None => self.place = place,
@@ -135,7 +134,7 @@ mod tests {
     fn a_subscriber_of_one_channel_takes_48_bytes() {
         // 8 (key) + 8 (position) + 8 (rest) + 4 (channel) + 4 (place) + 6 (form, once, state, in line, late, part), rounded.
         assert_eq!(size_of::<Subscriber>(), 40);
-        // A place that may be free takes no more: the states leave room for that.
+        // A slab entry takes no more: the enums leave a niche for the free state.
         assert_eq!(size_of::<Place<Subscriber>>(), 40);
         assert_eq!(size_of::<Node>(), 8);
         assert_eq!(SUBSCRIBER_BYTES, 48);

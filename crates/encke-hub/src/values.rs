@@ -1,4 +1,4 @@
-//! What the two machines tell one another. The queues between them keep the order, and may be as slow as they like.
+//! Values that the sequencer and the hubs exchange. The queues between them must keep the order, and may delay it.
 
 use std::sync::Arc;
 
@@ -6,131 +6,130 @@ use crate::message::Message;
 use crate::name::Name;
 use crate::subscriber::{Member, SubscriberId};
 
-/// What the sequencer tells a core, in one order over all channels that the core wants: when it has told a message, an
-/// opening or a head, it has told everything of those channels up to there, or that it is lost.
+/// A value from the sequencer to a worker, in one order over all channels that the worker wants. After a message, an opening or
+/// a head, all earlier messages of these channels have been fed or reported lost.
 #[derive(Clone, Debug)]
 pub enum Feed {
-    /// The answer to [`Request::Want`]: what there is.
+    /// The response to [`Request::Want`]: the current state of a channel.
     Opened {
-        /// Which channel.
+        /// The channel.
         channel: Name,
-        /// Up to which offset messages of it were lost.
+        /// Messages of the channel up to this offset are lost.
         lost_to: u64,
-        /// Up to which offset the core has now been told everything.
+        /// The worker has been fed everything up to this offset.
         head: u64,
-        /// What is kept of the channel up to `head`, oldest first.
+        /// The kept messages of the channel up to `head`, oldest first.
         messages: Vec<Arc<Message>>,
     },
     /// The next message.
     Message {
         /// The message, which names its channel.
         message: Arc<Message>,
-        /// Up to which offset messages of the channel are lost.
+        /// Messages of the channel up to this offset are lost.
         lost_to: u64,
     },
-    /// Messages of a channel expired, were deleted, made room for others, or were lost before this core could be
-    /// told of them.
+    /// Messages of a channel expired, were deleted or evicted, or were lost before this worker was fed.
     Lost {
-        /// Which channel.
+        /// The channel.
         channel: Name,
-        /// Up to which offset.
+        /// Messages up to this offset are lost.
         to: u64,
     },
-    /// There was nothing else up to here: whoever stands still on this core may call this its position, which lasts
-    /// longer than an old one.
+    /// No further messages for this worker exist up to this offset. An up-to-date subscriber may adopt it as its position,
+    /// which stays valid for longer than an old one.
     Head {
-        /// Up to which offset.
+        /// The head offset.
         to: u64,
     },
-    /// The answer to a [`Request::Newest`].
+    /// The response to a [`Request::Newest`].
     Newest {
-        /// The subscriber that is ahead.
+        /// The subscriber whose position is ahead.
         reader: SubscriberId,
         /// The number of the request.
         number: u64,
-        /// No message has an offset above this one yet; `u64::MAX` if other nodes may have such messages.
+        /// No message has a higher offset yet. `u64::MAX` if other nodes may have such messages.
         to: u64,
     },
-    /// The answer to a [`Request::Recall`], whenever it comes.
+    /// The response to a [`Request::Recall`], which may arrive at any time.
     Recalled {
-        /// Who has asked.
+        /// The subscriber that backfills.
         reader: SubscriberId,
-        /// As it was asked.
+        /// The number of the request.
         number: u64,
-        /// What there is.
+        /// The messages and the losses.
         run: Recalled,
     },
 }
 
-/// What is still there of some channels behind an offset, in other places than the rings.
+/// Messages of some channels after an offset, read from the cluster stream instead of the rings.
 #[derive(Clone, Debug, Default)]
 pub struct Recalled {
-    /// Up to which offset messages are lost.
+    /// Messages up to this offset are lost.
     pub lost_to: u64,
-    /// Up to which offset messages of some of the channels were forgotten, or 0.
+    /// Messages of some of the channels are deleted up to this offset; 0 for none.
     pub gone_to: u64,
-    /// Up to which offset everything is lost or among the messages. It may be short of what was asked for: then the rest
-    /// is asked for again. 0: it cannot be told now.
+    /// Every message up to this offset is lost or contained in `messages`. If it is below the requested offset, the hub
+    /// requests the rest. 0 if the stream cannot be read now.
     pub to: u64,
-    /// In their order; about as many as one run takes.
+    /// The messages in offset order, about as many as fit into one run.
     pub messages: Vec<Arc<Message>>,
 }
 
-/// What a core asks of the sequencer.
+/// A request from a worker to the sequencer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Somebody here subscribes: open the channel for this core.
+    /// A local subscriber wants the channel: open it for this worker.
     Want {
-        /// Which channel.
+        /// The channel.
         channel: Name,
     },
-    /// For a while nobody here has subscribed.
+    /// The channel has had no local subscriber for a while.
     Unwant {
-        /// Which channel.
+        /// The channel.
         channel: Name,
     },
-    /// Subscribers came and went.
+    /// Subscribers joined and left a channel.
     Count {
-        /// Where.
+        /// The channel.
         channel: Name,
-        /// How many came.
+        /// Number of subscribers that joined.
         joined: u32,
-        /// How many went.
+        /// Number of subscribers that left.
         left: u32,
     },
-    /// A member joins; the same name may join several times.
+    /// A member joins; several subscribers may join under one name.
     Joined {
-        /// Where.
+        /// The channel.
         channel: Name,
         /// The member.
         member: Member,
     },
-    /// Somebody with a name went, as often as it came.
+    /// A member leaves. Each [`Request::Joined`] is followed by one of these.
     Left {
-        /// Where.
+        /// The channel.
         channel: Name,
-        /// Who.
+        /// The name of the member.
         member: Arc<str>,
     },
-    /// A subscriber's position is ahead of all that was fed to this core. Asks for the newest offset, which tells a core
-    /// that lags from a position that never was.
+    /// Asks for the newest offset, for a subscriber whose position is ahead of everything fed to this worker. The response
+    /// separates a lagging worker from a position that never existed.
     Newest {
         /// The subscriber.
         reader: SubscriberId,
-        /// Names the request: a later subscriber may have the same id.
+        /// Number of the request; a later subscriber may have the same id.
         number: u64,
     },
-    /// Somebody is at a place before what is kept here ([`Rules::recalls`](crate::Rules::recalls)).
+    /// A subscriber is at a position before the rings and backfills ([`Rules::recalls`](crate::Rules::recalls)).
     Recall {
-        /// Who.
+        /// The subscriber.
         reader: SubscriberId,
-        /// Names what is asked: nothing else that this core asks for has it.
+        /// Number of the request, unique on this worker.
         number: u64,
-        /// Which channels.
+        /// The channels to read.
         channels: Vec<Name>,
-        /// Behind which offset.
+        /// Read messages after this offset.
         after: u64,
-        /// Up to which offset.
+        /// Read messages up to this offset.
         to: u64,
     },
 }

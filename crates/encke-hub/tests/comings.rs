@@ -1,11 +1,11 @@
-//! Whoever listens to a channel of a cluster is told who comes and goes, and when all is quiet the last that it was told of
-//! each name is true.
+//! Every subscriber of a channel in a cluster receives joins and leaves. Once the cluster is stable, the last event of each
+//! name is correct.
 //!
-//! A seed makes a world: three nodes, names that come to them and go, also the same name on several at once; a stream; and
-//! what nodes tell each other, which comes late. Nodes are cut off from the stream, publishes fail although they were stored
-//! and although they were not, and nodes are killed and replaced. `COMINGS_SEED=n` runs one world, `COMINGS_SEEDS=n` so many.
+//! A seed makes a world: three nodes, a stream, and delayed announcements between nodes. Names join and leave, sometimes on
+//! several nodes at once. Nodes are cut off from the stream, publishes are reported as failed whether stored or not, and nodes
+//! are killed and replaced. `COMINGS_SEED=n` runs one world, `COMINGS_SEEDS=n` runs n worlds.
 //!
-//! Each is at the worst moment now and then: what a node has yet to tell when it is killed it takes with it.
+//! Each fault occurs at the worst moment in some worlds: a node may be killed with announcements that it has not sent.
 
 mod world;
 
@@ -35,7 +35,7 @@ fn the_last_that_is_told_of_a_name_is_true_when_all_is_quiet() {
     });
     println!("{told} told, {needless} of them twice");
     assert!(seeds.is_single() || told > 10 * seeds.count() as usize, "hardly anything was told: {told}");
-    // Cuts and failures are far more frequent here than anywhere; without them it is hardly ever.
+    // Outages and failures are much more frequent here than in production; without them events are hardly ever repeated.
     assert!(needless * 3 < told, "{needless} of {told} were told twice");
 }
 
@@ -43,9 +43,9 @@ struct World {
     seed: u64,
     random: Random,
     rules: Arc<Rules>,
-    /// Channel, name, and whether it came.
+    /// The channel, the name, and whether it joined.
     stream: Vec<(usize, String, bool)>,
-    /// What was told under a name: channel, member, and the offset behind which.
+    /// Leaves published with a shared key: channel, member, and offset of the join.
     named: BTreeSet<(usize, String, u64)>,
     nodes: Vec<Node>,
     lives: u64,
@@ -58,12 +58,12 @@ struct Node {
     up: bool,
     next: usize,
     errands: VecDeque<Errand>,
-    /// What it will hear: of the engine, and of each other node.
+    /// Events in transit to the node: from its engine, and from each other node.
     news: VecDeque<News>,
     heard: Vec<VecDeque<News>>,
-    /// How often each name is in each channel.
+    /// Number of subscribers by channel and name.
     here: BTreeMap<(usize, usize), u32>,
-    /// All that it has told: for those who come later.
+    /// The announced state, for nodes that join later.
     told: BTreeMap<Name, Change>,
 }
 
@@ -130,7 +130,7 @@ impl world::World for World {
 }
 
 impl World {
-    /// Ids come in no order.
+    /// Node ids are random, not ascending.
     fn new_node(&mut self) -> Node {
         self.lives += 1;
         let id = NodeId(self.random.below(1_000) * 1_000 + self.lives);
@@ -184,7 +184,7 @@ impl World {
         node.sequencer.member_leaves(now, &name(CHANNELS[key.0]), &MEMBERS[key.1].into());
     }
 
-    /// The engine does one thing.
+    /// Runs one command of the engine.
     fn works(&mut self, at: usize, may_fail: bool) {
         let now = self.now();
         let luck = if may_fail { self.random.below(12) } else { 9 };
@@ -199,7 +199,7 @@ impl World {
                 let known = node.up && luck > 1;
                 let Announcement { channel, member, comes, after } = &announcement;
                 let channel = CHANNELS.iter().position(|one| *one == channel.as_str()).expect("one of ours");
-                // The stream knows by its name what another node has told already.
+                // The stream deduplicates an event that another node has published with the same key.
                 let again =
                     after.is_some_and(|after| !self.named.insert((channel, member.to_string(), after)));
                 if stored && !again {
@@ -236,7 +236,7 @@ impl World {
                 let messages = messages.map(|offset| message(&self.stream, offset)).collect();
                 node.news.push_back(News::Past { ticket, channel, to, lost_to: 0, messages });
             }
-            // It is told of all channels.
+            // The engine delivers all channels in any case.
             Some(Errand::Release { .. }) => {}
             Some(Errand::Publish { .. } | Errand::Recall { .. } | Errand::Forget { .. }) => {
                 panic!("nobody publishes, forgets or is late")
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// It hears one thing of another node.
+    /// Delivers one announcement of another node.
     fn hears(&mut self, at: usize) {
         let other = self.random.below(NODES as u64) as usize;
         if let Some(news) = self.nodes[at].heard[other].pop_front() {
@@ -271,7 +271,7 @@ impl World {
         node.sequencer.hear(if node.up { News::Up } else { News::Down });
     }
 
-    /// A node dies; another one begins in its place.
+    /// Kills a node and starts another in its place.
     fn is_killed(&mut self, at: usize) {
         let gone = self.nodes[at].id;
         self.nodes[at] = self.new_node();
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// What a node has told, for those who have not heard it.
+    /// Sends the announced state of a node to all others.
     fn tells_whole(&mut self, at: usize) {
         let (id, changes): (_, Vec<Change>) =
             (self.nodes[at].id, self.nodes[at].told.values().cloned().collect());
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// How much was told, and how much of it twice.
+    /// Checks the final state. Returns the number of events, and of repeated ones.
     fn check(&self) -> (usize, usize) {
         let mut last: BTreeMap<(usize, &str), bool> = BTreeMap::new();
         let mut needless = 0;

@@ -1,35 +1,34 @@
-//! Clients that hop between the nodes of a cluster miss nothing, get nothing twice, and are told of a gap only where the
-//! stream has let go of messages, or was told to. In one world of four nodes do not read what is before their rings: there a gap
-//! is also what the rings have let go of.
+//! Clients that move between the nodes of a cluster miss nothing and receive nothing twice. A gap occurs only where the stream
+//! has dropped messages, or a client has deleted them. In one of four worlds nodes do not backfill: there a gap may also cover
+//! messages that the rings have dropped.
 //!
-//! A seed makes a world: a stream with one order, which drops its oldest messages now and then; two or three nodes, each a
-//! sequencer that follows of the stream what is wanted there, and a hub; between them an engine of errands and news that
-//! come late, which begins and ends late to tell of a channel, whose answers are lost, whose publishes are sent twice, which
-//! is cut off and tells again what it had told; nodes that are killed.
-//! Clients come, are cut, and come back on any node with what they have seen. `HOPS_SEED=n` runs one world, `HOPS_SEEDS=n` so
-//! many.
+//! A seed makes a world: a stream with one order, which drops its oldest messages at times, and two or three nodes. Each node
+//! has a sequencer that follows its wanted channels, a hub, and an engine between the stream and the sequencer. The engine
+//! delays commands and events, and starts and stops delivering a channel late. It loses responses, sends publishes twice, and
+//! repeats messages after an outage. Nodes are killed. Clients connect, disconnect, and resume on any node with their last
+//! position. `HOPS_SEED=n` runs one world, `HOPS_SEEDS=n` runs n worlds.
 //!
-//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
-//! | planted | where | found at seed |
+//! | fault | change | seed |
 //! |---|---|---|
-//! | what is told again after an outage comes twice | `arrives` without its first condition | 10 |
-//! | the past is put before a hole in the ring | `learn`, `if true` for its look at `lost_to` | 4 |
-//! | a past is taken for lost because the ring has lost something, too (false gaps) | `learn`, `lost_to == 0` | 9 |
-//! | what the ring has up to the end of the past comes twice | `learn` without dropping | 1 |
-//! | a past that is not whole is taken for whole | `learn`, `lost_to = 0` | 1 |
-//! | a past that is whole is taken for lost (false gaps) | `learn`, `lost_to.max(to)` | 60 |
-//! | a channel is opened before its past is known | `want` and `open` without a look at `reading` | 1 |
-//! | behind the first run of the past comes the ring | `start` without `may_recall` | 3 |
-//! | what the stream has lost before a run is not told | `tell_recalled` without `lost_to` | 9 |
-//! | a run is taken to go farther than it does | `recalled`, `run.to + 1` | 3 |
-//! | what the stream has is told as a gap | `resume` without `recalls` | 3 |
-//! | a tombstone does not say what was removed before it came | `buries` without `lost_to` | 65 |
-//! | a tombstone is shown | `arrives` without `buries` | 1 |
+//! | messages repeated after an outage are delivered twice | `arrives` without its first condition | 10 |
+//! | a history is put before a gap in the ring | `learn`, `if true` for its look at `lost_to` | 4 |
+//! | a history counts as lost after any loss in the ring (false gaps) | `learn`, `lost_to == 0` | 9 |
+//! | messages in both the ring and the history are delivered twice | `learn` without dropping | 1 |
+//! | an incomplete history counts as complete | `learn`, `lost_to = 0` | 1 |
+//! | a complete history counts as lost (false gaps) | `learn`, `lost_to.max(to)` | 60 |
+//! | a channel opens before its history is loaded | `want` and `open` without a look at `reading` | 1 |
+//! | the ring follows the first run of a backfill | `start` without `may_recall` | 3 |
+//! | a loss in the stream before a run is omitted | `tell_recalled` without `lost_to` | 9 |
+//! | a run claims to reach farther than it does | `recalled`, `run.to + 1` | 3 |
+//! | a gap covers messages that the stream has | `resume` without `recalls` | 3 |
+//! | a tombstone does not cover messages purged before it arrives | `buries` without `lost_to` | 65 |
+//! | a tombstone is delivered | `arrives` without `buries` | 1 |
 //!
-//! What it does not find, others do: that a loss is told before what comes behind it, `spans.rs`; that rings are emptied by a
-//! loss and by a tombstone, and that an answer for somebody who has gone is not taken for another's, cases in
-//! `src/sequencer/shared/tests.rs` and `src/hub/tests/reading.rs`.
+//! Other tests cover the rest. `spans.rs` checks that a loss is fed before later messages. Unit tests in
+//! `src/sequencer/shared/tests.rs` and `src/hub/tests/reading.rs` check that losses and tombstones empty the rings. They also
+//! check that a response to a removed subscriber does not reach another one.
 
 mod world;
 
@@ -49,7 +48,7 @@ const STEPS: usize = 400;
 const EPOCH: Epoch = Epoch(7);
 const CHANNELS: [&str; 5] = ["a", "b", "short/a", "short/b", "skip/a"];
 const CLIENTS: usize = 8;
-/// What is in the content of a tombstone.
+/// The highest bit of the content marks a tombstone.
 const TOMBSTONE: u64 = 1 << 63;
 
 #[test]
@@ -61,7 +60,7 @@ fn whoever_hops_between_nodes_gets_everything_in_order_or_is_told_of_a_gap_that_
     seeds.assert_met(sum.named(CASES));
 }
 
-/// What happens in worlds.
+/// The events counted in all worlds.
 #[derive(Clone, Copy)]
 enum Case {
     Delivered,
@@ -128,19 +127,20 @@ struct World {
     random: Random,
     rules: Arc<Rules>,
     names: Vec<Name>,
-    /// The channel and content of each sequence, from 1; a tombstone has the first bit, and up to where it forgets.
+    /// The channel and content of each message, by offset from 1. A tombstone has the highest bit set, and the offset up to
+    /// which it deletes.
     stream: Vec<(usize, u64)>,
-    /// The first sequence that is still there.
+    /// The first offset still in the stream.
     first: u64,
-    /// Sequences that were removed from the middle.
+    /// Offsets purged from the middle of the stream.
     removed: BTreeSet<u64>,
-    /// Up to where each channel was forgotten.
+    /// The offset up to which each channel is deleted.
     forgotten: [u64; CHANNELS.len()],
     nodes: Vec<Node>,
     clients: Vec<Client>,
     published: u64,
     keys: u64,
-    /// The clock of what is due; messages have no age.
+    /// The clock of timers; messages have no age.
     mono_ns: u64,
     tally: Tally,
 }
@@ -149,31 +149,31 @@ struct Node {
     sequencer: Sequencer,
     hub: Hub,
     requests: VecDeque<Request>,
-    /// What its engine has to do, and what it has to tell.
+    /// Commands for the engine, and events from it.
     errands: VecDeque<Errand>,
     news: VecDeque<News>,
-    /// Channels that it shall tell of, and those that it tells of.
+    /// Channels that the engine should deliver, and channels that it delivers.
     wanted: [bool; CHANNELS.len()],
     told: [bool; CHANNELS.len()],
-    /// What it has yet to read: for whom, of which channel, from the asking on, how much.
+    /// Histories to read: ticket, channel, newest offset at the request, maximum number of messages.
     reads: VecDeque<(Ticket, usize, u64, usize)>,
-    /// The next sequence that it is told.
+    /// The next offset to deliver.
     next: u64,
     up: bool,
-    /// Up to where it was told of a loss.
+    /// The end of the last reported loss.
     lost_to: u64,
 }
 
 struct Client {
     channels: Vec<usize>,
     key: u64,
-    /// Where it is, and as whom.
+    /// The node of the connection, and the subscriber there.
     place: Option<(usize, SubscriberId)>,
     busy: bool,
-    /// It was told something on this connection.
+    /// Whether this connection has received a delivery.
     started: bool,
     position: Option<u64>,
-    /// Of losses up to here it was told; with several channels its position may be before that.
+    /// Gaps up to this offset were received. With several channels the position may be lower.
     excused: u64,
 }
 
@@ -243,12 +243,12 @@ impl world::World for World {
             96 => self.drops(),
             97 => self.forgets(node),
             98 if self.random.below(3) == 0 => self.is_killed(node),
-            // Long enough for a hub to let go of a channel that nobody wants.
+            // Long enough for a hub to release an unused channel.
             _ => self.mono_ns += 16_000_000_000,
         }
     }
 
-    /// Everything flows, everybody comes: then nobody may lack anything.
+    /// Carries everything, with all clients connected. After that no client may lack a message.
     fn settle(&mut self) {
         for node in 0..self.nodes.len() {
             if !self.nodes[node].up {
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// An errand is run, or a piece of news arrives.
+    /// Runs a random command of an engine, and may deliver an event.
     fn engine_works(&mut self, node: usize) {
         let mut errands = Vec::new();
         self.nodes[node].sequencer.take_errands(&mut errands);
@@ -319,7 +319,7 @@ impl World {
         }
         let at = self.random.below(self.nodes[node].errands.len() as u64 + 1) as usize;
         let (up, publish) = (self.nodes[node].up, self.random.below(4));
-        // Reads overtake publishes, and wait for the connection.
+        // Publishes may run during an outage; other commands wait for the connection.
         let runs = up || matches!(self.nodes[node].errands.get(at), Some(Errand::Publish { .. }));
         if let Some(errand) = runs.then(|| self.nodes[node].errands.remove(at)).flatten() {
             match errand {
@@ -330,12 +330,12 @@ impl World {
                         self.stream.push((channel, id));
                         let offset = self.stream.len() as u64;
                         if publish == 1 {
-                            // It is there, and nobody hears of it.
+                            // The message is stored, but the response is lost.
                             self.tally.count(Case::Unanswered);
                             Err(Refusal::Unanswered)
                         } else {
                             if publish == 2 {
-                                // The stream knows it by its name.
+                                // The stream deduplicates the message by its number.
                                 self.tally.count(Case::Twice);
                             }
                             Ok(Place { offset, repeated: false })
@@ -360,7 +360,7 @@ impl World {
                     self.nodes[node].news.push_back(News::Placed { ticket, fate });
                 }
                 Errand::Read { .. } | Errand::Release { .. } => unreachable!("it was taken aside"),
-                // Who listens on other nodes changes no order.
+                // Subscribers on other nodes do not affect the order.
                 Errand::Tell(_) | Errand::Announce(_) => {}
             }
         }
@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    /// From now on other channels are told of: those that are wanted, and some that were told of before.
+    /// Updates the channels that the engine delivers: the wanted ones, and some earlier ones.
     fn interest_changes(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         for (wanted, told) in node.wanted.iter().zip(&mut node.told).filter(|_| node.up) {
@@ -382,7 +382,7 @@ impl World {
         }
     }
 
-    /// The engine reads a past, up to where everything was told, if all of the channel is told from there on.
+    /// Reads a history up to the last delivered offset, if the engine delivers the channel from there on.
     fn reads_past(&mut self, node: usize) {
         let one = &mut self.nodes[node];
         let Some((ticket, channel, asked, most)) = one.reads.pop_front() else { return };
@@ -397,13 +397,13 @@ impl World {
         self.nodes[node].news.push_back(past);
     }
 
-    /// What a channel keeps: the newest messages up to an offset.
+    /// Reads the history of a channel: the newest messages up to an offset.
     fn past(&mut self, ticket: Ticket, channel: usize, to: u64, most: usize) -> News {
         let kept = (self.first..=to.min(self.stream.len() as u64)).filter(|offset| {
             self.stream[*offset as usize - 1].0 == channel && !self.removed.contains(offset)
         });
         let mut messages: Vec<Arc<Message>> = kept.map(|offset| self.message(offset)).collect();
-        // A tombstone tells also where it has yet to come.
+        // A tombstone counts even if it was not delivered yet.
         let mut lost_to = (self.first - 1).max(self.forgotten[channel]).min(to);
         messages.retain(|message| message.offset > lost_to);
         if messages.len() > most {
@@ -418,7 +418,7 @@ impl World {
         News::Past { ticket, channel: self.names[channel].clone(), to, lost_to, messages }
     }
 
-    /// What the stream has of channels behind an offset: some of it.
+    /// Reads some messages of channels after an offset.
     fn recalled(&mut self, channels: &[Name], after: u64, to: u64) -> Recalled {
         self.tally.count(Case::Recalled);
         let most = 1 + self.random.below(4) as usize;
@@ -438,7 +438,7 @@ impl World {
         Recalled { lost_to: if lost_to > after { lost_to } else { 0 }, to, messages, ..Recalled::default() }
     }
 
-    /// A channel is forgotten: a tombstone, and perhaps what is before it is removed.
+    /// Deletes a channel: publishes a tombstone, and may purge the messages before it.
     fn buries(&mut self, name: &Name, removes: u64) -> Place {
         let channel = self.names.iter().position(|other| other == name).expect("known");
         let newest = self.stream.iter().rposition(|(other, _)| *other == channel);
@@ -478,7 +478,8 @@ impl World {
         }
     }
 
-    /// A node is told what comes next of the channels that it is told of; and that this was all, if there is a `proof`.
+    /// Delivers the next messages of the engine's channels to a node. With `proof`, the event covers the skipped messages after
+    /// the last delivered one.
     fn stream_flows(&mut self, node: usize, proof: bool) {
         if !self.nodes[node].up {
             return;
@@ -506,10 +507,10 @@ impl World {
         self.hears(node, News::Messages { messages, to });
     }
 
-    /// Requests go to the sequencer, the feed to the hub, and deliveries to clients.
+    /// Carries requests to the sequencer, the feed to the hub, and deliveries to clients.
     fn hub_works(&mut self, node: usize) {
         let most = 1 + self.random.below(6) as usize;
-        // Of a loss behind which nothing comes, a core is told by the head.
+        // If no message follows a loss, the head reports it to the worker.
         self.mono_ns += 300_000_000;
         let now = Now { mono_ns: self.mono_ns, ..NOW };
         let one = &mut self.nodes[node];
@@ -551,7 +552,7 @@ impl World {
         let client = &mut self.clients[at];
         let since = match client.position {
             Some(offset) => Since::After(Position { epoch: EPOCH, offset }.into()),
-            // Of several channels, what one keeps may begin behind the position.
+            // With several channels, the history of one may start after the position.
             None if client.channels.len() > 1 => Since::Now,
             None => Since::All,
         };
@@ -582,7 +583,7 @@ impl World {
         }
     }
 
-    /// A node loses its connection to the stream, or has it back: then it may be told again what it had been told.
+    /// Disconnects a node from the stream, or reconnects it. After that the stream may repeat messages.
     fn turns(&mut self, node: usize) {
         let up = !self.nodes[node].up;
         self.nodes[node].up = up;
@@ -627,7 +628,7 @@ impl World {
         })
     }
 
-    // ── What clients read ───────────────────────────────────────────────────────────────────────────────────────
+    // ── Deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
     fn reads(&mut self, node: usize, delivery: Delivery) {
         let at = self.clients.iter().position(|client| client.place.is_some() && client.key == delivery.key);
@@ -660,7 +661,7 @@ impl World {
         }
     }
 
-    /// A client is told messages, up to a position, behind a gap if there is one.
+    /// Checks a delivery: messages up to a position, after a gap if there is one.
     fn gets(&mut self, at: usize, node: usize, to: u64, gap_to: Option<u64>, messages: &[(u64, u64)]) {
         let (seed, channels) = (self.seed, self.clients[at].channels.clone());
         let told = format!(
@@ -668,7 +669,7 @@ impl World {
         );
         let before = self.clients[at].position.replace(to);
         let Some(before) = before else {
-            // What it would have begun with went while it stood in line.
+            // The first messages were dropped while the client was queued.
             self.clients[at].excused = gap_to.unwrap_or(0);
             return;
         };
@@ -686,7 +687,8 @@ impl World {
         self.clients[at].excused = excused;
         for offset in before + 1..=to.min(self.stream.len() as u64) {
             let (channel, id) = self.stream[offset as usize - 1];
-            // A stream may remove what was forgotten before a node has it, or hears of that: then what is behind it is told first.
+            // A stream may purge deleted messages before a node has received them or the tombstone. The node then delivers
+            // later messages first.
             let untold = self.removed.contains(&offset);
             let wanted = channels.contains(&channel) && id & TOMBSTONE == 0 && !untold;
             let came = messages.iter().any(|(one, _)| *one == offset);
@@ -698,13 +700,13 @@ impl World {
         }
     }
 
-    /// Whether messages behind a position were let go of: by the stream, or by the node because it keeps only so many.
+    /// Returns whether messages after a position were dropped, by the stream or by the limits of a node.
     fn is_justified(&self, node: usize, channels: &[usize], before: u64, gap_to: u64) -> bool {
         let dropped_to = (self.first - 1).max(self.nodes[node].lost_to);
         if before < dropped_to && gap_to <= dropped_to {
             return true;
         }
-        // A past that ends before what was forgotten says so up to its end: the loss is real, the rest of it is told later.
+        // A history that ends before the deleted messages reports the loss up to its end only. The rest is reported later.
         if channels
             .iter()
             .any(|channel| before < self.forgotten[*channel] && gap_to < self.forgotten[*channel])
@@ -717,7 +719,7 @@ impl World {
             if channels.contains(&channel) && offset <= self.forgotten[channel] {
                 return true;
             }
-            // Who is too slow where that is skipped is not made slower.
+            // With backfill, only a slow client of a channel with [`Overrun::Skip`] misses messages that the stream has.
             if self.rules.recalls && !slow(channel) {
                 return false;
             }
@@ -728,7 +730,7 @@ impl World {
 }
 
 impl Node {
-    /// One that joins where the stream is.
+    /// Creates a node that joins at the newest offset.
     fn new(newest: u64, rules: &Arc<Rules>) -> Self {
         Self {
             sequencer: Sequencer::follow(EPOCH, newest, Arc::clone(rules), 1),
@@ -746,7 +748,7 @@ impl Node {
     }
 }
 
-/// Writes runs so that the test can read them: the position, the end of a gap and one, offsets and contents.
+/// Encodes runs for the checks of this test: the position, the end of the gap plus one, offsets and contents.
 struct Plain;
 
 impl Encoder for Plain {

@@ -1,30 +1,30 @@
-//! Whatever the order in which queues deliver: every subscriber gets each message of its channels once and in order,
-//! or is told of a gap, and no gap is told that no lost message justifies.
+//! Whatever the order in which queues deliver, every subscriber receives each message of its channels once and in order, or
+//! gets a gap. Every gap is justified by a lost message.
 //!
-//! A seed makes a world: a sequencer, one to four hubs, queues between them that deliver when they like and in pieces,
-//! publishers, subscribers of all kinds that come, are slow, are cut and come back. Beside it stands a model that
-//! knows nothing of rings, passes and floors: a list of all messages of each channel, how many of them the sequencer
-//! has let go of (asked of it after each step), and what each client must still get. Every second world has a store,
-//! whose commits take their time, fail, fail and are there nevertheless, and are all that is left after a kill.
-//! `ORDERS_SEED=n` runs one world, `ORDERS_SEEDS=n` so many.
+//! A seed makes a world: a sequencer, one to four hubs, and queues between them that deliver late and in pieces. Publishers
+//! publish, and subscribers of all kinds connect, stall, disconnect and resume. A model predicts the results without rings,
+//! passes or floors. It lists all messages of each channel, and the messages that each client must still receive. After each
+//! step it reads the number of dropped messages from the sequencer. Every second world has a store. Its commits take time,
+//! fail, or are stored although they are reported as failed, and they are all that survives a kill. `ORDERS_SEED=n` runs one
+//! world, `ORDERS_SEEDS=n` runs n worlds.
 //!
-//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
-//! | planted | where | found at seed |
+//! | fault | change | seed |
 //! |---|---|---|
-//! | a visited node that goes lets the last one take its place, unvisited | `Channel::leaves` without the two moves | 2 |
-//! | a new channel has lost everything there ever was (false gaps) | `lost_to: self.newest` in `Sequencer::found_or_made` | 3 |
-//! | a position right at the loss counts as lost (false gaps) | `>=` in `Core::resume` of start.rs | 1 |
-//! | a pass does not repeat when the head has moved | `Channel::touch` without `again` | 35 |
-//! | a loss told ahead of its place moves the head | `Hub::feed`, `Feed::Lost` | 40 |
-//! | shared bytes fit also those who stand before them | `Encoded::fits` without `after` | 63 |
-//! | of two gaps at once, the last one is told | `Hub::start` | 65 |
-//! | what a failed commit has left is not taken back | `committed` without `durable.void.extend` | 2 |
-//! | the offsets of a failed commit are given again | `take_commit`, `base` without `reserved_to` | 4 |
-//! | the store's losses of forgotten channels are forgotten | `Durable::forget` without `forgotten_to` | 180 |
-//! | a commit's first message is told to nobody | `committed`, `new.iter().skip(1)` | 2 |
+//! | the last node, unvisited, replaces a visited node that leaves | `Channel::leaves` without the two moves | 2 |
+//! | a new channel has lost all earlier messages (false gaps) | `lost_to: self.newest` in `Sequencer::found_or_made` | 3 |
+//! | a position equal to the loss counts as lost (false gaps) | `>=` in `Core::resume` of start.rs | 1 |
+//! | a pass does not repeat after the head has moved | `Channel::touch` without `again` | 35 |
+//! | a loss fed ahead of its offset moves the head | `Hub::feed`, `Feed::Lost` | 40 |
+//! | subscribers at earlier positions receive shared bytes | `Encoded::fits` without `after` | 63 |
+//! | only the last of two simultaneous gaps is delivered | `Hub::start` | 65 |
+//! | messages of a failed commit stay in the store | `committed` without `durable.void.extend` | 2 |
+//! | the offsets of a failed commit are assigned again | `take_commit`, `base` without `reserved_to` | 4 |
+//! | the store forgets the losses of removed channels | `Durable::forget` without `forgotten_to` | 180 |
+//! | the first message of a commit is not delivered | `committed`, `new.iter().skip(1)` | 2 |
 //!
-//! The fifth and the seventh were no plants at first: this test found them in the first draft of the hub.
+//! The fifth and the seventh were real bugs: this test found them in the first draft of the hub.
 
 #[path = "orders/tally.rs"]
 mod tally;
@@ -48,11 +48,11 @@ const SEEDS: u64 = 1_000;
 const STEPS: usize = 260;
 const CHANNELS: usize = 11;
 const CLIENTS: usize = 20;
-/// How far offsets may go until a store hears of it.
+/// Offsets available until the next commit.
 const CEILING: u64 = 1 << 32;
 /// The channel with presence.
 const LOUD: usize = 7;
-/// Those from here on are durable where there is a store.
+/// The first durable channel, in worlds with a store.
 const DURABLE: usize = 9;
 
 #[test]
@@ -61,7 +61,7 @@ fn every_subscriber_gets_everything_in_order_or_is_told_of_a_gap_that_is_one() {
     let mut told = Tally::default();
     seeds.run(STEPS, |world: World| told.add(&world.tally));
     println!("{told:#?}");
-    // A false gap ends the run where it is found.
+    // A false gap fails the run where it occurs.
     println!("false gaps: 0");
     seeds.assert_met(told.faults());
 }
@@ -76,16 +76,16 @@ struct World {
     epoch: Epoch,
     cores: Vec<Core>,
     model: Vec<Model>,
-    /// The highest offset that a channel had lost when it was forgotten: one in memory, a durable one.
+    /// The highest loss of removed channels: in memory, and durable.
     forgotten_to: [u64; 2],
-    /// Every offset that was ever given in this epoch.
+    /// All offsets assigned in this epoch.
     given: HashSet<u64>,
     disk: Option<Disk>,
-    /// A commit on its way.
+    /// The commit in flight.
     flight: Option<Arc<Commit>>,
-    /// Channel and content of what waits for a commit.
+    /// Publishes that wait for a commit: channel, and hash of the data.
     waiting: HashMap<Ticket, (usize, u64)>,
-    /// Deletes that wait for the store.
+    /// Deletes that wait for a commit.
     deletes: HashSet<Ticket>,
     clients: Vec<Client>,
     keys: u64,
@@ -94,14 +94,14 @@ struct World {
 
 struct Core {
     hub: Hub,
-    /// What is on its way here, with the newest offset when it left.
+    /// Feeds in transit to the hub, each with the newest offset when it was taken.
     feed: VecDeque<(Feed, u64)>,
     requests: VecDeque<Request>,
-    /// Which channels it has been told of, and what it was told they lost.
+    /// The channels opened on this worker, with the losses fed to it.
     known: Vec<Option<u64>>,
 }
 
-/// A store, as far as the sequencer can tell: what its commits have left.
+/// A store as the sequencer sees it: the result of its commits.
 #[derive(Default)]
 struct Disk {
     messages: BTreeMap<(Name, u64), Stored>,
@@ -109,7 +109,7 @@ struct Disk {
     forgotten_to: u64,
     ceiling: u64,
     durability: Box<str>,
-    /// Up to which offset channels were deleted, also by commits that were reported as failed.
+    /// Offsets up to which channels were deleted, including commits that were reported as failed.
     deleted: HashMap<Name, u64>,
 }
 
@@ -137,7 +137,7 @@ impl Disk {
         }
     }
 
-    /// What is there after an end without warning.
+    /// The saved state after a crash.
     fn saved(&self, epoch: Epoch) -> Saved {
         let mut channels: Vec<SavedChannel> = Vec::new();
         for ((name, _), stored) in &self.messages {
@@ -171,14 +171,14 @@ impl Disk {
     }
 }
 
-/// All messages of a channel, ever.
+/// All messages that a channel ever had.
 #[derive(Default)]
 struct Model {
     records: Vec<Record>,
-    /// How many of them the sequencer has let go of.
+    /// Number of messages that the sequencer has dropped.
     evicted: usize,
     exists: bool,
-    /// What it could not know when it began to exist.
+    /// The loss that the channel was created with.
     born_lost: u64,
 }
 
@@ -188,7 +188,7 @@ struct Record {
     unix_ms: u64,
     /// Hash of the data; 0 for a join or a leave.
     hash: u64,
-    /// A join or a leave that was dropped from between messages, which is no loss.
+    /// A join or a leave dropped from between messages, which is no loss.
     dropped: bool,
 }
 
@@ -202,7 +202,7 @@ impl Model {
         self.records.partition_point(|record| record.offset <= offset)
     }
 
-    /// Whether a message in this range is really gone.
+    /// Whether a message in this range is lost.
     fn lost_in(&self, after: u64, to: u64) -> bool {
         let mut gone = self.records[..self.evicted].iter().skip(self.index_after(after));
         gone.find(|record| !record.dropped).is_some_and(|first| first.offset <= to)
@@ -210,21 +210,21 @@ impl Model {
 }
 
 struct Client {
-    /// Its name for the hub; another one for each connection.
+    /// The identifier in the hub, a new one for each connection.
     key: u64,
     core: usize,
     id: Option<SubscriberId>,
     once: Once,
     form: Form,
     since: Since,
-    /// Whether it was told something by this connection.
+    /// Whether this connection has received a delivery.
     started: bool,
     busy: bool,
-    /// Where it stands, as it was told.
+    /// The last position received.
     position: Option<Position>,
-    /// The offset of its id, if that was ahead of all messages when it was made up, until the first answer.
+    /// The offset of its id until the first delivery, if the id was ahead of all messages when it was made.
     ahead: Option<u64>,
-    /// Whether a message came since it first subscribed.
+    /// Whether the client ever received a message.
     ever: bool,
     channels: Vec<Wish>,
 }
@@ -232,17 +232,17 @@ struct Client {
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     channel: usize,
-    /// Messages behind this one must come. None must while it is pending.
+    /// Messages after this offset must be delivered. While `pending`, none are required.
     need_after: u64,
-    /// Of losses up to here it was told, or they were before its time.
+    /// Losses up to this offset were reported to the client, or are older than its subscription.
     excused: u64,
-    /// It was added to a running subscriber, and the core does not know it yet.
+    /// The channel was added to a running subscription, and is not open on the worker yet.
     pending: bool,
-    /// Its ring had passed the client when this was the newest offset: of the latest, older ones may be left out.
+    /// The newest offset when the ring had passed the client. With [`Overrun::Latest`], older messages may be omitted.
     passed_at: u64,
 }
 
-/// What a client reads.
+/// A delivery, decoded.
 #[derive(Debug)]
 struct Read {
     messages: Vec<(u64, u64, usize)>,
@@ -318,7 +318,7 @@ impl world::World for World {
         }
     }
 
-    /// Everything is carried, everybody reads: then nobody may lack anything.
+    /// Carries everything and lets every client read. After that no client may lack a message.
     fn settle(&mut self) {
         for at in 0..self.clients.len() {
             if self.clients[at].id.is_none() {
@@ -372,7 +372,7 @@ impl world::World for World {
                 let model = &self.model[wish.channel];
                 let index = model.index_after(wish.need_after);
                 let latest = self.rules.of(&self.names[wish.channel]).policy == Overrun::Latest;
-                // Of what is gone, the policy does not tell.
+                // The policy reports no loss.
                 let index = if latest { index.max(model.evicted) } else { index };
                 let lacks = model.records[index..].iter().find(|record| !record.dropped);
                 let lacks = lacks.map(|record| record.offset);
@@ -388,7 +388,7 @@ impl world::World for World {
 }
 
 impl World {
-    // ── What happens ────────────────────────────────────────────────────────────────────────────────────────────
+    // ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     fn publishes(&mut self) {
         for _ in 0..1 + self.random.below(4) {
@@ -441,7 +441,7 @@ impl World {
         }
     }
 
-    /// A commit begins, or ends as it likes.
+    /// Begins a commit, or ends the current one with a random outcome.
     fn commits(&mut self) {
         let Some(commit) = self.flight.take() else {
             self.flight = self.takes_commit(self.now);
@@ -466,7 +466,7 @@ impl World {
         }
     }
 
-    /// A commit that is done takes back what those before it have left though they failed.
+    /// A successful commit removes the messages of earlier failed commits.
     fn nothing_refused_is_stored(&self) {
         for (name, offset) in self.disk.iter().flat_map(|disk| disk.messages.keys()) {
             let channel = self.names.iter().position(|one| one == name).expect("a known name");
@@ -495,7 +495,7 @@ impl World {
             if let Ok(Published { position, .. }) = result {
                 let offset = position.offset;
                 let stored = commit.messages.iter().find(|stored| stored.message.offset == offset);
-                // Its time is that of its commit's beginning.
+                // The time of the message is that of the start of its commit.
                 let unix_ms = stored.expect("it was in the commit").message.unix_ms;
                 self.model[channel].records.push(Record { offset, unix_ms, hash, dropped: false });
             }
@@ -503,7 +503,7 @@ impl World {
         self.looks();
     }
 
-    /// Everything is stored that is due at a moment.
+    /// Stores everything that is due at a moment.
     fn stores_all(&mut self, moment: Now) {
         loop {
             let taken = self.flight.take().or_else(|| self.takes_commit(moment));
@@ -519,7 +519,7 @@ impl World {
         self.model[channel].records.push(record);
     }
 
-    /// Asks the sequencer what it still keeps.
+    /// Compares the model with the messages that the sequencer keeps.
     fn looks(&mut self) {
         let mut memory = self.looks_at_events();
         for (channel, model) in self.model.iter_mut().enumerate() {
@@ -536,7 +536,7 @@ impl World {
             assert!(messages <= self.rules.of(&self.names[channel]).messages.max(1));
         }
         assert_eq!(memory, self.sequencer.memory());
-        // A publish makes its channel before it takes memory from others.
+        // A publish creates its channel before it evicts messages of others.
         let kind = |channel: usize| usize::from(self.disk.is_some() && channel >= DURABLE);
         for (channel, model) in self.model.iter_mut().enumerate() {
             if !model.exists && self.sequencer.info(&self.names[channel]).is_some() {
@@ -669,7 +669,7 @@ impl World {
         self.sequencer.apply(self.now, number, request);
         let told = self.sequencer.newest().offset;
         if told > newest {
-            // A member came or went, and the channel was told.
+            // A join or a leave was published in the channel.
             assert_eq!(told, newest + 1);
             self.records(LOUD, told, 0);
             self.tally.members_told += 1;
@@ -690,7 +690,7 @@ impl World {
         let more = self.cores[number].hub.slice(self.now, most, &mut Plain { made: &mut made }, &mut out);
         assert!(out.len() <= most);
         if self.cores[number].hub.channels() < channels {
-            // It has let go of some: what it knows of them is asked for in time.
+            // The hub has released channels: takes its requests now, to update `known`.
             self.takes_requests(number);
         }
         let bytes =
@@ -750,7 +750,7 @@ impl World {
             channels.push(LOUD);
         }
         for _ in 0..[1, 1, 2, 3, 5][self.random.below(5) as usize] {
-            // Some channels are liked more than others, so that bytes are shared.
+            // Some channels are more popular than others, so that subscribers share bytes.
             let channel = self.random.below(CHANNELS as u64).min(self.random.below(CHANNELS as u64)) as usize;
             if !channels.contains(&channel) {
                 channels.push(channel);
@@ -821,7 +821,7 @@ impl World {
         let Some(at) = self.some_client(|client| client.id.is_some()) else { return };
         self.tally.cuts += 1;
         self.tally.cuts_in_flight += u64::from(self.clients[at].busy);
-        // A poll whose time is up is told where it stands.
+        // A poll that times out receives its position.
         if self.clients[at].once != Once::Never && self.clients[at].started {
             self.hears_its_position(at);
         }
@@ -873,7 +873,7 @@ impl World {
         let Some(at) = self.some_client(streams) else { return };
         let (added, removed) = (self.random.below(CHANNELS as u64), self.random.below(CHANNELS as u64));
         let (added, removed) = (added as usize, removed as usize);
-        // Whether what is added before the start begins with the others or now, depends on who was quicker.
+        // Before the start, a channel may be added in time for the start or after it: that depends on the queues.
         let client = &self.clients[at];
         if added == removed || !(client.started || client.since == Since::Now) {
             return;
@@ -926,9 +926,9 @@ impl World {
         self.tally.reloads += 1;
     }
 
-    /// A planned end: whoever waits for the store is told before it.
+    /// A planned shutdown, before which all waiting publishers get their results.
     fn restarts(&mut self) {
-        // Also what is not worth a commit of its own.
+        // Including changes that are not worth a commit of their own.
         self.stores_all(Now { mono_ns: u64::MAX, ..self.now });
         self.nothing_refused_is_stored();
         assert!(self.waiting.is_empty(), "seed {}: nobody waits any more", self.seed);
@@ -945,7 +945,7 @@ impl World {
         self.tally.restarts_of_a_store += u64::from(self.disk.is_some());
     }
 
-    /// An end without warning: what was stored is there, and nothing else.
+    /// A crash: only stored messages survive.
     fn is_killed(&mut self) {
         let disk = self.disk.as_mut().expect("only with a store");
         if let Some(commit) = self.flight.take()
@@ -958,7 +958,7 @@ impl World {
         disk.ceiling = saved.newest + CEILING;
         self.forgotten_to = [saved.forgotten_to, saved.durable_forgotten_to];
         if saved.durability.is_empty() {
-            // It does not know yet which channels are durable.
+            // The store does not know yet which channels are durable.
             self.forgotten_to[1] = saved.forgotten_to.max(saved.durable_forgotten_to);
         }
         for (channel, model) in self.model.iter_mut().enumerate() {
@@ -979,14 +979,14 @@ impl World {
             }
             for Stored { message, .. } in stored {
                 if model.records.iter().all(|record| record.offset != message.offset) {
-                    // Nobody was told that it is published, and it is.
+                    // The message is stored although its publish was not acknowledged.
                     let (offset, unix_ms, hash) = (message.offset, message.unix_ms, hash(&message.data));
                     model.records.push(Record { offset, unix_ms, hash, dropped: false });
                     self.tally.refused_and_there += 1;
                 }
             }
             model.records.sort_by_key(|record| record.offset);
-            // What it had let go of and the store had not is there again.
+            // Messages that the ring had dropped and the store had not are back.
             model.evicted = model.records.len() - stored.len();
             let kept = model.records[model.evicted..].iter().map(|record| record.offset);
             assert!(kept.eq(stored.iter().map(|stored| stored.message.offset)), "seed {}", self.seed);
@@ -1022,7 +1022,7 @@ impl World {
         }
     }
 
-    // ── What clients read ───────────────────────────────────────────────────────────────────────────────────────
+    // ── Deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
     fn reads(&mut self, core: usize, delivery: Delivery) {
         let at = self.clients.iter().position(|client| client.id.is_some() && client.key == delivery.key);
@@ -1038,7 +1038,7 @@ impl World {
                 let gap = gap.map(|gap| (only(&gap.from), only(&gap.to), gap.reason));
                 let position = only(&position);
                 self.learns_of_id_ahead(at, gap);
-                // In several channels, one that was opened for it may begin later than it stands.
+                // With several channels, a channel opened for the client may start after the client's position.
                 let exact = self.clients[at].channels.len() == 1;
                 self.begins(at, exact.then_some(position.offset));
                 self.gets(at, &Read { messages: Vec::new(), position, gap, more: 0 });
@@ -1075,8 +1075,8 @@ impl World {
         }
     }
 
-    /// The first answer to a client whose id was ahead of all messages: a gap, after which it begins as with the id of
-    /// another epoch, or a message with that offset was published meanwhile.
+    /// Checks the first delivery to a client whose id was ahead of all messages. Either it has a gap, and the client starts as
+    /// with the id of another epoch. Or a message with that offset was published meanwhile.
     fn learns_of_id_ahead(&mut self, at: usize, gap: Option<(Position, Position, GapReason)>) {
         let client = &mut self.clients[at];
         let Some(offset) = client.ahead.take().filter(|_| client.since.resumes(self.epoch)) else { return };
@@ -1097,8 +1097,8 @@ impl World {
         }
     }
 
-    /// What a client must get from now on, by what it has asked for. Where the news begin is known, or it is what is
-    /// published from here on.
+    /// Sets the messages that a client must receive, according to its `since`. New messages start after `news` if it is given,
+    /// else now.
     fn begins(&mut self, at: usize, news: Option<u64>) {
         let newest = self.sequencer.newest().offset;
         let client = &mut self.clients[at];
@@ -1118,7 +1118,7 @@ impl World {
             let model = &self.model[wish.channel];
             let lost_to = model.lost_to();
             wish.need_after = match &client.since {
-                // One who comes for the first time, or comes back: it needs what it needed.
+                // A client that resumes needs the same messages as before.
                 Since::After(positions) if positions.of(self.epoch).is_some() => wish.need_after,
                 Since::After(_) | Since::All => lost_to,
                 Since::Now => news.unwrap_or(newest),
@@ -1138,7 +1138,7 @@ impl World {
         }
     }
 
-    /// A client has read something: messages in order, and none left out without a word.
+    /// Checks a delivery: messages in order, and none omitted without a gap.
     fn gets(&mut self, at: usize, read: &Read) {
         let Read { messages, position, gap, more } = read;
         assert_eq!(position.epoch, self.epoch);
@@ -1202,7 +1202,7 @@ impl World {
         client.position = Some(*position);
     }
 
-    /// A client is told that messages are gone: they must be.
+    /// Checks a gap: messages in it must be lost.
     fn hears_of_gap(&mut self, at: usize, from: Position, to: Position, reason: GapReason) {
         let seed = self.seed;
         if reason == GapReason::Epoch {
@@ -1225,12 +1225,12 @@ impl World {
             let told = gone.partition_point(|record| record.offset <= to.offset);
             let told = told.checked_sub(1).map_or(0, |index| gone[index].offset);
             wish.need_after = wish.need_after.max(told);
-            // It was told of what its core knew; what the core hears of later is a gap of its own.
+            // The gap covers losses known to the worker. Losses fed later are separate gaps.
             wish.excused = wish.excused.max(known[wish.channel].unwrap_or(0).min(to.offset));
         }
     }
 
-    /// Whether a message that a client lacks is really gone, up to an offset.
+    /// Returns whether a message that a client lacks is lost, up to an offset.
     fn is_lost(&mut self, at: usize, to: u64) -> bool {
         let client = &self.clients[at];
         let asked = match &client.since {
@@ -1252,7 +1252,7 @@ impl World {
         forgotten
     }
 
-    /// What there is to know of a client, for whoever looks for a fault.
+    /// Describes a client for a failure message.
     fn tells(&self, at: usize) -> String {
         let client = &self.clients[at];
         let mut told = format!("client {at} {:?} {:?} {:?}", client.once, client.since, client.position);
@@ -1275,7 +1275,7 @@ trait Resumes {
 }
 
 impl Resumes for Since {
-    /// Whether it goes on in this life of the stream.
+    /// Returns whether the subscription resumes in this epoch.
     fn resumes(&self, epoch: Epoch) -> bool {
         matches!(self, Self::After(positions) if positions.of(epoch).is_some())
     }
@@ -1313,7 +1313,7 @@ fn some_rules(random: &mut Random, durable: bool) -> Rules {
     rules
 }
 
-/// Writes runs so that the test can read them.
+/// Encodes runs for the checks of this test.
 struct Plain<'a> {
     made: &'a mut u64,
 }
@@ -1351,7 +1351,7 @@ impl Encoder for Plain<'_> {
     }
 }
 
-/// The position in the only stream that there is.
+/// Returns the position in the only stream.
 fn only(positions: &Positions) -> Position {
     positions.as_slice()[0]
 }
@@ -1381,7 +1381,7 @@ impl Read {
 }
 
 fn hash(data: &[u8]) -> u64 {
-    // FNV-1a; never 0, which stands for what members are told.
+    // FNV-1a, but never 0, which marks joins and leaves.
     data.iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
         | 1

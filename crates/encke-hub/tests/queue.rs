@@ -1,18 +1,19 @@
-//! What was promised during an outage comes once, in the order of its channel, and before what was published later; what does
-//! not is counted.
+//! Messages queued during an outage enter the stream once, in the order of their channel, and before later publishes. All
+//! others are counted as dropped.
 //!
-//! A seed makes a world: a sequencer, and a stream that knows a message by its name, is out of reach now and then, loses
-//! answers, answers in any order, and refuses some for good. Messages wait and grow old. `QUEUE_SEED=n` runs one world.
+//! A seed makes a world: a sequencer, and a stream that deduplicates by message number. The stream is unreachable at times,
+//! loses responses, responds in any order, and rejects some messages for good. Messages wait and expire. `QUEUE_SEED=n` runs
+//! one world.
 //!
-//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
-//! | planted | where | found at seed |
+//! | fault | change | seed |
 //! |---|---|---|
-//! | what comes after an outage does not stand behind what waits | `hand_over`, `behind` without `has_line` | 1 |
-//! | what was on its way before the outage is not waited for | `send` without a look at `before` | 22 |
-//! | two of a channel are on their way | `send` without a look at `flies` | 7 |
-//! | what is dropped for its age is not counted | `expire` without `dropped +=` | 1 |
-//! | a message has another name when it is sent again | `number` of the time of sending | 1 |
+//! | a publish after an outage overtakes queued messages | `hand_over`, `behind` without `has_line` | 1 |
+//! | queued messages overtake publishes from before the outage | `send` without a look at `before` | 22 |
+//! | two messages of a channel are in flight | `send` without a look at `flies` | 7 |
+//! | an expired message is not counted | `expire` without `dropped +=` | 1 |
+//! | a message is sent again with a different number | `number` of the time of sending | 1 |
 
 mod world;
 
@@ -30,11 +31,11 @@ const SEEDS: u64 = 500;
 const STEPS: usize = 400;
 const CHANNELS: [&str; 4] = ["a", "b", "local/a", "local/b"];
 const LIMITS: Queueing = Queueing { bytes: 6_000, age_ms: 500 };
-/// More than any message here takes.
+/// More bytes than any message here takes.
 const ONE: u64 = 400;
 const MS: u64 = 1_000_000;
 
-/// What happens in worlds.
+/// Counts of events in all worlds.
 #[derive(Default, Debug)]
 struct Tally {
     queued: u64,
@@ -47,7 +48,7 @@ struct Tally {
     behind: u64,
 }
 
-/// A message that was taken.
+/// An accepted message.
 struct Taken {
     channel: usize,
     queued: bool,
@@ -61,13 +62,13 @@ struct World {
     now_ns: u64,
     up: bool,
     taken: Vec<Taken>,
-    /// What is on its way.
+    /// Commands in flight to the stream.
     errands: Vec<Errand>,
-    /// The places of messages in the stream.
+    /// The offsets of messages in the stream.
     stream: HashMap<usize, u64>,
-    /// Places by the numbers of messages that waited.
+    /// Offsets by the numbers of queued messages.
     known: HashMap<u64, u64>,
-    /// Dropped by the sequencer though the stream has it: nobody knew.
+    /// Messages that the sequencer dropped without knowing that the stream has them.
     unheard: u64,
     tally: Tally,
 }
@@ -130,7 +131,7 @@ impl world::World for World {
         self.turn();
     }
 
-    /// All is well from now on. In the end everything is where it belongs.
+    /// Ends all faults. In the end every message is in its place.
     fn settle(&mut self) {
         let seed = self.seed;
         self.up = true;
@@ -138,7 +139,7 @@ impl world::World for World {
         self.turn();
         while !self.errands.is_empty() || self.sequencer.backlog().messages > 0 {
             self.answer(false);
-            // Whoever rests goes on after a while.
+            // Waits for queues that back off.
             self.now_ns += if self.errands.is_empty() { 50 * MS } else { 0 };
             self.turn();
         }
@@ -152,7 +153,7 @@ impl world::World for World {
             .unwrap_or_else(|| panic!("seed {seed}: {lost} are lost, and not counted"));
         assert!(self.unheard <= self.tally.again, "seed {seed}: more is counted than can be");
         for channel in 0..CHANNELS.len() {
-            // The last one that waited, and the last one of all.
+            // The last queued message, and the last one of all.
             let (mut last_queued, mut last) = (0, 0);
             for (id, taken) in self.taken.iter().enumerate().filter(|(_, taken)| taken.channel == channel) {
                 let Some(&offset) = self.stream.get(&id) else { continue };
@@ -166,7 +167,7 @@ impl world::World for World {
 }
 
 impl World {
-    /// As a worker does it in each of its turns.
+    /// Does the work of one turn of a worker.
     fn turn(&mut self) {
         let seed = self.seed;
         let before = self.sequencer.backlog().dropped;
@@ -224,7 +225,7 @@ impl World {
         self.taken.push(Taken { channel, queued, born_ns: self.now_ns });
     }
 
-    /// The stream answers something that was asked of it, whichever; if it `fails`, not always well.
+    /// Responds to a random command. If `fails`, the response may be an error.
     fn answer(&mut self, fails: bool) {
         if self.errands.is_empty() {
             return;

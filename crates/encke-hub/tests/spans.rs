@@ -1,30 +1,30 @@
-//! Clients with channels of several streams miss nothing, get nothing twice, and are told of a gap only where a stream or a
-//! node has let go of messages, wherever they come back with their ids.
+//! Clients with channels of several streams miss nothing and receive nothing twice, wherever they resume with their ids. A gap
+//! occurs only where a stream or a node has dropped messages.
 //!
-//! A seed makes a world: two or three streams, each with an order of its own, which drop their oldest messages now and then;
-//! two or three nodes, each with a sequencer for each stream and the hubs of all; engines that are late, are cut off and tell
-//! again what they had told; nodes that are killed. Clients stream and poll, change their channels while they listen, are cut,
-//! and come back on any node with the text of the id that they read last. The model knows nothing of strands and runs:
-//! whenever an id says that a client has come farther in a stream, every message that it wants up to there has come, or was
-//! told to be gone. `SPANS_SEED=n` runs one world, `SPANS_SEEDS=n` so many.
+//! A seed makes a world: two or three streams with independent orders, which drop their oldest messages at times, and two or
+//! three nodes. Each node has a sequencer per stream and the hubs of all. Its engines are late, lose their connection, and
+//! repeat messages after that. Nodes are killed. Clients stream and poll, change their channels while subscribed, disconnect,
+//! and resume on any node with the text of their last id. The model knows no strands and runs. When an id advances in a stream,
+//! the client must have received every wanted message up to that offset, or a gap. `SPANS_SEED=n` runs one world,
+//! `SPANS_SEEDS=n` runs n worlds.
 //!
-//! That it finds faults was tried by planting some, one line each. The seeds at which it found them:
+//! To show that the test finds faults, single lines were broken. The test found each at this seed:
 //!
-//! | planted | where | found at seed |
+//! | fault | change | seed |
 //! |---|---|---|
-//! | ids claim what is yet to be handed on | `Hubs::stand` without a look at what is owed | 1 |
-//! | of an id, the first position counts for every stream | `Core::start` | 1 |
-//! | a gap of one stream at the start is not told | `Hubs::hears`, `strand.gap` | 1 |
-//! | a strand goes on before its run has left | `Hubs::sent`, whatever was flying | 1 |
-//! | an id is ahead of a gap that was not told | `hand_part` without `missed_from` | 3 |
-//! | what was on its way from a channel that it left comes | `change_span` without `retain` | 68 |
-//! | a change is confirmed before its channels are known | `position_of`, only of strands that owe nothing | 284 |
-//! | a loss is told behind what follows it | `lose_all` without `gone += 1` | 577 |
-//! | a channel that opens before a loss is told claims what is behind it | `mark`, `lost_to` without `fed_to` | 4525 |
-//! | who has yet to be told of a gap waits, and stands behind it | `Hub::waits`, whatever the state | 25956 |
+//! | ids include runs that were not delivered yet | `Hubs::stand` without its look at `owed` | 1 |
+//! | the first position of an id counts for every stream | `Core::start` | 1 |
+//! | a gap of one stream at the start is omitted | `Hubs::hears`, `strand.gap` | 1 |
+//! | a strand continues before its run is sent | `Hubs::sent`, ignoring `flying` | 1 |
+//! | an id is ahead of an unreported gap | `hand_part` without `missed_from` | 3 |
+//! | a pending message of a removed channel is delivered | `change_span` without `retain` | 68 |
+//! | a change is confirmed before its channels are open | `position_of`, only for strands without a pending run | 284 |
+//! | a loss is fed after later messages | `lose_all` without `gone += 1` | 577 |
+//! | the opening of a channel covers an unreported loss | `mark`, `lost_to` without `fed_to` | 4525 |
+//! | a subscriber with an unreported gap waits, at a position after it | `Hub::waits`, ignoring the state | 25956 |
 //!
-//! The fifth and the last four were no plants at first: this test found them, two of them in the sequencer.
-//! The last two need more worlds than the usual: cases of the sequencer and the hub have them, too.
+//! The fifth and the last four were real bugs: this test found them, two of them in the sequencer. The last two need more
+//! worlds than a normal run has; unit tests of the sequencer and the hub cover them, too.
 
 mod world;
 
@@ -53,7 +53,7 @@ fn whoever_listens_to_several_streams_gets_each_in_order_or_is_told_of_a_gap_tha
     seeds.assert_met(sum.named(CASES));
 }
 
-/// What happens in worlds.
+/// The events counted in all worlds.
 #[derive(Clone, Copy)]
 enum Case {
     Delivered,
@@ -120,15 +120,15 @@ struct World {
     clients: Vec<Client>,
     published: u64,
     keys: u64,
-    /// The clock of what is due; messages have no age.
+    /// The clock of timers; messages have no age.
     mono_ns: u64,
     tally: Tally,
 }
 
 struct Stream {
-    /// The channel and content of each sequence, from 1.
+    /// The channel and content of each message, by offset from 1.
     messages: Vec<(usize, u64)>,
-    /// The first sequence that is still there.
+    /// The first offset still in the stream.
     first: u64,
 }
 
@@ -140,13 +140,13 @@ struct Node {
 struct Lane {
     sequencer: Sequencer,
     requests: VecDeque<Request>,
-    /// What its engine has to do, and what it has to tell.
+    /// Commands for the engine, and events from it.
     errands: VecDeque<Errand>,
     news: VecDeque<News>,
-    /// The next sequence that it is told.
+    /// The next offset to deliver.
     next: u64,
     up: bool,
-    /// Up to where it was told of a loss.
+    /// The end of the last reported loss.
     lost_to: u64,
 }
 
@@ -154,19 +154,19 @@ struct Client {
     once: Once,
     channels: BTreeSet<usize>,
     key: u64,
-    /// Where it is, and as whom.
+    /// The node of the connection, and the subscriber there.
     place: Option<(usize, SubscriberId)>,
     busy: bool,
     started: bool,
-    /// The text that it comes back with.
+    /// The id to resume from.
     id: Option<String>,
-    /// By stream: everything that it wants up to here has come, or was told to be gone.
+    /// By stream: every wanted message up to this offset was received or in a gap.
     seen: BTreeMap<usize, u64>,
-    /// By channel: of losses up to here it was told.
+    /// By channel: gaps up to this offset were received.
     excused: BTreeMap<usize, u64>,
-    /// By channel: what it has asked for while it listened begins behind this; unknown until it is told.
+    /// By channel added while subscribed: the offset after which it starts, once known.
     begins: BTreeMap<usize, Option<u64>>,
-    /// What it no longer wants: a gap there may be on its way.
+    /// Removed channels, which may still cause a gap.
     left: BTreeSet<usize>,
 }
 
@@ -186,7 +186,7 @@ impl world::World for World {
         }
         set("1/skip", ChannelRules { messages: short, policy: Overrun::Skip, ..base });
         set("2/skip", ChannelRules { messages: short, policy: Overrun::Skip, ..base });
-        // In one world of four nodes do not read what is before their rings.
+        // In one of four worlds nodes do not backfill.
         rules.recalls = !seed.is_multiple_of(4);
         let rules = Arc::new(rules);
         let count = 2 + random.below(2) as usize;
@@ -247,12 +247,12 @@ impl world::World for World {
             94..96 => self.turns(node, stream),
             96..98 => self.drops(stream),
             98 if self.random.below(3) == 0 => self.is_killed(node),
-            // Long enough for a hub to let go of a channel that nobody wants.
+            // Long enough for a hub to release an unused channel.
             _ => self.mono_ns += 16_000_000_000,
         }
     }
 
-    /// Everything flows, everybody comes: then nobody may lack anything.
+    /// Carries everything, with all clients connected. After that no client may lack a message.
     fn settle(&mut self) {
         for node in 0..self.nodes.len() {
             for stream in 0..self.streams.len() {
@@ -293,7 +293,7 @@ impl World {
         self.streams[stream].messages.push((channel, self.published));
     }
 
-    /// An errand is run, or a piece of news arrives.
+    /// Runs a random command of an engine, and may deliver an event.
     fn engine_works(&mut self, node: usize, stream: usize) {
         let lane = &mut self.nodes[node].lanes[stream];
         let mut errands = Vec::new();
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// What a channel keeps: up to where messages were lost, and the newest ones up to an offset.
+    /// Reads the history of a channel: the offset up to which messages are lost, and the newest messages up to an offset.
     fn past(&self, stream: usize, name: &Name, to: u64, most: usize) -> (u64, Vec<Arc<Message>>) {
         let Stream { messages, first } = &self.streams[stream];
         let channel = self.names.iter().position(|other| other == name).expect("known");
@@ -338,7 +338,7 @@ impl World {
         (lost_to, messages)
     }
 
-    /// What a stream has of channels behind an offset: some of it.
+    /// Reads some messages of channels after an offset.
     fn recalled(&mut self, stream: usize, channels: &[Name], after: u64, to: u64) -> Recalled {
         self.tally.count(Case::Recalled);
         let most = 1 + self.random.below(4) as usize;
@@ -359,7 +359,7 @@ impl World {
         Arc::new(Message::placed(offset, NOW.unix_ms, draft, false))
     }
 
-    /// A node is told what comes next.
+    /// Delivers the next messages of a stream to a node.
     fn stream_flows(&mut self, node: usize, stream: usize) {
         let first = self.streams[stream].first;
         let lane = &mut self.nodes[node].lanes[stream];
@@ -378,10 +378,10 @@ impl World {
         lane.sequencer.hear(News::Messages { messages, to: end - 1 });
     }
 
-    /// Requests go to the sequencers, feeds to the hubs, and deliveries to clients.
+    /// Carries requests to the sequencers, feeds to the hubs, and deliveries to clients.
     fn hub_works(&mut self, node: usize) {
         let most = 1 + self.random.below(6) as usize;
-        // Of a loss behind which nothing comes, a core is told by the head.
+        // If no message follows a loss, the head reports it to the worker.
         self.mono_ns += 300_000_000;
         let now = Now { mono_ns: self.mono_ns, ..NOW };
         let Node { lanes, hubs } = &mut self.nodes[node];
@@ -435,7 +435,7 @@ impl World {
             None => Since::Now,
         };
         if let Since::After(positions) = &since {
-            // What its id says, and that alone.
+            // Only the positions of the id count.
             let said = |stream| positions.of(epoch(stream)).map(|offset| (stream, offset));
             client.seen = (0..self.streams.len()).filter_map(said).collect();
         }
@@ -456,7 +456,7 @@ impl World {
         client.place = Some((node, id));
     }
 
-    /// A connection ends: that of a poll, perhaps, because it has waited long enough, and is told where it stands.
+    /// Ends a connection. A poll may end by its timeout, with its position as the response.
     fn is_cut(&mut self) {
         let at = self.random.below(CLIENTS as u64) as usize;
         let Some((node, id)) = self.clients[at].place else { return };
@@ -473,7 +473,7 @@ impl World {
         self.clients[at].place = None;
     }
 
-    /// A client that streams has other channels from now on.
+    /// Changes the channels of a streaming client.
     fn changes(&mut self) {
         let at = self.random.below(CLIENTS as u64) as usize;
         let other = self.some_channels();
@@ -502,7 +502,7 @@ impl World {
             client.begins.insert(channel, None);
         }
         let after: BTreeSet<usize> = client.channels.iter().map(|channel| self.owners[*channel]).collect();
-        // What it had seen of a stream to which it comes back says nothing.
+        // The model forgets its progress in a stream that the client left or has just joined.
         client.seen.retain(|stream, _| before.contains(stream) && after.contains(stream));
         self.tally.count(Case::Change);
         if after.difference(&before).next().is_some() {
@@ -513,7 +513,7 @@ impl World {
         }
     }
 
-    /// Clients that have asked for other channels are told where these begin, once that is known.
+    /// Confirms changed channels to clients, once their starts are known.
     fn confirms(&mut self, node: usize) {
         for at in 0..CLIENTS {
             let client = &mut self.clients[at];
@@ -523,14 +523,14 @@ impl World {
             }
             let Some(positions) = self.nodes[node].hubs.position_of(id) else { continue };
             for (channel, begins) in &mut client.begins {
-                // What is published from now on.
+                // Messages published from now on.
                 *begins = begins.or(Some(self.streams[self.owners[*channel]].messages.len() as u64));
             }
             self.gets(at, &positions.to_string(), None);
         }
     }
 
-    /// A node loses its connection to a stream, or has it back: then it may be told again what it had been told.
+    /// Disconnects a node from a stream, or reconnects it. After that the stream may repeat messages.
     fn turns(&mut self, node: usize, stream: usize) {
         let lane = &mut self.nodes[node].lanes[stream];
         lane.up = !lane.up;
@@ -563,7 +563,7 @@ impl World {
         let client = &self.clients[at];
         let seen = client.channels.iter().all(|channel| {
             let stream = self.owners[*channel];
-            // A poll that waits for the first time wants the news alone.
+            // A poll that waits without a position wants new messages only.
             let after = client.seen.get(&stream).copied();
             after.map_or(client.once != Once::Never, |after| {
                 self.lacks(at, stream, after, u64::MAX, &[]).is_none()
@@ -572,7 +572,7 @@ impl World {
         client.started && !client.busy && client.place.is_some() && seen
     }
 
-    // ── What clients read ───────────────────────────────────────────────────────────────────────────────────────
+    // ── Deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
     fn reads(&mut self, node: usize, delivery: Delivery) {
         let at = self.clients.iter().position(|client| client.place.is_some() && client.key == delivery.key);
@@ -617,7 +617,7 @@ impl World {
         }
     }
 
-    /// A run: how many messages, and how many more there are.
+    /// Checks a run. Returns the number of its messages, and of those after it.
     fn gets_run(&mut self, at: usize, node: usize, bytes: &[u8]) -> (usize, usize) {
         let text = std::str::from_utf8(bytes).expect("text");
         let mut lines = text.lines();
@@ -656,7 +656,7 @@ impl World {
         self.streams.iter().position(has).expect("it was published")
     }
 
-    /// A client reads an id, perhaps that of a message: it has come farther, and has missed nothing on its way.
+    /// Checks an id, possibly that of a message: the client advances, and must have missed nothing.
     fn gets(&mut self, at: usize, id: &str, message: Option<(usize, u64, u64)>) {
         let positions: Positions = id.parse().expect("an id");
         if positions.as_slice().len() > 1 {
@@ -698,7 +698,7 @@ impl World {
         }
     }
 
-    /// The first message of a stream that a client wants in a range, and that was not among those that came.
+    /// Returns the first wanted message in a range of a stream that was not received.
     fn lacks(&self, at: usize, stream: usize, after: u64, to: u64, came: &[u64]) -> Option<u64> {
         let client = &self.clients[at];
         let messages = &self.streams[stream].messages;
@@ -714,7 +714,7 @@ impl World {
         })
     }
 
-    /// A client is told that messages are gone: they must be, or its id says nothing of a stream.
+    /// Checks a gap: messages in it must be lost, or the client's id must lack a stream.
     fn hears_of_gap(&mut self, at: usize, node: usize, gap: &Gap) {
         let told = format!("seed {}: {gap:?} on {node} for {}", self.seed, self.tells(at));
         let client = &self.clients[at];
@@ -745,7 +745,7 @@ impl World {
                     excused.extend(channels.into_iter().map(|channel| (channel, to)));
                 }
                 Some(_) => {}
-                // It gets what is kept.
+                // The client receives the kept messages.
                 None if gap.reason == GapReason::Epoch => {
                     let gone = |channel: usize| {
                         let end = self.streams[stream].messages.len() as u64;
@@ -753,7 +753,7 @@ impl World {
                     };
                     excused.extend(channels.into_iter().map(|channel| (channel, gone(channel).max(to))));
                 }
-                // It began while this was lost.
+                // The loss happened while the client started.
                 None => {
                     justified = true;
                     excused.extend(channels.into_iter().map(|channel| (channel, to)));
@@ -767,7 +767,7 @@ impl World {
         }
     }
 
-    /// Whether messages behind a position were let go of: by the stream, or by the node because it keeps only so many.
+    /// Returns whether messages after a position were dropped, by the stream or by the limits of a node.
     fn is_lost(&self, at: usize, node: usize, stream: usize, before: u64, to: u64) -> bool {
         let Stream { messages, first } = &self.streams[stream];
         let dropped_to = (first - 1).max(self.nodes[node].lanes[stream].lost_to);
@@ -781,7 +781,7 @@ impl World {
         })
     }
 
-    /// Whether a place is one of a message of this channel that was let go of.
+    /// Returns whether an offset belongs to a dropped message of this channel.
     fn is_gone(&self, node: usize, channel: usize, offset: u64) -> bool {
         let stream = self.owners[channel];
         let Stream { messages, first } = &self.streams[stream];
@@ -791,7 +791,7 @@ impl World {
         messages[offset as usize - 1].0 == channel && (passed || dropped)
     }
 
-    /// What there is to know of a client, for whoever looks for a fault.
+    /// Describes a client for a failure message.
     fn tells(&self, at: usize) -> String {
         let Client { once, channels, place, busy, started, id, seen, excused, begins, .. } =
             &self.clients[at];
@@ -803,7 +803,7 @@ impl World {
 }
 
 impl Node {
-    /// One that joins where the streams are.
+    /// Creates a node that joins at the newest offsets.
     fn new(newest: &[u64], which: &Arc<Streams>, rules: &Arc<Rules>) -> Self {
         let epochs: Vec<Epoch> = (0..newest.len()).map(epoch).collect();
         let lane = |(stream, newest): (usize, &u64)| Lane {
@@ -822,8 +822,8 @@ impl Node {
     }
 }
 
-/// Writes runs as lines: a gap or nothing, the id, offset and content of each message, the id behind them and how many more
-/// there are.
+/// Encodes runs as lines: an optional gap, the messages, and the end. A message has its id, offset and content; the end has the
+/// id and the number of messages left.
 struct Plain;
 
 impl Encoder for Plain {

@@ -1,16 +1,16 @@
-//! Who is at a place before what the rings keep, where that can be read elsewhere.
+//! Backfill: a subscriber whose position is before the rings reads the missing messages from the cluster stream.
 //!
 //! ```text
-//!                 ┌───────────────────────────────────────────────────────────────────┐
-//!                 ▼                                                                   │
-//!  lost ──► Ask ──► Asked (Request::Recall) ──► Came (Feed::Recalled) ──► a run, Busy ─┴─ sent: the rings have the rest ──► Ready
+//!                 ┌────────────────────────────────────────────────────────────────────┐
+//!                 ▼                                                                    │
+//!  lost ──► Ask ──► Asked (Request::Recall) ──► Came (Feed::Recalled) ──► a run, Busy ─┴─ sent: rings suffice ──► Ready
 //! ```
-//! **A subscriber that reads holds one run**, and asks for the next one when its connection has taken that: it reads as fast
-//! as it can, and no memory grows with what it has missed. A ring that goes on meanwhile is caught up with later. Of those who
-//! read, so many at a time have asked for a run or hold one ([`READERS_MAX`]); the others wait in turn.
+//! **A backfilling subscriber holds one run** and requests the next one when its connection has sent it. So it reads at its own
+//! pace, and memory does not grow with the number of missed messages. If the rings advance meanwhile, the backfill continues.
+//! At most [`READERS_MAX`] subscribers have requested or hold a run; the others queue.
 //!
-//! It is asked for all channels of a subscriber at once, since it has one position: what is told to it is in the order of
-//! offsets, as everywhere. What it is no longer kept anywhere is told as a gap.
+//! A request covers all channels of a subscriber, since it has one position. Messages are delivered in offset order, as always.
+//! Messages that the stream has lost as well are reported as a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,31 +25,31 @@ use crate::rules::Overrun;
 use crate::subscriber::{Once, State, SubscriberId};
 use crate::values::{Recalled, Request};
 
-/// Those who read.
+/// The backfilling subscribers.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     by_subscriber: HashMap<u32, Reading>,
-    /// The number of what was asked last.
+    /// The number of the last request.
     asked: u64,
-    /// How many have asked, or hold what came.
+    /// Number of subscribers that have requested or hold a run.
     busy: usize,
-    /// Who may ask next; some may have gone, or asked already.
+    /// Subscribers that may request next. Some may have left, or requested already.
     waiting: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Reading {
     step: Step,
-    /// Why it has missed what is gone.
+    /// The cause to report in a gap.
     reason: GapReason,
-    /// Up to where it was told what is gone.
+    /// The end of the last reported gap.
     told_to: u64,
 }
 
 #[derive(Debug)]
 enum Step {
     Ask,
-    /// By this number.
+    /// With the number of the request.
     Asked(u64),
     Came(Recalled),
 }
@@ -70,7 +70,7 @@ impl Readings {
         }
     }
 
-    /// Something came; whether anybody waits for it.
+    /// Stores a run. Returns whether a subscriber waits for it.
     pub(super) fn comes(&mut self, id: u32, number: u64, run: Recalled) -> bool {
         let Some(reading) = self.by_subscriber.get_mut(&id) else { return false };
         let asked = matches!(reading.step, Step::Asked(asked) if asked == number);
@@ -80,7 +80,7 @@ impl Readings {
         asked
     }
 
-    /// What somebody has, which then has to ask again.
+    /// Takes the current step of a subscriber, which has to request again afterwards.
     fn take(&mut self, id: u32) -> Option<Step> {
         let reading = self.by_subscriber.get_mut(&id)?;
         let step = std::mem::replace(&mut reading.step, Step::Ask);
@@ -99,8 +99,8 @@ impl Readings {
 }
 
 impl Hub {
-    /// Whether a subscriber that a ring has passed can read elsewhere what it has missed. Where only the latest counts, that
-    /// is not done: there it goes on with the latest.
+    /// Returns whether a subscriber that a ring has passed can backfill. In channels with [`Overrun::Latest`] the subscriber
+    /// skips to the latest message instead.
     pub(super) fn may_recall(&mut self, id: u32) -> bool {
         if !self.rules.recalls || !self.is_lost(id) {
             return false;
@@ -127,14 +127,14 @@ impl Hub {
         self.is_lost(id)
     }
 
-    /// The channels of one who reads are others: what it has asked for does not fit any more.
+    /// Discards the pending run of a backfilling subscriber whose channels have changed.
     pub(super) fn asks_anew(&mut self, id: u32) {
         if self.readings.take(id).is_some() && self.subscribers[id].state == State::Reading {
             self.stand_in_line(id);
         }
     }
 
-    /// One who reads can take something.
+    /// Continues the backfill of a writable subscriber.
     pub(super) fn read(&mut self, id: u32, encoder: &mut impl Encoder, out: &mut Vec<Delivery>) {
         match self.readings.take(id) {
             None => return,
@@ -159,7 +159,7 @@ impl Hub {
         }
     }
 
-    /// Whoever has waited for it may ask.
+    /// Queues waiting subscribers that may request now.
     pub(super) fn lets_read(&mut self) {
         let room = READERS_MAX.saturating_sub(self.readings.busy);
         for _ in 0..room {
@@ -190,7 +190,7 @@ impl Hub {
         self.requests.push(Request::Recall { reader: SubscriberId(id), number, channels, after, to });
     }
 
-    /// Tells a subscriber what came for it; says whether that was anything.
+    /// Delivers a run to a subscriber. Returns whether there was anything to deliver.
     fn tell_recalled(
         &mut self,
         id: u32,
@@ -215,13 +215,13 @@ impl Hub {
             return false;
         }
         let only_one = once == Once::Oldest || self.is_crowded();
-        // A stream is told a gap alone.
+        // A streaming subscriber receives a gap alone.
         let alone = gap.is_some() && once == Once::Never;
         let mut taken = std::mem::take(&mut self.scratch.messages);
         let mut collector = Collector::new(&mut taken, only_one);
         let count = messages.iter().take_while(|message| !alone && collector.take(message)).count();
         let rest = messages.split_off(count);
-        // Behind a gap the rest comes next. What is too much for one run is asked for again: nobody holds it meanwhile.
+        // The messages after a gap are delivered next. Those beyond one run are requested again, instead of being held.
         let keeps = alone && !rest.is_empty();
         let position = match (rest.is_empty(), taken.last()) {
             (true, _) => to,
@@ -246,7 +246,7 @@ impl Hub {
         true
     }
 
-    /// The messages that count for a subscriber, and up to where a channel of its was forgotten.
+    /// Returns the messages that the subscriber wants, and the offset up to which tombstones delete messages.
     fn wanted_of(&self, id: u32, mut messages: Vec<Arc<Message>>) -> (Vec<Arc<Message>>, u64) {
         let position = self.subscribers[id].position;
         let counts = |message: &Message| {
@@ -264,7 +264,7 @@ impl Hub {
         (messages, gone_to)
     }
 
-    /// How many messages the rings keep for a subscriber behind an offset.
+    /// Returns the number of messages that the rings keep for a subscriber after an offset.
     fn kept_behind(&self, id: u32, offset: u64) -> usize {
         let kept = |(at, floor)| {
             let channel = &self.channels[at];
@@ -274,7 +274,7 @@ impl Hub {
     }
 }
 
-/// The first tombstone among messages: its place, and up to where it says that its channel is forgotten.
+/// Returns the index of the first tombstone, and the offset up to which it deletes its channel.
 fn tombstone(messages: &[Arc<Message>]) -> Option<(usize, u64)> {
     messages.iter().enumerate().find_map(|(at, message)| Some((at, message.forgets_to()?)))
 }

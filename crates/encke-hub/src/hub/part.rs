@@ -1,5 +1,5 @@
-//! A part: what a subscriber over several streams has of one of them. It is a subscriber like any other, but for what it
-//! is told: messages, which [`Hubs`](crate::Hubs) encodes, because only that knows where the other parts stand.
+//! Parts: a subscriber of several streams has one part per stream. A part is an ordinary subscriber, but receives messages
+//! instead of bytes. [`Hubs`](crate::Hubs) encodes them, since the ids need the positions of all parts.
 
 use std::sync::Arc;
 
@@ -11,57 +11,57 @@ use crate::name::Name;
 use crate::position::Epoch;
 use crate::subscriber::{Member, Once, State, SubscriberId};
 
-/// What a part is told, and which one.
+/// A delivery to a part.
 #[derive(Debug)]
 pub(crate) struct Tidings {
     pub(crate) id: SubscriberId,
-    /// Of the subscriber that it is a part of.
+    /// The subscriber that the part belongs to.
     pub(crate) key: u64,
     pub(crate) part: Part,
 }
 
-/// What a part is told. After the first two it is busy until [`Hub::sent`], if it stays.
+/// The content of a delivery to a part. After `Started` and `Run`, a part that stays is busy until [`Hub::sent`].
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// All its channels are known.
+    /// All channels are open.
     Started(Option<Gap>),
-    /// The next messages, or what it has missed; one that asked once is gone with them.
+    /// The next messages, or a gap. A polling part is removed with it.
     Run(PartRun),
-    /// It asked once, and there is nothing yet.
+    /// A poll found no messages yet.
     Waiting,
-    /// It was too slow, and is gone.
+    /// The part was too slow and was removed.
     Overrun,
 }
 
-/// A run before it is encoded.
+/// A run before encoding.
 #[derive(Debug)]
 pub(crate) struct PartRun {
     pub(crate) messages: Vec<Arc<Message>>,
-    /// Where the part stood before it, and behind it.
+    /// The position of the part before the run, and after it.
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) gap: Option<Gap>,
     pub(crate) more: usize,
 }
 
-/// What a subscriber is, for one that becomes a part.
+/// The properties of a subscriber that becomes a part.
 pub(crate) struct Whole {
     pub(crate) key: u64,
     pub(crate) form: Form,
     pub(crate) member: Option<Member>,
-    /// It was told that it has begun.
+    /// Whether the subscriber has started.
     pub(crate) begun: bool,
-    /// Its connection still has what came last.
+    /// Whether its connection is still sending the last delivery.
     pub(crate) busy: bool,
 }
 
 impl Hub {
-    /// Takes a part of a subscriber.
+    /// Adds a part of a subscriber.
     pub(crate) fn subscribe_part(&mut self, now: Now, subscribe: Subscribe) -> Result<SubscriberId, Refused> {
         self.take(now, subscribe, true)
     }
 
-    /// Makes a subscriber that stays the part of another one; says what it was.
+    /// Turns a streaming subscriber into a part. Returns its former properties.
     pub(crate) fn becomes_part(&mut self, SubscriberId(id): SubscriberId, key: u64) -> Option<Whole> {
         let subscriber = self.subscribers.get_mut(id).filter(|subscriber| subscriber.once == Once::Never)?;
         subscriber.part = true;
@@ -75,17 +75,17 @@ impl Hub {
         })
     }
 
-    /// What parts were told since this was asked last.
+    /// Takes the deliveries to parts since the last call.
     pub(crate) fn take_parts(&mut self) -> Vec<Tidings> {
         std::mem::take(&mut self.parts)
     }
 
-    /// Where a subscriber stands that has begun; some of its channels may not be known yet.
+    /// Returns the position of a subscriber, even if a channel is not open yet or a gap is still to be delivered.
     pub(crate) fn stands(&mut self, id: SubscriberId) -> Option<u64> {
         self.offset_of(id).or_else(|| self.subscribers.get(id.0).map(|subscriber| subscriber.position))
     }
 
-    /// The channels of a subscriber.
+    /// Returns the channels of a subscriber.
     pub(crate) fn names_of(&self, SubscriberId(id): SubscriberId) -> Vec<Name> {
         if self.subscribers.get(id).is_none() {
             return Vec::new();
@@ -93,37 +93,38 @@ impl Hub {
         self.channels_of(id).map(|(channel, _)| self.channels[channel].name.clone()).collect()
     }
 
-    /// Checks that this core can take these channels more.
+    /// Checks that this worker has room for more channels.
     pub(crate) fn has_room(&mut self, added: &[Name]) -> Result<(), Refused> {
         self.make_room(added, 0)
     }
 
-    /// Whether a subscriber is there that stays.
+    /// Returns whether a subscriber exists and stays after a delivery.
     pub(crate) fn stays(&self, SubscriberId(id): SubscriberId) -> bool {
         self.subscribers.get(id).is_some_and(|subscriber| subscriber.once == Once::Never)
     }
 
-    /// How many of its subscribers are parts.
+    /// Returns the number of subscribers that are parts.
     pub(crate) fn parts(&self) -> usize {
         self.parts_count
     }
 
-    /// The life of its stream.
+    /// Returns the epoch of the stream.
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Makes bytes of a run, which are charged to this hub.
+    /// Encodes a run, and charges the bytes to this hub.
     pub(crate) fn encodes(&mut self, encoder: &mut impl Encoder, form: Form, run: &Run<'_>) -> Arc<[u8]> {
         encode(encoder, form, run, &mut self.scratch.bytes, &mut self.encodings)
     }
 
-    /// Gives a part the messages that were collected for it.
+    /// Delivers the collected messages to a part.
     pub(super) fn hand_part(&mut self, id: u32, from: u64, gap: Option<Gap>, more: usize) {
         let subscriber = &mut self.subscribers[id];
         let (key, to, once) = (subscriber.key, subscriber.position, subscriber.once);
         let messages = self.scratch.messages.drain(..).collect();
-        // Who stays stands before what it has missed until that is told. Who asked once is told with the answer.
+        // A streaming subscriber keeps its position before the gap until the gap is delivered. A poll receives the gap as part
+        // of its response.
         let missed_from =
             gap.as_ref().filter(|_| once == Once::Never).and_then(|gap| gap.from.of(self.epoch));
         let from = missed_from.unwrap_or(from);

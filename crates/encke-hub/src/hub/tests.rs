@@ -1,4 +1,4 @@
-//! Cases of the hub: a sequencer, one hub, and an encoder that writes what a subscriber is told as text.
+//! Unit tests of the hub: a sequencer, one hub, and an encoder that writes deliveries as text.
 
 use super::*;
 use crate::message::{Draft, Flags};
@@ -8,7 +8,7 @@ use crate::sequencer::Sequencer;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// One core with all that belongs to it.
+/// A worker with its sequencer.
 struct Rig {
     now: Now,
     sequencer: Sequencer,
@@ -20,7 +20,7 @@ fn offset(positions: &Positions) -> u64 {
     positions.as_slice()[0].offset
 }
 
-/// Writes `3:a 4:b`, and around it what there is of a gap, a position and more: `gap 1-2 3:a @3 +7`.
+/// Writes messages as `3:a 4:b`, with an optional gap, the position and the number of further messages: `gap 1-2 3:a @3 +7`.
 #[derive(Default)]
 struct Words {
     made: usize,
@@ -82,7 +82,7 @@ impl Rig {
         self.hub.depends_on_others(id, self.now)
     }
 
-    /// Carries everything between the two machines until there is nothing.
+    /// Carries all values between the two machines until none are left.
     fn carry(&mut self) {
         loop {
             let mut requests = Vec::new();
@@ -102,7 +102,7 @@ impl Rig {
         }
     }
 
-    /// Carries everything, and tells what subscribers are told by it.
+    /// Carries all values, and returns the resulting deliveries.
     fn told(&mut self) -> Vec<(SubscriberId, String)> {
         self.carry();
         let mut out = Vec::new();
@@ -121,14 +121,14 @@ impl Rig {
         out.iter().map(|delivery| (delivery.subscriber, words(&delivery.what))).collect()
     }
 
-    /// What is told, said once if all are told the same.
+    /// Returns the deliveries, or a single one if all are equal.
     fn said(&mut self) -> Vec<String> {
         let mut said: Vec<String> = self.told().into_iter().map(|(_, words)| words).collect();
         said.dedup();
         said
     }
 
-    /// A stream that has begun and can take more.
+    /// Adds a streaming subscriber that has started and is writable.
     fn stream(&mut self, channels: &[&str], since: Since) -> SubscriberId {
         let id = self.subscribe(channels, since, Once::Never);
         let told = self.told();
@@ -213,7 +213,7 @@ fn each_way_to_begin_gives_what_it_says() {
         }
         let id = rig.subscribe(&["news"], since.clone(), Once::Never);
         let mut all = rig.said();
-        // An id ahead takes another round: the hub requests the newest offset.
+        // An id ahead takes one more round trip: the hub requests the newest offset.
         all.extend(rig.said());
         rig.hub.sent(id);
         all.extend(rig.said());
@@ -221,7 +221,7 @@ fn each_way_to_begin_gives_what_it_says() {
     }
 }
 
-/// Who polls is told nothing before its answer: what is published while its channel is on the way would be lost to it.
+/// A poll receives nothing before its response, so it must not miss messages published while its channel opens.
 #[test]
 fn what_is_published_while_a_channel_is_opened_is_told() {
     let mut rig = Rig::new(&plain());
@@ -271,7 +271,7 @@ fn bytes_are_made_once_for_all_at_the_same_place() {
     assert_eq!(told.len(), 1_000);
     assert!(told.iter().all(|(_, words)| words == "1:a 2:b 3:c @3"));
     assert_eq!(rig.encoder.made, 1);
-    // And once for those who are told the next ones later.
+    // Once more for the next message, which all receive later.
     rig.publish("news", "d");
     assert!(rig.told().is_empty());
     for id in &ids {
@@ -334,7 +334,7 @@ fn who_asks_once_is_answered_once() {
     rig.publish("news", "c");
     assert_eq!(rig.said(), ["last 4:c @4"]);
     assert_eq!(rig.hub.position_of(id), None);
-    // How many more there are is told as it is, not as it was for somebody before.
+    // The number of further messages is current, not that of an earlier subscriber.
     rig.subscribe(&["news"], Since::All, Once::Oldest);
     assert_eq!(rig.said(), ["last 1:a @1 +2"]);
 }
@@ -365,7 +365,7 @@ fn who_has_yet_to_be_told_of_a_gap_does_not_wait_and_stands_nowhere() {
     rig.carry();
     let from = Since::After(Position { epoch: Epoch(7), offset: 0 }.into());
     let id = rig.subscribe(&["news"], from, Once::All);
-    // A poll whose time is up now would else be told a place behind the gap, and never of the gap.
+    // Otherwise a poll that times out now would receive a position after the gap, and never the gap.
     assert_eq!((rig.hub.waits(id), rig.hub.position_of(id)), (false, None));
     assert_eq!(rig.said(), ["last gap 0-3 @3"]);
 }
@@ -538,7 +538,7 @@ fn an_unwanted_channel_that_is_wanted_again_is_opened_anew() {
     rig.passes(31_000);
     rig.hub.slice(rig.now, 1, &mut rig.encoder, &mut Vec::new());
     rig.subscribe(&["news"], Since::All, Once::Never);
-    // What was on its way for the first time comes before the answer to the second, and counts for nothing.
+    // The feed for the first want arrives before the response to the second, and is ignored.
     let mut feed = Vec::new();
     rig.sequencer.take_feed(0, 10, &mut feed);
     assert!(matches!(&feed[..], [Feed::Message { .. }]));
@@ -802,7 +802,7 @@ fn while_those_who_stall_hold_much_nobody_gets_more_than_a_message_at_once() {
     assert_eq!(rig.said(), ["3:b 4:c @4"]);
 }
 
-/// Writes all that there is.
+/// Writes payloads only, so that large messages make large runs.
 struct Large;
 
 impl Encoder for Large {

@@ -1,24 +1,24 @@
-//! What a store has to do with the sequencer: publishes that wait for it, and what it has yet to be told.
+//! The store's side of the sequencer: publishes that wait for a commit, and changes that the store does not have yet.
 //!
 //! ```text
-//!  publish ─► waiting ── take_commit ─► Commit, one on its way ── committed ─┬─► ring, cores, answer
-//!                        offsets given                                      └─► nothing: refused, offsets void
+//!  publish ─► waiting ── take_commit ─► Commit, one in flight ── committed ─┬─► ring, workers, response
+//!                        assigns offsets                                    └─► rejected, offsets void
 //! ```
-//! **Nobody waits for a disk but who asked for it.** The messages of a commit get offsets [`AHEAD`] of the newest one.
-//! What is published elsewhere while the disk works comes before them in the stream, and is told at once: offsets are
-//! sparse anyway.
+//! **Only publishers to durable channels wait for the disk.** The messages of a commit get offsets [`AHEAD`] of the newest one.
+//! Messages published elsewhere while the disk works come before them in the stream, and are delivered immediately. Offsets
+//! need not be contiguous.
 //!
-//! **No offset is given twice.** Every commit raises the ceiling under which offsets are given until the next one;
-//! after an end without warning the stream goes on at the ceiling, and whatever was only in memory counts as lost.
+//! **No offset is assigned twice.** Every commit raises the ceiling for offsets until the next commit. After a crash the stream
+//! continues at the ceiling, and messages that were only in memory count as lost.
 //!
-//! **What is told is stored.** A message that was acknowledged early, or that the server itself says, is told at once
-//! and is part of the next commit; as long as commits fail it waits, as long as the ring keeps it. The store knows
-//! before the first early acknowledgement that an end without warning may lose messages, and is told when that is over.
+//! **Every message of a durable channel is stored**, except joins and leaves. A message with early acknowledgement is delivered
+//! immediately and is part of the next commit. While commits fail it waits, for as long as its ring keeps it. The store knows
+//! before the first early acknowledgement that a crash may lose messages, and learns when this is over.
 //!
-//! **A delete frees space, so it never shares a commit with messages.** It keeps its place among the publishes that wait,
-//! and its commit only removes: the store commits that one on a full disk, too ([`Commit::only_removes`]). Rings drop the
-//! messages once the commit is stored. If the disk is full, nothing has changed. After any other error the store may have
-//! removed them, so every further commit repeats the delete until one is stored, and the rings follow.
+//! **A delete frees space, so it never shares a commit with messages.** It keeps its place among the waiting publishes, and its
+//! commit only removes. The store accepts such a commit even on a full disk ([`Commit::only_removes`]). Rings drop the messages
+//! once the commit is stored. If the disk is full, nothing has changed. After any other error the store may have removed them.
+//! So every further commit repeats the delete until one is stored, and then the rings follow.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -32,63 +32,63 @@ use crate::name::Name;
 use crate::position::Epoch;
 use crate::rules::Rules;
 
-/// How far ahead of the stream the offsets of a commit are. 16 million: what a commit that hangs for ten seconds and
-/// more leaves to the rest of the stream. 2^64 offsets last for 34 years of 1,000 commits a second.
+/// The distance of a commit's offsets from the newest one. 16 million: enough for the rest of the stream while a commit hangs
+/// for ten seconds or more. 2^64 offsets last for 34 years of 1,000 commits per second.
 const AHEAD: u64 = 1 << 24;
 
-/// How long news of losses wait for a commit to go along with, in ns: 1 s. They are worth no commit of their own in a
-/// channel that is published to, and nobody waits for them.
+/// Time for which losses wait for a commit to join, in ns: 1 s. In a channel with publishes they are not worth a commit of
+/// their own, and nothing waits for them.
 const LOSSES_NS: u64 = 1_000_000_000;
 
-/// How long after the last message that was acknowledged early an end without warning may begin a new epoch, in ns: 1 s.
+/// Time after the last early acknowledgement for which a crash may still begin a new epoch, in ns: 1 s.
 const EARLY_NS: u64 = 1_000_000_000;
 
-/// How long after a failed commit the next one is tried if nobody waits for it, in ns: 1 s.
+/// Time after a failed commit until the next one, if no publisher waits, in ns: 1 s.
 const RETRY_NS: u64 = 1_000_000_000;
 
-/// What is to be stored as a whole or not at all.
+/// An atomic change of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The life of the stream.
+    /// The epoch of the stream.
     pub epoch: Epoch,
-    /// Offsets up to here may have been given when the process ends without warning.
+    /// Offsets up to this one may have been assigned before a crash.
     pub ceiling: u64,
-    /// Messages are acknowledged before they are stored: an end without warning ends the epoch.
+    /// Messages are acknowledged before they are stored: a crash ends the epoch.
     pub early: bool,
-    /// Which channels are durable: where this changes, more may be lost.
+    /// The set of durable channels. If it changes, more messages may be lost.
     pub durability: Box<str>,
-    /// Up to where messages of durable channels that are not stored any more were lost.
+    /// The offset up to which messages of durable channels that are no longer stored are lost.
     pub forgotten_to: u64,
-    /// Messages of an earlier commit of which nobody knows whether it was done: they never were.
+    /// Messages of an earlier commit with an unknown outcome, to be removed.
     pub void: Vec<(Name, u64)>,
-    /// Up to which offset channels have lost their messages.
+    /// Channels that have lost their messages up to an offset.
     pub lost: Vec<(Name, u64)>,
-    /// Up to which offset channels lose their messages by this commit, on request.
+    /// Channels whose messages this commit deletes up to an offset, on request.
     pub deleted: Vec<(Name, u64)>,
-    /// Channels of which nothing is left to say.
+    /// Channels to be removed entirely.
     pub forgotten: Vec<Name>,
-    /// Messages, by offset within a channel.
+    /// Messages to add, in offset order within each channel.
     pub messages: Vec<Stored>,
 }
 
 impl Commit {
-    /// Whether the commit adds no message, so that the store is not larger after it.
+    /// Returns whether the commit adds no message, so that the store does not grow.
     pub fn only_removes(&self) -> bool {
         self.messages.is_empty()
     }
 }
 
-/// A message as it is stored.
+/// A message as stored.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The message.
     pub message: Arc<Message>,
-    /// Under which key it was published.
+    /// The idempotency key of its publish.
     pub key: Option<IdempotencyKey>,
 }
 
 impl PartialEq for Stored {
-    /// One place in the stream, one message.
+    /// An offset identifies a message.
     fn eq(&self, other: &Self) -> bool {
         self.message.offset == other.message.offset && self.key == other.key
     }
@@ -96,41 +96,41 @@ impl PartialEq for Stored {
 
 impl Eq for Stored {}
 
-/// The store's side of a sequencer.
+/// The state of a sequencer with a store.
 #[derive(Debug)]
 pub(super) struct Durable {
-    /// Offsets up to here may be given.
+    /// Offsets up to this one may be assigned.
     ceiling: u64,
-    /// The last offset that was ever ahead.
+    /// The last offset assigned by any commit.
     reserved_to: u64,
     /// The highest `lost_to` of durable channels that no longer exist.
     pub(super) forgotten_to: u64,
     /// The store knows that messages may be acknowledged early.
     early: bool,
-    /// Somebody has published what may be acknowledged early, since the last commit was taken.
+    /// A channel with early acknowledgement was published to since the last commit.
     wants_early: bool,
-    /// As the store knows it.
+    /// The set of durable channels, as the store knows it.
     durability: Box<str>,
-    /// The rules say otherwise than the store knows.
+    /// The rules differ from `durability`.
     unknown: bool,
     waiting: VecDeque<(Ticket, Waiting)>,
     tickets: u64,
-    /// Told already, to be stored.
+    /// Delivered messages that are not stored yet.
     behind: Vec<Stored>,
     void: Vec<(Name, u64)>,
     lost: HashMap<Name, u64>,
     forgotten: HashSet<Name>,
-    /// When losses are worth a commit of their own.
+    /// When losses get a commit of their own.
     losses_ns: u64,
-    /// When the store may be told that nothing is acknowledged early any more.
+    /// When the store may learn that early acknowledgement is over.
     early_ns: u64,
-    /// When a failed commit is tried again though nobody waits for it.
+    /// When a failed commit is retried without a waiting publisher.
     retry_ns: u64,
-    /// The last commit of messages found the disk full: before the next one the store removes what rings have evicted.
+    /// The last commit of messages found the disk full. Before the next one the store removes messages that rings have evicted.
     full: bool,
     /// Rings have evicted messages that the store still has.
     evicted: bool,
-    /// Up to which offset channels were deleted by commits whose outcome is unknown.
+    /// Channels deleted up to an offset by commits with an unknown outcome.
     unsure: Vec<(Name, u64)>,
     flight: Option<Flight>,
 }
@@ -141,13 +141,13 @@ enum Waiting {
     Delete(Name),
 }
 
-/// A commit on its way.
+/// A commit in flight.
 #[derive(Debug)]
 struct Flight {
     commit: Arc<Commit>,
-    /// How many of its messages were told already: they come first.
+    /// Number of its messages that were delivered already; they come first.
     told: usize,
-    /// The first offset of the others.
+    /// The first offset of the other messages.
     base: u64,
     /// The commit removes messages that rings have evicted.
     evicted: bool,
@@ -187,18 +187,18 @@ impl Durable {
         }
     }
 
-    /// Whether a message may be acknowledged early: the store must know of it before. If not, it will soon.
+    /// Returns whether a message may be acknowledged early. If the store does not know of this yet, a later commit tells it.
     pub(super) fn may_be_early(&mut self) -> bool {
         self.wants_early = true;
         self.early && self.flight.as_ref().is_none_or(|flight| flight.commit.early)
     }
 
-    /// The highest offset that may be given now: what is ahead comes later.
+    /// Returns the highest offset that may be assigned now. Offsets of a commit in flight come later.
     pub(super) fn most(&self) -> u64 {
         self.flight.as_ref().map_or(self.ceiling, |flight| self.ceiling.min(flight.base - 1))
     }
 
-    /// The last offset that anything may have.
+    /// Returns the last offset assigned by any commit.
     pub(super) const fn reserved_to(&self) -> u64 {
         self.reserved_to
     }
@@ -209,12 +209,12 @@ impl Durable {
         Ticket(self.tickets)
     }
 
-    /// A message was told, and is to be stored.
+    /// Adds a delivered message to the next commit.
     pub(super) fn owe(&mut self, message: Arc<Message>, key: Option<IdempotencyKey>) {
         self.behind.push(Stored { message, key });
     }
 
-    /// A channel has lost messages.
+    /// Records that a channel has lost messages.
     pub(super) fn lose(&mut self, channel: &Name, to: u64) {
         self.forgotten.remove(channel);
         match self.lost.get_mut(channel) {
@@ -223,45 +223,45 @@ impl Durable {
         }
     }
 
-    /// A ring has evicted a message.
+    /// Records that a ring has evicted a message.
     pub(super) fn evict(&mut self, channel: &Name, offset: u64) {
         self.evicted = true;
         self.lose(channel, offset);
     }
 
-    /// The store has removed the messages of a channel up to an offset.
+    /// Records that the store has removed the messages of a channel up to an offset.
     fn knows_lost(&mut self, channel: &Name, to: u64) {
         if self.lost.get(channel).is_some_and(|lost| *lost <= to) {
             self.lost.remove(channel);
         }
     }
 
-    /// Decides whether the next commit only removes. After a full disk that comes before the next try of messages; not
-    /// twice in a row, so that publishers are answered although it fails, too.
+    /// Decides whether the next commit only removes. After a full disk, a single such commit precedes the next try of messages.
+    /// If it fails as well, publishers still get their results from that try.
     fn removes_next(&mut self) -> bool {
         let full = std::mem::take(&mut self.full);
         let deletes = matches!(self.waiting.front(), Some((_, Waiting::Delete(_))));
         deletes || full && self.evicted && !self.waiting.is_empty()
     }
 
-    /// The next publish or delete that waits, if it belongs in a commit of this kind.
+    /// Returns the next waiting publish or delete, if it belongs in this kind of commit.
     fn next_waiting(&mut self, removes: bool) -> Option<(Ticket, Waiting)> {
         let deletes = matches!(self.waiting.front()?.1, Waiting::Delete(_));
         if deletes == removes { self.waiting.pop_front() } else { None }
     }
 
-    /// A channel does not exist any more.
+    /// Records that a channel no longer exists.
     pub(super) fn forget(&mut self, channel: &Name, lost_to: u64) {
         self.forgotten_to = self.forgotten_to.max(lost_to);
         self.forgotten.insert(channel.clone());
     }
 
-    /// Sees whether the store knows the rules.
+    /// Updates whether the store knows the current rules.
     fn compare(&mut self, rules: &Rules) {
         self.unknown = rules.durability() != self.durability;
     }
 
-    /// When something is due though nobody waits for it; `None`: nothing is.
+    /// Returns when a commit is due; `None` if one is in flight or nothing has changed.
     fn due_ns(&self, newest: u64) -> Option<u64> {
         if self.flight.is_some() {
             return None;
@@ -286,8 +286,7 @@ impl Durable {
 }
 
 impl Sequencer {
-    /// What is to be stored next, if there is anything and nothing is on its way. Its fate comes by
-    /// [`Sequencer::committed`].
+    /// Returns the next commit, if there is one to make and none is in flight. [`Sequencer::committed`] takes its outcome.
     pub fn take_commit(&mut self, now: Now) -> Option<Arc<Commit>> {
         if self.commit_due_ns()? > now.mono_ns {
             return None;
@@ -331,8 +330,8 @@ impl Sequencer {
                 Repeat::Other => Answer::Refused(Refusal::KeyMismatch),
                 Repeat::Of(offset) => Answer::Published { offset, repeated: true, channel },
                 Repeat::No => {
-                    // The first message of a channel brings its `lost_to` to the store, also if the channel was
-                    // forgotten while the publish waited.
+                    // The first message of a channel brings its `lost_to` to the store, even if the channel was removed while
+                    // the publish waited.
                     let kept = channels.0.get(&channel).map(|at| &channels.1[*at]);
                     if kept.is_none_or(|kept| kept.ring.messages() == 0) {
                         let to = kept.map_or(durable.forgotten_to, |kept| kept.lost_to);
@@ -369,7 +368,7 @@ impl Sequencer {
         Some(commit)
     }
 
-    /// What became of the commit that was taken last; says what becomes of those who waited for it.
+    /// Applies the outcome of the last commit. Returns the results of the publishes and deletes that waited for it.
     pub fn committed(
         &mut self,
         now: Now,
@@ -400,14 +399,14 @@ impl Sequencer {
                 if refusal != Refusal::NoSpace {
                     durable.unsure.extend(commit.deleted.iter().cloned());
                 }
-                // Some of what is behind may still be there because of it.
+                // Early acknowledgement may be the reason for some messages in `behind`.
                 durable.wants_early |= commit.early;
-                // It may have reached the disk for all that: then the store knows of early answers no more.
+                // The commit may have reached the disk nevertheless. Then the store no longer expects early acknowledgements.
                 durable.early &= commit.early;
                 durable.retry_ns = now.mono_ns.saturating_add(RETRY_NS);
                 durable.behind.splice(0..0, behind.iter().cloned());
                 durable.void.extend(commit.void.iter().cloned());
-                // They may have reached the disk for all that.
+                // The messages may have reached the disk nevertheless.
                 let void = new.iter().map(|stored| (stored.message.channel.clone(), stored.message.offset));
                 durable.void.extend(void);
                 let again = |name: &&Name| !durable.lost.contains_key(*name);
@@ -446,31 +445,31 @@ impl Sequencer {
         answers.into_iter().map(answer).collect()
     }
 
-    /// When there is something to store, on the monotonic clock in ns; `None`: nothing, or something is on its way.
+    /// Returns when the next commit is due, on the monotonic clock in ns; `None` without changes, or with a commit in flight.
     pub fn commit_due_ns(&self) -> Option<u64> {
         self.durable.as_ref()?.due_ns(self.newest)
     }
 
-    /// Whether a commit is on its way.
+    /// Returns whether a commit is in flight.
     pub fn is_committing(&self) -> bool {
         self.durable.as_ref().is_some_and(|durable| durable.flight.is_some())
     }
 
-    /// Has a publish wait for its commit.
+    /// Queues a publish for the next commit.
     pub(super) fn stage(&mut self, draft: Draft) -> Publishing {
-        // Its channel counts from now on.
+        // The channel counts against the limit from now on.
         self.found_or_made(&draft.channel);
         let durable = self.durable.as_mut().expect("only a sequencer with a store stages");
         Publishing::Waits(durable.wait(Waiting::Publish(draft)))
     }
 
-    /// Has a delete wait for its commit.
+    /// Queues a delete for the next commit.
     pub(super) fn stage_delete(&mut self, name: &Name) -> Option<Ticket> {
         let durable = self.durable.as_mut()?;
         Some(durable.wait(Waiting::Delete(name.clone())))
     }
 
-    /// Drops the messages of a channel up to an offset: the store has removed them.
+    /// Drops the messages of a channel up to an offset, after the store has removed them.
     fn drop_to(&mut self, name: &Name, to: u64) {
         let Some(&at) = self.names.get(name) else { return };
         while self.channels[at].ring.front().is_some_and(|message| message.offset <= to) {
@@ -483,8 +482,8 @@ impl Sequencer {
         self.forget_if_unused(at);
     }
 
-    /// The rules say of other channels than before that they are durable: what is kept of them is stored or removed,
-    /// and of those that do not exist it is known only what was lost of all.
+    /// Applies a change of the set of durable channels. The messages of a changed channel are stored or removed. For channels
+    /// that do not exist, only the highest loss of all is known.
     pub(super) fn obey_durability(&mut self, before: &[(Name, bool)]) {
         let Some(durable) = &mut self.durable else { return };
         durable.compare(&self.rules);
@@ -515,7 +514,7 @@ impl Sequencer {
 }
 
 impl Draft {
-    /// The message that a draft becomes at its place.
+    /// Creates the message with its offset.
     pub(super) fn place(self, offset: u64, unix_ms: u64) -> Message {
         let Self { channel, data, content_type, event, flags, key: _ } = self;
         let text = std::str::from_utf8(&data).is_ok();

@@ -1,22 +1,22 @@
-//! A stream whose order is made elsewhere, for several sequencers: what this one asks for, and what it hears.
+//! A stream shared by several sequencers, which is ordered elsewhere: commands to the stream, and events from it.
 //!
 //! ```text
-//!  publish ─► Errand::Publish ─► the stream ─┬─► News::Placed ─► whoever waits for the ticket
-//!                                            └─► News::Messages, to every node ─► rings, cores
-//!  want ────► Errand::Read ────► its past ─────► News::Past ───► ring, before the channel is opened
-//!  recall ──► Errand::Recall ──► its past ─────► News::Recalled ► whoever is farther behind than a ring reaches
-//!  unwant ──► Errand::Release ─► no more of it
+//!  publish ─► Errand::Publish ─► the stream ─┬─► News::Placed ─► the owner of the ticket
+//!                                            └─► News::Messages, to every node ─► rings, workers
+//!  want ────► Errand::Read ────► history ──────► News::Past ───► ring, before the channel opens
+//!  recall ──► Errand::Recall ──► history ──────► News::Recalled ► subscribers at positions before the ring
+//!  unwant ──► Errand::Release ─► no more messages of the channel
 //! ```
-//! **Nothing has a place before the stream has given it one.** A message enters a ring when it comes back in the order
-//! of the stream, also on the node where it was published. So offsets are the stream's sequences, and a position of one
-//! node means the same on every other.
+//! **The stream assigns every offset.** A message enters a ring when it arrives in stream order, even on the node that
+//! published it. So offsets are the stream's sequence numbers, and a position of one node means the same on every other.
 //!
-//! **Only what is wanted is kept, and comes.** A channel exists here while a core wants it; of others the stream need tell
-//! nothing. It is opened when its past was read up to an offset from which on all of it comes; what has come behind that is
-//! in its ring already. Hence a resume compares one number with what the channel has lost, as everywhere.
+//! **Only subscribed channels are kept.** A channel exists here while a worker wants it; the stream need not send others. A
+//! channel opens once its history is loaded up to an offset after which live messages are complete. Later messages are already
+//! in its ring. So a resume compares one number with the loss of the channel, as without a cluster.
 //!
-//! **An outage is told to publishers, and to nobody else**; or their messages wait ([`Queueing`]). Whoever listens stays, is served from the rings, and gets
-//! what came meanwhile when it comes. If the stream has dropped messages before they came here, that is a loss.
+//! **An outage affects only publishers**, whose publishes are rejected or queued ([`Queueing`]). Subscribers stay connected,
+//! receive messages from the rings, and receive the others when the stream is back. Messages that the stream dropped meanwhile
+//! are lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,153 +42,154 @@ use crate::position::Epoch;
 use crate::rules::{Ack, ChannelRules, Rules};
 use crate::values::Recalled;
 
-/// Messages of this node on their way to the stream. More than one request may publish (10,000); at 1 ms a round trip that
-/// is 16 million a second, and at 100 bytes each two megabytes.
+/// Messages of this node in flight to the stream. This exceeds the messages of one publish request (10,000). At a round trip of
+/// 1 ms it allows 16 million per second, and at 100 bytes each it takes two megabytes.
 const FLIGHTS_MAX: usize = 16_384;
 
-/// Bytes of payload on their way. 64 MiB: 64 of the largest messages by default; a single larger one goes alone.
+/// Bytes of payload in flight. 64 MiB: 64 of the largest messages by default. A single larger message is sent alone.
 const FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a sequencer wants of the stream.
+/// A command from a sequencer to the stream.
 #[derive(Debug)]
 pub enum Errand {
-    /// Publish: [`News::Placed`] answers the ticket, once and in any order.
+    /// Publish a message. [`News::Placed`] returns the result with the ticket, once; results may arrive in any order.
     Publish {
-        /// Names it.
+        /// The ticket of the result.
         ticket: Ticket,
-        /// What.
+        /// The message.
         draft: Draft,
-        /// It waited in the queue and may be asked for again, then under the same number. No other of this sequencer has it:
-        /// by that the stream knows a message that it has already.
+        /// Number of a message from the queue, which is unique to this sequencer and stays the same if the message is sent
+        /// again. By this number the stream detects a message that it already has.
         number: Option<u64>,
     },
-    /// Tell of a channel from now on, and read what it keeps: [`News::Past`] answers the ticket, as soon as it can be read.
+    /// Deliver a channel from now on, and read its history. [`News::Past`] returns the history with the ticket, as soon as it
+    /// can be read.
     Read {
-        /// Names it.
+        /// The ticket of the result.
         ticket: Ticket,
-        /// Which one.
+        /// The channel.
         channel: Name,
-        /// Up to this offset, or a later one.
+        /// Read up to this offset or a later one.
         to: u64,
-        /// At most so many, the newest of them.
+        /// Maximum number of messages; the newest ones are read.
         most: usize,
     },
-    /// Nothing more of a channel need be told.
+    /// Stop delivering a channel.
     Release {
-        /// Which one.
+        /// The channel.
         channel: Name,
     },
-    /// Tell the other nodes what has changed with those who listen here.
+    /// Announce a change of this node's subscribers to the other nodes.
     Tell(Change),
-    /// Publish that somebody came or went: [`News::Announced`] answers.
+    /// Publish a join or a leave. [`News::Announced`] returns the result.
     Announce(Announcement),
-    /// Read what is before the rings: [`News::Recalled`] answers, with as much as a run takes, or with nothing if it cannot be
-    /// read now; then it is asked for again.
+    /// Read messages before the rings. [`News::Recalled`] returns about one run of them, or none if the stream cannot be read
+    /// now. The hub then requests them again.
     Recall {
-        /// For whom.
+        /// The request that the result is for.
         recall: Recall,
-        /// Which channels.
+        /// The channels to read.
         channels: Vec<Name>,
-        /// Behind which offset.
+        /// Read messages after this offset.
         after: u64,
-        /// Up to which offset.
+        /// Read messages up to this offset.
         to: u64,
     },
-    /// Publish a [`Draft::tombstone`] up to what is the newest message of a channel, and remove what is forgotten:
-    /// [`News::Placed`] answers the ticket as soon as the tombstone has its place.
+    /// Publish a [`Draft::tombstone`] up to the newest message of a channel, and purge the messages that it deletes.
+    /// [`News::Placed`] returns the result with the ticket, once the tombstone has an offset.
     Forget {
-        /// Names it.
+        /// The ticket of the result.
         ticket: Ticket,
-        /// Which channel.
+        /// The channel.
         channel: Name,
     },
 }
 
-/// What a sequencer hears of the stream.
+/// An event from the stream to a sequencer.
 #[derive(Debug)]
 pub enum News {
-    /// The stream can be reached.
+    /// The stream is reachable.
     Up,
-    /// It cannot.
+    /// The stream is unreachable.
     Down,
-    /// What came next. Those of a channel may be left out before its past is told, and when it is released.
+    /// The next messages. Those of a channel may be missing before its history is sent, and after its release.
     Messages {
-        /// In their order.
+        /// The messages in offset order.
         messages: Vec<Arc<Message>>,
-        /// Everything up to here is told.
+        /// Everything up to this offset is delivered.
         to: u64,
     },
-    /// Messages up to here, behind what was told last, were dropped before they could be told.
+    /// Messages up to this offset, after the last delivered one, were dropped before delivery.
     Lost {
-        /// Up to which offset.
+        /// Messages up to this offset are lost.
         to: u64,
     },
-    /// What a channel keeps.
+    /// The history of a channel.
     Past {
-        /// For whom it was read.
+        /// The ticket of the request.
         ticket: Ticket,
-        /// Which one.
+        /// The channel.
         channel: Name,
-        /// Up to which offset was read. Everything up to there was told before; and what the channel has behind it was told,
-        /// or will be.
+        /// The offset up to which the history was read. Everything up to it was delivered before. Messages of the channel after
+        /// it were delivered, or will be.
         to: u64,
-        /// Up to which offset messages were lost, or are not among these.
+        /// Messages up to this offset are lost, or not included.
         lost_to: u64,
-        /// In their order.
+        /// The messages in offset order.
         messages: Vec<Arc<Message>>,
     },
-    /// What became of a publish.
+    /// The result of a publish.
     Placed {
-        /// Of which one.
+        /// The ticket of the publish.
         ticket: Ticket,
-        /// Its place, or why it has none.
+        /// The offset of the message, or the reason of a rejection.
         fate: Result<Place, Refusal>,
     },
-    /// Another node has told what has changed with those who listen there.
+    /// Another node announced a change of its subscribers.
     Told {
-        /// Which one.
+        /// The node.
         node: NodeId,
-        /// What it told before is void.
+        /// Earlier announcements of this node are void.
         anew: bool,
-        /// What has changed.
+        /// The changes.
         changes: Vec<Change>,
     },
     /// Another node has ended.
     Gone {
-        /// Which one.
+        /// The node.
         node: NodeId,
     },
-    /// What is before the rings.
+    /// Messages before the rings.
     Recalled {
-        /// For whom.
+        /// The request that the result is for.
         recall: Recall,
-        /// What there is.
+        /// The messages and the losses.
         run: Recalled,
     },
-    /// What became of an announcement.
+    /// The result of an announcement.
     Announced {
-        /// Which one.
+        /// The announcement.
         announcement: Announcement,
-        /// Its place, or why it has none.
+        /// The offset of the event, or the reason of a rejection.
         fate: Result<Place, Refusal>,
     },
 }
 
-/// The place of a message in a stream.
+/// The acknowledgement of a message by the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its offset.
+    /// The offset of the message.
     pub offset: u64,
-    /// It was there already, by its idempotency key.
+    /// The stream already had the message, by its idempotency key.
     pub repeated: bool,
 }
 
-/// The stream's side of a sequencer.
+/// The state of a sequencer that follows a shared stream.
 #[derive(Debug)]
 pub(super) struct Shared {
     up: bool,
     tickets: u64,
-    /// What is on its way, and of how many bytes.
+    /// Publishes in flight, with their channels and payload bytes.
     flights: HashMap<Ticket, (Name, usize)>,
     bytes: usize,
     errands: Vec<Errand>,
@@ -198,8 +199,8 @@ pub(super) struct Shared {
 }
 
 impl Sequencer {
-    /// One of several that follow a stream, which has come to the offset `newest`. It is told by [`Self::hear`], and
-    /// asks by [`Self::take_errands`]. Nothing of its rules is stored here: that is the stream's to do.
+    /// Creates a sequencer that follows a shared stream, which is at offset `newest`. [`Self::hear`] takes the events of the
+    /// stream, [`Self::take_errands`] returns the commands to it. Durability is up to the stream: nothing is stored here.
     pub fn follow(epoch: Epoch, newest: u64, rules: Arc<Rules>, cores: usize) -> Self {
         let mut sequencer = Self::new(epoch, rules, cores);
         sequencer.newest = newest;
@@ -216,29 +217,29 @@ impl Sequencer {
         sequencer
     }
 
-    /// Whether publishers can be served: the stream can be reached, or is this sequencer's own.
+    /// Returns whether publishes are possible: the stream is reachable, or is the sequencer's own.
     pub fn is_up(&self) -> bool {
         self.shared.as_ref().is_none_or(|shared| shared.up)
     }
 
-    /// Lets messages wait for the stream, so many and so long. By default none do.
+    /// Sets the limits of the publish queue. By default no messages are queued.
     pub fn limit_queue(&mut self, limits: Queueing) {
         if let Some(shared) = &mut self.shared {
             shared.queue.limit(limits);
         }
     }
 
-    /// What waits for the stream.
+    /// Returns the state of the publish queue.
     pub fn backlog(&self) -> Backlog {
         self.shared.as_ref().map_or_else(Backlog::default, |shared| shared.queue.backlog())
     }
 
-    /// Drops what has waited for the stream for too long, and says when something will have next.
+    /// Drops messages that were queued for too long. Returns when the queue needs another call.
     pub(super) fn expire_queue(&mut self, now_ns: u64) -> Option<u64> {
         self.shared.as_mut().and_then(|shared| shared.queue.expire(now_ns))
     }
 
-    /// Appends what the stream is asked, in this order.
+    /// Appends the commands to the stream, in order.
     pub fn take_errands(&mut self, into: &mut Vec<Errand>) {
         if let Some(shared) = &mut self.shared {
             if shared.up {
@@ -249,7 +250,7 @@ impl Sequencer {
         }
     }
 
-    /// Hears of the stream; says what became of a publish, if it is about one.
+    /// Applies an event from the stream. Returns the result of a publish, if the event is one.
     pub fn hear(&mut self, news: News) -> Option<(Ticket, Result<Published, Refusal>)> {
         let shared = self.shared.as_mut()?;
         match news {
@@ -295,10 +296,10 @@ impl Sequencer {
         None
     }
 
-    /// Sends a draft on its way to the stream, or lets it wait.
+    /// Sends a draft to the stream, or queues it.
     pub(super) fn hand_over(&mut self, now: Now, mut draft: Draft) -> Result<Publishing, Refusal> {
         let shared = self.shared.as_mut().expect("only one that follows a stream hands over");
-        // Only the server speaks for itself.
+        // Only the server may set this flag.
         draft.flags = draft.flags.without(Flags::CONTROL);
         if shared.queue.is_on() {
             let behind = !shared.up || shared.queue.has_line(&draft.channel);
@@ -327,7 +328,7 @@ impl Sequencer {
         Ok(Publishing::Waits(ticket))
     }
 
-    /// A channel begins to exist: what it keeps is read.
+    /// Requests the history of a new channel.
     pub(super) fn ask_for_past(&mut self, at: u32) {
         let Some(shared) = &mut self.shared else { return };
         let ticket = shared.next_ticket();
@@ -338,16 +339,16 @@ impl Sequencer {
         shared.errands.push(Errand::Read { ticket, channel, to, most });
     }
 
-    /// A channel no longer exists.
+    /// Releases a removed channel.
     pub(super) fn let_go(&mut self, channel: Name) {
         if let Some(shared) = &mut self.shared {
             shared.errands.push(Errand::Release { channel });
         }
     }
 
-    /// The next message of the stream.
+    /// Applies the next message of the stream.
     fn arrives(&mut self, message: Arc<Message>) {
-        // Told again after an outage.
+        // Delivered again after an outage.
         if message.offset <= self.newest {
             return;
         }
@@ -365,18 +366,18 @@ impl Sequencer {
         }
     }
 
-    /// What a channel kept before all of it came here. If its ring has lost messages behind that, the past is behind a
-    /// hole, and belongs to what is lost.
+    /// Applies the history of a channel, from before its live messages. If the ring has lost messages after that history, the
+    /// history is before a gap and counts as lost.
     fn learn(&mut self, ticket: Ticket, name: &Name, to: u64, lost_to: u64, mut messages: Vec<Arc<Message>>) {
         let Some(&at) = self.names.get(name) else { return };
-        // An answer to somebody who had let go of the channel and wants it again.
+        // The response to an earlier want of a channel that was released and is wanted again.
         if self.channels[at].reading != Some(ticket) {
             return;
         }
         let forgotten_to = history::bury(&mut messages).max(self.channels[at].forgotten_to);
         (self.channels[at].reading, self.channels[at].forgotten_to) = (None, forgotten_to);
         if self.channels[at].lost_to <= to {
-            // What came before is part of the past, which has all of it.
+            // The history contains all messages up to this offset.
             while self.channels[at].ring.front().is_some_and(|message| message.offset <= to) {
                 self.drop_oldest(at);
             }
@@ -390,7 +391,7 @@ impl Sequencer {
                 self.memory += charge;
                 channel.ring.push_front(message);
             }
-            // The oldest message is another one.
+            // The oldest message has changed.
             channel.timer = 0;
             if first && !channel.ring.is_empty() {
                 self.weigh(at);
@@ -408,7 +409,7 @@ impl Sequencer {
         self.trim_memory(Some(at));
     }
 
-    /// Nobody can say whose messages were lost.
+    /// Applies a loss of unknown messages, which counts for every channel.
     fn lose_all(&mut self, to: u64) {
         if to <= self.newest {
             return;
@@ -419,7 +420,7 @@ impl Sequencer {
                 continue;
             }
             while self.drop_oldest(at) {}
-            // As if one more had gone of which no core was told: they hear of it before anything behind it.
+            // Counts one more message that no worker was fed: so every worker receives the loss before any later message.
             self.channels[at].gone += 1;
             self.channels[at].lost_to = to;
             self.tell_of_loss(at);
@@ -435,8 +436,8 @@ impl Shared {
 }
 
 impl Message {
-    /// A message at its place in a stream that others write to as well. Labels that no line of a protocol could carry are
-    /// left out; and so is, unless a node says it (`official`), what only the server may say.
+    /// Creates a message with its offset in a stream that others write to as well. Omits labels that no line protocol can
+    /// carry. Removes properties reserved to the server, unless the writer is a node (`official`).
     pub fn placed(offset: u64, unix_ms: u64, draft: Draft, official: bool) -> Self {
         let Draft { channel, data, content_type, event, flags, key: _ } = draft;
         let text = std::str::from_utf8(&data).is_ok();

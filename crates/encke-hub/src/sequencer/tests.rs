@@ -1,4 +1,4 @@
-//! Cases of the sequencer.
+//! Unit tests of the sequencer.
 
 use super::*;
 use crate::message::IdempotencyKey;
@@ -32,19 +32,19 @@ fn publish(sequencer: &mut Sequencer, now: Now, channel: &str) -> u64 {
     published(sequencer.publish(now, draft(channel, b"0123456789"))).position.offset
 }
 
-/// What came of a publish that waits for no store.
+/// Returns the result of a publish that waits for no store.
 fn published(publishing: Result<Publishing, Refusal>) -> Published {
     publishing.expect("it is within limits").done().expect("no store is waited for")
 }
 
-/// Offsets that are kept of a channel.
+/// Returns the offsets of the kept messages of a channel.
 fn kept(sequencer: &Sequencer, channel: &str) -> Vec<u64> {
     let saved = sequencer.save();
     let found = saved.channels.iter().find(|saved| saved.name == name(channel));
     found.map_or_else(Vec::new, |saved| saved.messages.iter().map(|stored| stored.message.offset).collect())
 }
 
-/// What a core is told, as text: `open a 0-5: 1 2`, `3`, `lost a 4`.
+/// Returns the feed of a worker as text: `open a 0-5 [1, 2]`, `a 3 lost 0`, `a lost 4`.
 fn fed(sequencer: &mut Sequencer, core: usize, most: usize) -> Vec<String> {
     let mut feed = Vec::new();
     sequencer.take_feed(core, most, &mut feed);
@@ -116,7 +116,7 @@ fn history_that_was_used_least_recently_makes_room_first() {
     for channel in ["a", "a", "b", "c"] {
         publish(&mut sequencer, at(0), channel);
     }
-    // Whoever wants a history uses it.
+    // A want counts as a use of the history.
     sequencer.want(0, &name("a"));
     publish(&mut sequencer, at(0), "d");
     assert_eq!(sequencer.info(&name("b")), None);
@@ -235,7 +235,7 @@ fn a_core_is_told_everything_it_wants_in_the_order_of_all() {
     }
     assert!(sequencer.has_feed(0) && !sequencer.has_feed(1));
     assert_eq!(fed(&mut sequencer, 0, 2), ["c 3 lost 0", "a 5 lost 0"]);
-    // What is opened in between begins where the core is, and goes on in the same order.
+    // A channel that opens in between starts at the worker's offset, and continues in the same order.
     sequencer.want(0, &name("b"));
     assert_eq!(fed(&mut sequencer, 0, 9), ["open b 0-5 [2, 4]", "a 6 lost 0", "c 7 lost 0"]);
     sequencer.unwant(0, &name("a"));
@@ -259,7 +259,7 @@ fn how_far_a_core_was_told_is_known() {
         fed(&mut sequencer, 1, 1);
         told.push(sequencer.told_to(1));
     }
-    // It does not want the third.
+    // The worker does not want the channel of the third message.
     assert_eq!(told, [0, 1, 3, 4]);
     assert_eq!(sequencer.told_to(0), 4, "it wants nothing");
 }
@@ -274,7 +274,7 @@ fn a_core_that_stays_away_is_told_what_it_has_lost_at_its_place() {
     for channel in ["a", "b", "a", "a", "b", "a"] {
         publish(&mut sequencer, at(0), channel);
     }
-    // 1 and 3 of `a` are gone: that is told before 2, not with 4.
+    // Messages 1 and 3 of `a` are lost. The loss is fed before message 2, not with message 4.
     assert_eq!(
         fed(&mut sequencer, 0, 9),
         ["a lost 3", "b 2 lost 0", "a 4 lost 3", "b 5 lost 0", "a 6 lost 3"]
@@ -282,7 +282,7 @@ fn a_core_that_stays_away_is_told_what_it_has_lost_at_its_place() {
     sequencer.delete(&name("b"));
     assert_eq!(fed(&mut sequencer, 0, 9), ["b lost 5"]);
     assert!(fed(&mut sequencer, 0, 9).is_empty());
-    // What was lost and what comes then is one item.
+    // A loss and the message after it are one item.
     sequencer.delete(&name("a"));
     publish(&mut sequencer, at(0), "a");
     assert_eq!(fed(&mut sequencer, 0, 9), ["a 7 lost 6"]);
@@ -336,7 +336,7 @@ fn a_channel_exists_while_it_has_a_message_or_is_wanted() {
     sequencer.unwant(1, &news);
     assert_eq!((sequencer.info(&news), sequencer.forgotten_to()), (None, 1));
     assert_eq!(sequencer.delete(&news), Deletion::Absent);
-    // Nobody can say what a position before 1 has missed.
+    // The losses of a position before 1 are unknown.
     sequencer.want(0, &news);
     assert_eq!(fed(&mut sequencer, 0, 9), ["open news 1-1 []"]);
 }

@@ -1,4 +1,4 @@
-//! The events that the worlds of `orders.rs` must have seen: a test that meets none of a kind does not test it.
+//! The events that the worlds of `orders.rs` must cause. Without an event, its case is not tested.
 
 /// Counts of the events in all worlds.
 #[derive(Debug, Default)]

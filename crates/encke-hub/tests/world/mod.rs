@@ -1,45 +1,45 @@
-//! Shared parts of the randomised tests: each runs many worlds, one for each seed, and a failure names the seed.
+//! Shared parts of the randomised tests: each runs many worlds, one per seed, and a failure names the seed.
 //!
 //! ```text
-//!   Seeds ─► World::new ─► step, step, … ─► settle ─► the test adds up what the world met ─► assert_met
+//!   Seeds ─► World::new ─► step, step, … ─► settle ─► the test adds up the events of the world ─► assert_met
 //! ```
-//! `NAME_SEED=7` runs one world of a test, `NAME_SEEDS=20000` that many. The models differ from test to test, because each
-//! predicts something else: they stay in the tests.
+//! `NAME_SEED=7` runs one world of a test, `NAME_SEEDS=20000` that many. The models stay in the tests, because each predicts
+//! different results.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::ops::Range;
 
 use encke_hub::{Draft, Feed, Flags, Name, Now, Request, Sequencer};
 
-/// The moment at which worlds begin.
+/// The time at which worlds begin.
 pub(crate) const NOW: Now = Now { mono_ns: 1_000_000_000_000, unix_ms: 1_700_000_000_000 };
 
 /// A sequence of random steps against a model.
 pub(crate) trait World {
     fn new(seed: u64) -> Self;
 
-    /// One random step.
+    /// Takes one random step.
     fn step(&mut self);
 
-    /// Ends all faults, delivers everything, and checks what must hold then.
+    /// Ends all faults, delivers everything, and checks the final state.
     fn settle(&mut self);
 }
 
-/// The seeds that a test runs.
+/// The seeds of a test.
 pub(crate) struct Seeds {
     one: Option<u64>,
     most: u64,
 }
 
 impl Seeds {
-    /// Those that the environment asks for, else the first `most`.
+    /// Takes the seeds from the environment, or the first `most`.
     pub(crate) fn of(test: &str, most: u64) -> Self {
         let number =
             |name: &str| std::env::var(format!("{test}_{name}")).ok().and_then(|number| number.parse().ok());
         Self { one: number("SEED"), most: number("SEEDS").unwrap_or(most) }
     }
 
-    /// Whether one world was asked for, of which nothing is expected but that it holds.
+    /// Returns whether the environment selects a single world. Such a run need not meet every case.
     pub(crate) fn is_single(&self) -> bool {
         self.one.is_some()
     }
@@ -64,7 +64,7 @@ impl Seeds {
         }
     }
 
-    /// Every case was met: a test that never meets a case does not test it.
+    /// Asserts that every case occurred. A test without a case does not test it.
     pub(crate) fn assert_met<'a>(&self, cases: impl IntoIterator<Item = (&'a str, u64)>) {
         for (what, count) in cases {
             assert!(self.is_single() || count > 0, "no world has seen {what}: the test does not test it");
@@ -72,7 +72,7 @@ impl Seeds {
     }
 }
 
-/// How often each of `N` cases was met.
+/// Counts of `N` cases.
 #[derive(Debug)]
 pub(crate) struct Counts<const N: usize>([u64; N]);
 
@@ -96,7 +96,7 @@ impl<const N: usize> Counts<N> {
     }
 }
 
-/// Applies requests of core 0, and returns at most `most` feeds for it.
+/// Applies requests of worker 0, and returns at most `most` feeds for it.
 pub(crate) fn turn_of_core(
     sequencer: &mut Sequencer,
     now: Now,
@@ -112,7 +112,7 @@ pub(crate) fn turn_of_core(
     feeds
 }
 
-/// A message with nothing but its data.
+/// Creates a message with data only.
 pub(crate) fn draft(channel: Name, data: Vec<u8>) -> Draft {
     Draft { channel, data: data.into(), content_type: None, event: None, flags: Flags::default(), key: None }
 }

@@ -1,14 +1,14 @@
-//! Cases of those who are at a place before what the rings keep, where a stream has more.
+//! Unit tests of backfill: subscribers at positions before the rings, and a stream that has older messages.
 
 use super::*;
 use crate::limits::READERS_MAX;
 use crate::values::Recalled;
 
-/// What somebody asks of the past: its number, behind which offset and up to which one.
+/// A backfill request: subscriber, number, start offset and end offset.
 type Asked = (SubscriberId, u64, u64, u64);
 
 impl Rig {
-    /// Six messages of `news`, of which rings keep two; and where the stream has more.
+    /// Creates six messages of `news`, of which rings keep two. Backfill is enabled.
     fn recalling(policy: Overrun) -> Self {
         let mut rules = rules(2, policy);
         rules.recalls = true;
@@ -20,7 +20,7 @@ impl Rig {
         rig
     }
 
-    /// Carries everything, and tells what is asked of the past and what subscribers are told.
+    /// Carries all values. Returns the backfill requests and the deliveries.
     fn asks(&mut self) -> (Vec<Asked>, Vec<String>) {
         let (mut asked, mut said) = (Vec::new(), Vec::new());
         loop {
@@ -47,7 +47,7 @@ impl Rig {
         }
     }
 
-    /// What the feed and a slice tell, whatever is asked meanwhile.
+    /// Carries the feed, and returns the resulting deliveries. Requests are ignored.
     fn told_now(&mut self) -> Vec<String> {
         let mut feed = Vec::new();
         while self.sequencer.take_feed(0, 3, &mut feed) {}
@@ -65,7 +65,7 @@ impl Rig {
         out.into_iter().map(words).collect()
     }
 
-    /// What is asked of the past comes: these offsets, up to one.
+    /// Delivers the result of a backfill request: messages with these offsets, up to an offset.
     fn comes(&mut self, reader: SubscriberId, number: u64, lost_to: u64, to: u64, offsets: &[u64]) {
         let message = |offset: &u64| {
             let data = offset.to_string();
@@ -93,7 +93,7 @@ fn a_stream_reads_run_by_run_until_it_is_where_the_ring_begins() {
     assert_eq!(rig.asks(), (vec![(id, 1, 1, 4)], vec![]));
     rig.comes(id, 1, 0, 3, &[2, 3]);
     assert_eq!(rig.asks(), (vec![], vec!["2:2 3:3 @3 +2".to_owned()]));
-    // The ring goes on meanwhile.
+    // The ring advances meanwhile.
     rig.publish("news", "g");
     assert_eq!(rig.asks().1, NOTHING, "one thing after the other");
     rig.hub.sent(id);
@@ -128,7 +128,7 @@ fn what_the_stream_has_lost_is_told_before_what_it_has() {
     assert_eq!(rig.asks().1, ["4:4 @4 +2"]);
     rig.hub.sent(id);
     assert_eq!(rig.asks(), (vec![], vec!["5:e 6:f @6".to_owned()]));
-    // All of it is lost: a poll is told with what the ring has.
+    // All requested messages are lost: the gap is part of the poll's response, with the messages of the ring.
     let poll = rig.subscribe(&["news"], behind(2), Once::All);
     assert_eq!(rig.asks().0, [(poll, 2, 2, 4)]);
     rig.comes(poll, 2, 4, 4, &[]);
@@ -192,12 +192,12 @@ fn so_many_read_at_a_time_and_the_others_wait_for_their_turn() {
     ids.iter().for_each(|id| rig.hub.sent(*id));
     let (asked, _) = rig.asks();
     assert_eq!(asked.len(), READERS_MAX);
-    // One is told, and its bytes are on their way: another may ask.
+    // After the first delivery, while its bytes are sent, another subscriber may request.
     rig.comes(asked[0].0, asked[0].1, 0, 3, &[2, 3]);
     assert_eq!(rig.asks().0.iter().map(|asked| asked.0).collect::<Vec<_>>(), [ids[READERS_MAX]]);
     rig.hub.leave(asked[1].0);
     assert_eq!(rig.asks().0.iter().map(|asked| asked.0).collect::<Vec<_>>(), [ids[READERS_MAX + 1]]);
-    // One that waits has gone.
+    // One of the queued subscribers leaves.
     rig.hub.leave(ids[READERS_MAX + 2]);
     rig.hub.leave(asked[2].0);
     assert_eq!(rig.asks().0, []);

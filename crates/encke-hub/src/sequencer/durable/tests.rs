@@ -1,4 +1,4 @@
-//! Cases of commits: what waits for them, what they carry, and what becomes of it when they fail.
+//! Unit tests of commits: waiting publishes and deletes, contents of commits, and failures.
 
 use super::*;
 use crate::rules::{Ack, ChannelRules, Rules};
@@ -15,7 +15,7 @@ fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).expect("a name")
 }
 
-/// Channels below `disk` are durable, those below `soon` are acknowledged early.
+/// Channels below `disk` are durable, and those below `soon` are acknowledged early.
 fn rules(messages: usize) -> Arc<Rules> {
     let mut rules = Rules::default();
     rules.default.messages = messages;
@@ -39,7 +39,7 @@ fn empty() -> Saved {
 
 fn sequencer(messages: usize) -> Sequencer {
     let mut sequencer = Sequencer::restore(at(0), empty(), CEILING, rules(messages), 1);
-    // The store is told at once which channels are durable.
+    // The first commit has the set of durable channels.
     let commit = sequencer.take_commit(at(0)).expect("it does not know");
     assert!(!commit.early && commit.messages.is_empty());
     assert_eq!(sequencer.committed(at(0), Ok(())), []);
@@ -79,7 +79,7 @@ fn offset(publishing: Result<Publishing, Refusal>) -> u64 {
     publishing.expect("accepted").done().expect("it does not wait").position.offset
 }
 
-/// What a core is told: the texts of messages, openings and losses.
+/// Returns the feed of a worker: the texts of messages, openings and losses.
 fn told(sequencer: &mut Sequencer) -> Vec<String> {
     let mut feed = Vec::new();
     sequencer.take_feed(0, 100, &mut feed);
@@ -98,7 +98,7 @@ fn told(sequencer: &mut Sequencer) -> Vec<String> {
         .collect()
 }
 
-/// A store that does what commits say.
+/// A store that applies commits.
 #[derive(Default)]
 struct Store {
     messages: std::collections::BTreeMap<(Name, u64), Stored>,
@@ -128,7 +128,7 @@ impl Store {
         self.ceiling = commit.ceiling;
     }
 
-    /// What is there after an end without warning.
+    /// Returns the saved state after a crash.
     fn saved(&self) -> Saved {
         let mut channels: Vec<SavedChannel> = Vec::new();
         for ((name, _), stored) in &self.messages {
@@ -163,7 +163,7 @@ fn a_durable_message_is_told_when_it_is_stored_and_holds_nobody_up() {
     assert_eq!(told(&mut sequencer), [""; 0]);
     let commit = sequencer.take_commit(at(0)).expect("somebody waits");
     let ahead = commit.messages[0].message.offset;
-    // Meanwhile.
+    // Publishes while a commit is in flight.
     assert!(sequencer.take_commit(at(0)).is_none(), "one is on its way");
     let between = offset(sequencer.publish(at(0), draft("other", "not kept")));
     assert!(between < ahead);
@@ -191,7 +191,7 @@ fn what_could_not_be_stored_was_never_there_and_its_offset_is_not_given_again() 
     assert_eq!(sequencer.committed(at(0), Err(Refusal::NoSpace)), [(ticket, Err(Refusal::NoSpace))]);
     assert_eq!(told(&mut sequencer), [""; 0]);
     assert_eq!(sequencer.commit_due_ns(), Some(1_000 * MS), "what may have reached the disk is taken back");
-    // Under the same key something else may be said, at once.
+    // A different message may be published under the same key immediately.
     waits(sequencer.publish(at(1), keyed("disk/a", "again", "k")));
     let second = sequencer.take_commit(at(1)).expect("somebody waits");
     assert_eq!(second.void, [(name("disk/a"), before)]);
@@ -220,7 +220,7 @@ fn a_publish_is_repeated_once_it_is_known_what_became_of_the_first() {
 #[test]
 fn what_is_acknowledged_early_is_told_at_once_and_stored_with_the_next_commit() {
     let mut sequencer = sequencer(10);
-    // The store has to know before the first of them is acknowledged.
+    // The store has to know before the first early acknowledgement.
     waits(sequencer.publish(at(0), draft("soon/a", "first")));
     assert!(sequencer.take_commit(at(0)).expect("it waits").early);
     sequencer.committed(at(0), Ok(()));
@@ -232,7 +232,7 @@ fn what_is_acknowledged_early_is_told_at_once_and_stored_with_the_next_commit() 
     assert!(sequencer.take_commit(at(999)).is_none(), "nobody waits");
     assert_eq!(sequencer.take_commit(at(1_000)).expect("tried again").messages, commit.messages);
     sequencer.committed(at(1_000), Ok(()));
-    // A second later an end without warning could lose nothing any more, and the store is told so.
+    // A second later a crash can lose nothing, and the store learns this.
     assert_eq!(sequencer.commit_due_ns(), Some(2_000 * MS));
     assert!(!sequencer.take_commit(at(2_000)).expect("due").early);
     waits(sequencer.publish(at(2_000), draft("soon/a", "as the first")));
@@ -247,7 +247,8 @@ fn nothing_is_acknowledged_early_after_a_failed_commit_that_may_have_told_the_st
     let first = waits(sequencer.publish(at(0), draft("soon/a", "x")));
     assert!(sequencer.take_commit(at(0)).expect("it waits").early);
     assert_eq!(sequencer.committed(at(0), Ok(()))[0].0, first);
-    // Nobody has published there since, so the next commit says that nothing will be lost; and it fails, or so it seems.
+    // No early message was published since, so the next commit ends early acknowledgement. It is reported as failed, with an
+    // unknown outcome.
     waits(sequencer.publish(at(1), draft("disk/a", "y")));
     assert!(!sequencer.take_commit(at(1)).expect("it waits").early);
     sequencer.committed(at(1), Err(Refusal::NotStored));
@@ -272,7 +273,7 @@ fn what_the_ring_lets_go_of_is_taken_from_the_store_by_and_by() {
     store.keep(&sequencer.take_commit(at(1_000)).expect("losses"));
     sequencer.committed(at(1_000), Ok(()));
     assert_eq!(store.messages.len(), 2);
-    // A delete is answered when it is stored, and then the store forgets the channel.
+    // A delete gets its result when it is stored. After that the store removes the channel.
     let ticket = deletes(&mut sequencer, "disk/a");
     store.keep(&sequencer.take_commit(at(1_000)).expect("somebody waits"));
     assert_eq!(sequencer.committed(at(1_000), Ok(()))[0].0, ticket);
@@ -360,14 +361,14 @@ fn a_full_disk_gets_rid_of_expired_messages_before_it_takes_new_ones() {
     }
     sequencer.take_commit(at(0)).expect("they wait");
     sequencer.committed(at(0), Ok(()));
-    // The ring has evicted the first message. The commit that says so fails, because it has a message, too.
+    // The ring has evicted the first message. The commit with that loss fails, because it has a message, too.
     waits(sequencer.publish(at(1), draft("disk/b", "3")));
     assert_eq!(sequencer.take_commit(at(1)).expect("it waits").lost.len(), 2);
     sequencer.committed(at(1), Err(Refusal::NoSpace));
     let waiting = waits(sequencer.publish(at(2), draft("disk/b", "4")));
     let commit = sequencer.take_commit(at(2)).expect("it waits");
     assert!(commit.only_removes() && commit.lost.iter().any(|(lost, _)| *lost == name("disk/a")));
-    // Where this fails as well, the publisher is answered by the commit after it.
+    // If this commit fails as well, the publisher gets the result of the next one.
     assert_eq!(sequencer.committed(at(2), Err(Refusal::NoSpace)), []);
     assert_eq!(sequencer.take_commit(at(2)).expect("it waits").messages.len(), 1);
     let answers = sequencer.committed(at(2), Err(Refusal::NoSpace));
@@ -446,7 +447,7 @@ fn a_delete_of_unknown_outcome_is_repeated_until_it_is_stored() {
     let deleted = sequencer.take_commit(at(0)).expect("it waits").deleted.clone();
     let refused = Err(Refusal::NotStored);
     assert_eq!(sequencer.committed(at(0), refused), [(ticket, Err(Refusal::NotStored))]);
-    // A publish is answered meanwhile, and its message is not among the deleted ones.
+    // A publish meanwhile gets its result, and the delete does not cover its message.
     let after = waits(sequencer.publish(at(1), draft("disk/a", "2")));
     assert_eq!(sequencer.take_commit(at(1)).expect("it waits").deleted, deleted);
     assert_eq!(sequencer.committed(at(1), refused), [(after, Err(Refusal::NotStored))]);
@@ -473,7 +474,7 @@ fn a_publish_to_a_channel_that_is_deleted_before_it_tells_the_store_what_was_los
     commits(&mut sequencer, &mut store);
     let [first, second] =
         ["disk/a", "disk/b"].map(|channel| sequencer.info(&name(channel)).expect("there").last.expect("one"));
-    // The delete forgets the channel, and its publish is the next commit.
+    // The delete removes the channel, and its publish is the next commit.
     deletes(&mut sequencer, "disk/a");
     waits(sequencer.publish(at(0), draft("disk/a", "2")));
     commits(&mut sequencer, &mut store);

@@ -1,12 +1,12 @@
-//! Who listens on other nodes: what this node tells of its own listeners, and what it was told of others'.
+//! Subscribers on other nodes: announcements of this node's subscribers, and of those on others.
 //!
 //! ```text
-//!  a core ── Count, Joined, Left ─► touched ─► Errand::Tell ─► every other node
-//!  the other nodes ── News::Told ─► elsewhere ─► counts and members of all nodes together
-//!                  ── News::Gone ─►   a node has ended, and with it who listened there
+//!  a worker ── Count, Joined, Left ─► touched ─► Errand::Tell ─► every other node
+//!  other nodes ── News::Told ─► elsewhere ─► counts and members of all nodes together
+//!              ── News::Gone ─►   a node has ended, together with its subscribers
 //! ```
-//! It is no part of the order of messages, and needs none: each node says what is so on it, and nobody else does. What is
-//! told twice is the same, and what was missed is told whole again; that is for whoever carries it to see to.
+//! Announcements are independent of the order of messages: each node reports its own state, and no other does. Repeating one is
+//! harmless. The transport must detect a missed announcement and repeat the whole state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use super::super::Sequencer;
 use super::Errand;
 use crate::name::Name;
 
-/// Names a node for as long as it runs.
+/// Identifies a node for as long as it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// What has changed with those who listen to a channel on one node.
+/// A change of one node's subscribers of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which channel.
+    /// The channel.
     pub channel: Name,
-    /// How many listen there now.
+    /// The current number of subscribers.
     pub subscribers: u32,
-    /// Names that are there now.
+    /// Names that are present now.
     pub came: Vec<Arc<str>>,
-    /// Names that are no longer there.
+    /// Names that are absent now.
     pub went: Vec<Arc<str>>,
 }
 
-/// Who listens on other nodes, and what they have yet to be told.
+/// The subscribers on other nodes, and the changes to announce to them.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
-    /// Channels of which something is to be told, and the names that came or went.
+    /// Channels with changes to announce, and the names that joined or left.
     touched: BTreeMap<Name, BTreeSet<Arc<str>>>,
     /// By channel and node; never empty.
     elsewhere: BTreeMap<Name, BTreeMap<NodeId, Audience>>,
 }
 
-/// Those who listen to a channel on a node.
+/// The subscribers of a channel on one node.
 #[derive(Debug, Default)]
 struct Audience {
     subscribers: u32,
@@ -49,7 +49,7 @@ struct Audience {
 }
 
 impl Audiences {
-    /// A node has told what has changed there.
+    /// Applies an announced change of a node.
     fn told(&mut self, node: NodeId, change: &Change) {
         let Change { channel, subscribers, came, went } = change;
         let audience = self.elsewhere.entry(channel.clone()).or_default().entry(node).or_default();
@@ -63,7 +63,7 @@ impl Audiences {
         }
     }
 
-    /// A node has ended; who was there.
+    /// Removes a node that has ended. Returns its members.
     fn gone(&mut self, node: NodeId) -> Vec<(Name, Arc<str>)> {
         let mut left = Vec::new();
         self.elsewhere.retain(|channel, nodes| {
@@ -75,7 +75,7 @@ impl Audiences {
         left
     }
 
-    /// Whether somebody of that name is in a channel on another node.
+    /// Returns whether a name is present in a channel on another node.
     pub(super) fn have(&self, channel: &Name, member: &Arc<str>) -> bool {
         self.of(channel).any(|audience| audience.members.contains(member))
     }
@@ -89,14 +89,14 @@ impl Audiences {
         }
     }
 
-    /// The audiences of a channel on other nodes.
+    /// Returns the subscribers of a channel on other nodes.
     fn of(&self, channel: &Name) -> impl Iterator<Item = &Audience> {
         self.elsewhere.get(channel).into_iter().flat_map(BTreeMap::values)
     }
 }
 
 impl Sequencer {
-    /// Another node has told what has changed there; `anew`: what it told before is void.
+    /// Applies announced changes of another node. With `anew`, its earlier announcements are void.
     pub(super) fn hears_of_node(&mut self, node: NodeId, anew: bool, changes: Vec<Change>) {
         let Some(shared) = &mut self.shared else { return };
         let mut went = if anew { shared.audiences.gone(node) } else { Vec::new() };
@@ -107,7 +107,7 @@ impl Sequencer {
         self.went_elsewhere(went);
     }
 
-    /// Another node has ended.
+    /// Applies the end of another node.
     pub(super) fn hears_of_end(&mut self, node: NodeId) {
         if let Some(shared) = &mut self.shared {
             let went = shared.audiences.gone(node);
@@ -115,19 +115,19 @@ impl Sequencer {
         }
     }
 
-    /// How many listen to a channel on other nodes.
+    /// Returns the number of subscribers of a channel on other nodes.
     pub(in super::super) fn subscribers_elsewhere(&self, channel: &Name) -> u32 {
         let audiences = self.shared.iter().flat_map(|shared| shared.audiences.of(channel));
         audiences.fold(0, |sum, audience| sum.saturating_add(audience.subscribers))
     }
 
-    /// Who is in a channel on other nodes.
+    /// Returns the members of a channel on other nodes.
     pub(in super::super) fn members_elsewhere(&self, channel: &Name) -> impl Iterator<Item = &Arc<str>> {
         let audiences = self.shared.iter().flat_map(|shared| shared.audiences.of(channel));
         audiences.flat_map(|audience| &audience.members)
     }
 
-    /// Something has changed with those who listen to a channel here; perhaps somebody with a name.
+    /// Records a change of a channel's local subscribers, and of a member if given.
     pub(in super::super) fn touch(&mut self, at: u32, member: Option<&Arc<str>>) {
         if let Some(shared) = &mut self.shared {
             let touched = shared.audiences.touched.entry(self.channels[at].name.clone()).or_default();
@@ -135,7 +135,7 @@ impl Sequencer {
         }
     }
 
-    /// Appends what other nodes are to be told.
+    /// Appends the announcements to other nodes.
     pub(super) fn take_changes(&mut self, into: &mut Vec<Errand>) {
         let Some(shared) = &mut self.shared else { return };
         for (channel, touched) in std::mem::take(&mut shared.audiences.touched) {

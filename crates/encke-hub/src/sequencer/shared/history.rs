@@ -1,13 +1,14 @@
-//! What the stream has beyond the rings: it is read for those who are that far behind, and forgotten when somebody says so.
+//! Messages of the stream before the rings: reading them for backfills, and deleting them on request.
 //!
 //! ```text
-//!  Request::Recall ─► Errand::Recall ─► the stream ─► News::Recalled ─► Feed::Recalled, to the core that has asked
-//!  forget ──────────► Errand::Forget ─► a tombstone in the stream, and what is before it is removed there
+//!  Request::Recall ─► Errand::Recall ─► the stream ─► News::Recalled ─► Feed::Recalled, to the requesting worker
+//!  forget ──────────► Errand::Forget ─► a tombstone in the stream, which purges the messages before it
 //!                                        └─► News::Messages, to every node ─► rings are emptied
 //! ```
-//! **A tombstone is a message of the channel** that says up to where it is forgotten: what was its newest message when somebody
-//! asked for that. It is shown to nobody. It holds also where the stream has not removed those messages yet: whoever reads the
-//! past and finds a tombstone passes over them. And it says what a node has missed that is slower than the removal.
+//! **A tombstone is a message of the channel** with the offset up to which the channel is deleted. This is the newest message
+//! at the time of the request. Subscribers never receive a tombstone. It applies even before the stream has purged those
+//! messages: a reader of the history that finds a tombstone skips them. It also marks the loss for a node that is slower than
+//! the purge.
 
 use std::sync::Arc;
 
@@ -20,18 +21,18 @@ use crate::values::{Feed, Recalled};
 
 const FORGET: &str = "encke.forget";
 
-/// Names what somebody on a core has asked of the past.
+/// Identifies a backfill request of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Recall {
     pub(crate) core: usize,
     pub(crate) reader: SubscriberId,
     pub(crate) number: u64,
-    /// Up to where messages were forgotten that it may want.
+    /// The offset up to which requested messages are deleted by tombstones, as known at the request.
     gone_to: u64,
 }
 
 impl Draft {
-    /// Says that a channel is forgotten up to an offset. A node says that, not a publisher.
+    /// Creates a tombstone, which deletes a channel up to an offset. Only nodes may publish it.
     pub fn tombstone(channel: Name, to: u64) -> Self {
         Self {
             channel,
@@ -45,20 +46,21 @@ impl Draft {
 }
 
 impl Message {
-    /// Up to where its channel is forgotten, if it says that.
+    /// Returns the offset up to which a tombstone deletes its channel; `None` for other messages.
     pub fn forgets_to(&self) -> Option<u64> {
         let says = self.flags.contains(Flags::CONTROL) && self.event.as_deref() == Some(FORGET);
         let to = std::str::from_utf8(&self.data).ok().filter(|_| says)?.parse().ok();
-        // Nothing behind itself.
+        // Never beyond its own offset.
         Some(to.unwrap_or(0).min(self.offset))
     }
 }
 
 impl Sequencer {
-    /// Has the messages of a channel forgotten, on all nodes that share the stream; [`Self::hear`] answers the ticket.
+    /// Deletes the messages of a channel on all nodes that share the stream. [`Self::hear`] returns the result with the ticket.
     ///
     /// # Errors
-    /// The stream is away, or too much is on its way to it.
+    /// [`Refusal::NotTaken`] without a shared stream, [`Refusal::Away`] while it is unreachable, and [`Refusal::Crowded`] if
+    /// too many messages are in flight.
     pub fn forget(&mut self, channel: &Name) -> Result<Publishing, Refusal> {
         let Some(shared) = &mut self.shared else { return Err(Refusal::NotTaken) };
         if !shared.up {
@@ -74,7 +76,7 @@ impl Sequencer {
         Ok(Publishing::Waits(ticket))
     }
 
-    /// Somebody on a core is at a place before what is kept here.
+    /// Requests a backfill for a subscriber at a position before the rings.
     pub(in super::super) fn recall(
         &mut self,
         core: usize,
@@ -89,12 +91,12 @@ impl Sequencer {
         let recall = Recall { core, reader, number, gone_to };
         match &mut self.shared {
             Some(shared) => shared.errands.push(Errand::Recall { recall, channels, after, to }),
-            // What is not kept here is kept nowhere.
+            // Without a shared stream, no other copy exists.
             None => self.recalled(recall, Recalled { lost_to: to, to, ..Recalled::default() }),
         }
     }
 
-    /// What somebody has asked for is here.
+    /// Returns the result of a backfill to its worker.
     pub(super) fn recalled(&mut self, recall: Recall, mut run: Recalled) {
         let forgotten_to = |name: &Name| self.find(name).map_or(0, |channel| channel.forgotten_to);
         let Recall { core, reader, number, mut gone_to } = recall;
@@ -109,7 +111,7 @@ impl Sequencer {
         }
     }
 
-    /// A tombstone comes by the stream.
+    /// Applies a tombstone that arrives in the stream.
     pub(super) fn buries(&mut self, at: u32, offset: u64, to: u64) {
         self.newest = offset;
         while self.channels[at].ring.front().is_some_and(|first| first.offset <= to) {
@@ -117,13 +119,14 @@ impl Sequencer {
         }
         let channel = &mut self.channels[at];
         channel.forgotten_to = channel.forgotten_to.max(to);
-        // Also what was removed before it came here. Of a channel whose past is being read, that is behind it.
+        // Messages purged before they arrived here count as well. If the history of the channel is being read, the loss is
+        // after it.
         channel.lost_to = channel.lost_to.max(to);
         self.tell_of_loss(at);
     }
 }
 
-/// Takes tombstones, and what they hide, out of the past of a channel; up to where it was forgotten.
+/// Removes tombstones and deleted messages from the history of a channel. Returns the offset up to which it is deleted.
 pub(crate) fn bury(messages: &mut Vec<Arc<Message>>) -> u64 {
     let forgotten_to = messages.iter().filter_map(|message| message.forgets_to()).max();
     let Some(forgotten_to) = forgotten_to else { return 0 };

@@ -1,16 +1,16 @@
-//! Who comes and goes, told in the stream, where all nodes read it.
+//! Presence: joins and leaves are published in the stream, where all nodes read them.
 //!
 //! ```text
-//!  comes here, and nobody elsewhere has the name ─► encke.join
-//!  goes here, and nobody elsewhere has it ────────► encke.leave
-//!  encke.leave of somebody who is here ───────────► encke.join
-//!  anything else in which what was told and what is so may differ ─► a doubt, looked at some seconds later:
-//!                      is here, and was not told ───► encke.join
-//!                      is nowhere, and was told ────► encke.leave, under one name by whoever finds that
+//!  joins here, and is on no other node ────► encke.join
+//!  leaves here, and is on no other node ───► encke.leave
+//!  encke.leave of a member present here ───► encke.join
+//!  any other possible difference between announced and present ─► a doubt, checked some seconds later:
+//!            present here, not announced ──► encke.join
+//!            announced, present nowhere ───► encke.leave, with a key shared by all nodes that find this
 //! ```
-//! Nodes know of each other what was so a moment ago, the stream may be out of reach, and nodes die. So what is told at
-//! once is a guess, mostly a good one; what makes it true in the end is that each node compares the stream with those who are
-//! there, in the channels that it keeps, and corrects it. Now and then something is told twice.
+//! A node knows the members of other nodes with a delay, the stream may be unreachable, and nodes may crash. So an immediate
+//! announcement is a guess, though usually right. To converge, each node compares the announced with the present members of its
+//! channels, and corrects the stream. An event may therefore be repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,27 +24,26 @@ use crate::roster;
 const JOIN: &str = "encke.join";
 const LEAVE: &str = "encke.leave";
 
-/// How long a doubt may solve itself: several times what it takes until all nodes know of a change. In ns: 2 s.
+/// Time after which a doubt is checked: several times the delay until all nodes know of a change. In ns: 2 s.
 const DOUBT_NS: u64 = 2 * 1_000_000_000;
-/// How long an announcement may be on its way before it is made again: longer than any publish waits by default. In ns: 10 s.
+/// Time after which an announcement in flight is repeated: longer than the default timeout of any publish. In ns: 10 s.
 const WAY_NS: u64 = 10 * 1_000_000_000;
 
-/// Somebody came to a channel, or went.
+/// A join or a leave of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// Where.
+    /// The channel.
     pub channel: Name,
-    /// Who.
+    /// The name of the member.
     pub member: Arc<str>,
-    /// It came.
+    /// Whether this is a join.
     pub comes: bool,
-    /// It went, as was found after it had been told at this offset that it came: several nodes may find that, and it is told
-    /// once.
+    /// For a leave found by a check: the offset of the member's join. Several nodes may find this leave; it is published once.
     pub after: Option<u64>,
 }
 
 impl Announcement {
-    /// What is told in the channel.
+    /// Returns the event to publish in the channel.
     pub fn draft(&self) -> Draft {
         Draft {
             channel: self.channel.clone(),
@@ -57,26 +56,26 @@ impl Announcement {
     }
 }
 
-/// What was told in channels that are kept here, and where that may not be so.
+/// The members announced in channels that are kept here, and possible differences.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// Who was told to have come, and where, and has not been told to have gone.
+    /// Announced members of each channel, with the offsets of their joins.
     told: BTreeMap<Name, BTreeMap<Arc<str>, u64>>,
-    /// What may differ.
+    /// Possible differences between announced and present members.
     doubts: BTreeMap<(Name, Arc<str>), Doubt>,
     now_ns: u64,
 }
 
 #[derive(Debug)]
 struct Doubt {
-    /// When it is looked at.
+    /// When to check.
     due_ns: u64,
-    /// An announcement is on its way.
+    /// An announcement is in flight.
     said: bool,
 }
 
 impl Presence {
-    /// Takes down what is told in a channel, if that is who came or went.
+    /// Records a join or a leave from the stream. Returns the member, and whether it joined.
     fn reads(&mut self, message: &Message) -> Option<(Arc<str>, bool)> {
         let came = match message.event.as_deref().filter(|_| message.flags.contains(Flags::CONTROL))? {
             JOIN => true,
@@ -109,7 +108,7 @@ impl Presence {
         self.doubts.get(key).is_some_and(|doubt| doubt.said)
     }
 
-    /// A channel is no longer kept. What is still in doubt there is settled.
+    /// Drops the announced members of a removed channel, except those in doubt.
     pub(super) fn forget(&mut self, channel: &Name) {
         let Some(told) = self.told.get_mut(channel) else { return };
         told.retain(|member, _| self.doubts.contains_key(&(channel.clone(), Arc::clone(member))));
@@ -120,10 +119,10 @@ impl Presence {
 }
 
 impl Sequencer {
-    /// The first of a name came to a channel here.
+    /// Handles the first local join of a name.
     pub(in super::super) fn comes(&mut self, at: u32, member: &Arc<str>) {
         let name = self.channels[at].name.clone();
-        // The stream is quicker than what nodes tell each other; but a leave of ours may be on its way.
+        // Announced already: the stream is faster than the announcements of nodes. But a leave of this node may be in flight.
         let told = self.shared.as_ref().is_some_and(|shared| {
             let key = (name.clone(), Arc::clone(member));
             shared.presence.told(&name, member).is_some() && !shared.presence.is_said(&key)
@@ -135,7 +134,7 @@ impl Sequencer {
         }
     }
 
-    /// The last of a name went from a channel here.
+    /// Handles the last local leave of a name.
     pub(in super::super) fn goes(&mut self, at: u32, member: &Arc<str>) {
         let name = self.channels[at].name.clone();
         if self.is_elsewhere(&name, member) {
@@ -145,14 +144,14 @@ impl Sequencer {
         }
     }
 
-    /// Names went from channels of another node.
+    /// Handles leaves on another node.
     pub(super) fn went_elsewhere(&mut self, members: impl IntoIterator<Item = (Name, Arc<str>)>) {
         for (channel, member) in members {
             self.doubts(&channel, &member);
         }
     }
 
-    /// The stream says that somebody came or went.
+    /// Handles a join or a leave that arrives in the stream.
     pub(super) fn hears_of_member(&mut self, message: &Message) {
         let Some(shared) = &mut self.shared else { return };
         let Some((member, came)) = shared.presence.reads(message) else { return };
@@ -170,7 +169,7 @@ impl Sequencer {
         }
     }
 
-    /// The past of a channel is here, before what has come since.
+    /// Reads the joins and leaves in the loaded history of a channel, which come before the live ones.
     pub(super) fn recalls(&mut self, at: u32) {
         let channel = &self.channels[at];
         let Some(shared) = &mut self.shared else { return };
@@ -180,14 +179,14 @@ impl Sequencer {
         told.iter().for_each(|member| self.doubts(&name, member));
     }
 
-    /// It is known what became of an announcement.
+    /// Applies the result of an announcement.
     pub(super) fn announced(&mut self, announcement: &Announcement, fate: Result<Place, Refusal>) {
         if let (Some(shared), Err(_)) = (&mut self.shared, fate) {
             shared.presence.doubt(&announcement.channel, &announcement.member, DOUBT_NS, false);
         }
     }
 
-    /// Looks at what was in doubt, and corrects what was told.
+    /// Checks the doubts that are due, and publishes corrections.
     pub(in super::super) fn settles_doubts(&mut self, now_ns: u64) {
         let Some(shared) = &mut self.shared else { return };
         shared.presence.now_ns = now_ns;
@@ -209,7 +208,7 @@ impl Sequencer {
         }
     }
 
-    /// A channel that does not exist here is not one of which anything is known.
+    /// Drops the announced members of a channel that does not exist here.
     pub(in super::super) fn forget_told(&mut self, channel: &Name) {
         let kept = self.names.contains_key(channel);
         if let Some(shared) = self.shared.as_mut().filter(|_| !kept) {

@@ -1,18 +1,17 @@
-//! What was promised to publishers and is not in the stream yet: while that cannot be reached, and for channels whose
-//! publishers do not wait (`Ack::Local`).
+//! The publish queue: messages acknowledged to publishers that are not in the stream yet. Messages are queued while the stream
+//! is unreachable, and in channels with [`Ack::Local`](crate::Ack::Local).
 //!
 //! ```text
-//!  push ─► line of its channel ─► one at a time on its way ─┬─► placed: the next one
-//!                  │                                        ├─► no answer, no way: again, under the same name
-//!                  └─► older than the limit: dropped        └─► refused for good: dropped
+//!  push ─► queue of its channel ─► one at a time in flight ─┬─► placed: the next one
+//!                  │                                        ├─► no response, unreachable: again, with the same number
+//!                  └─► older than the limit: dropped        └─► rejected for good: dropped
 //! ```
-//! **A channel's messages go one after the other**, each when the one before has its place. More at a time would be
-//! faster, and out of order whenever one of them fails and the next does not. Channels do not wait for each other.
+//! **A channel sends one message at a time**, each after the previous one has its offset. Several in flight would be faster,
+//! but out of order whenever one fails and the next does not. Channels do not wait for each other.
 //!
-//! **What was on its way before** goes first: a line whose channel has publishes of before the outage waits until it is
-//! known what became of them.
+//! **Publishes in flight before an outage** go first: the queue of their channel waits for their results.
 //!
-//! **Nothing is lost in silence**: what is dropped is counted.
+//! **Every dropped message is counted.**
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -20,33 +19,33 @@ use super::{Errand, Refusal, Ticket};
 use crate::message::Draft;
 use crate::name::Name;
 
-/// Lines that have a message on its way: as many as share one round trip.
+/// Channels with a message in flight: the number that shares one round trip.
 const FLYING_MAX: usize = 1_024;
 
-/// How long a line rests when the stream did not take its message. In ns: 250 ms, as long as the engine
-/// pauses between its own tries.
+/// Time for which a channel backs off after the stream did not take its message, in ns: 250 ms, the pause between retries of
+/// the engine.
 const REST_NS: u64 = 250 * 1_000_000;
 
-/// What an entry takes beside what it owns: itself, and its places in the tables.
+/// Bytes of an entry without its heap data: the entry, and its keys in the tables.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 3 * size_of::<Ticket>();
 
-/// How much may wait for the stream, and for how long.
+/// The limits of the publish queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queueing {
-    /// Bytes of memory of all that waits; 0: nothing does, and publishers are told that the stream is away.
+    /// Bytes of memory of all queued messages. With 0 nothing is queued, and publishes during an outage are rejected.
     pub bytes: u64,
-    /// How long a message may wait, in ms; then it is dropped.
+    /// Time for which a message may be queued, in ms; then it is dropped.
     pub age_ms: u64,
 }
 
-/// What waits for the stream.
+/// The state of the publish queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Messages.
+    /// Number of queued messages.
     pub messages: usize,
     /// Bytes that they take.
     pub bytes: u64,
-    /// Messages that were dropped since the beginning.
+    /// Number of messages dropped since the start.
     pub dropped: u64,
 }
 
@@ -54,15 +53,15 @@ pub struct Backlog {
 pub(super) struct Queue {
     limits: Queueing,
     now_ns: u64,
-    /// In the order in which they came.
+    /// In order of arrival.
     entries: BTreeMap<Ticket, Entry>,
     lines: HashMap<Name, Line>,
-    /// Lines that may have something to send; some may be gone by now, or on their way already.
+    /// Channels that may have a message to send. Some may have none by now, or one in flight already.
     ready: VecDeque<Name>,
-    /// Lines that rest, and until when.
+    /// Channels that back off, each with its end time.
     resting: VecDeque<(u64, Name)>,
     flying: usize,
-    /// Publishes that were on their way when the stream was lost, by channel.
+    /// Number of publishes, by channel, that were in flight when the stream became unreachable.
     before: HashMap<Name, usize>,
     bytes: u64,
     dropped: u64,
@@ -74,11 +73,11 @@ struct Entry {
     due_ns: u64,
 }
 
-/// What waits of a channel, oldest first.
+/// The queue of a channel, oldest first.
 #[derive(Debug, Default)]
 struct Line {
     tickets: VecDeque<Ticket>,
-    /// The first of them is on its way.
+    /// The first message is in flight.
     flies: bool,
 }
 
@@ -100,7 +99,7 @@ impl Queue {
         self.limits.bytes > 0
     }
 
-    /// Whether something of a channel waits: what comes now has to stand behind it.
+    /// Returns whether a channel has queued messages, which new ones must follow.
     pub(super) fn has_line(&self, channel: &Name) -> bool {
         self.lines.contains_key(channel)
     }
@@ -109,7 +108,7 @@ impl Queue {
         Backlog { messages: self.entries.len(), bytes: self.bytes, dropped: self.dropped }
     }
 
-    /// Takes a draft; says whether there was room for it.
+    /// Queues a draft. Returns whether there was room for it.
     pub(super) fn push(&mut self, now_ns: u64, ticket: Ticket, draft: Draft) -> bool {
         let charge = Entry::charge(&draft);
         if self.bytes + charge > self.limits.bytes {
@@ -126,7 +125,7 @@ impl Queue {
         true
     }
 
-    /// The stream is lost, while these channels have publishes on their way: one for each.
+    /// Records an outage of the stream. `channels` has one item for each publish in flight.
     pub(super) fn waits_for<'a>(&mut self, channels: impl Iterator<Item = &'a Name>) {
         if !self.is_on() {
             return;
@@ -137,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// It is known what became of a publish that did not wait here.
+    /// Records the result of a publish that was not queued.
     pub(super) fn is_answered(&mut self, channel: &Name) {
         let Some(count) = self.before.get_mut(channel) else { return };
         *count -= 1;
@@ -147,7 +146,7 @@ impl Queue {
         }
     }
 
-    /// Sends what may be sent now.
+    /// Sends the messages that may be sent now.
     pub(super) fn send(&mut self, errands: &mut Vec<Errand>) {
         while self.flying < FLYING_MAX
             && let Some(channel) = self.ready.pop_front()
@@ -171,7 +170,7 @@ impl Queue {
         }
     }
 
-    /// It is known what became of a message; says whether it was one of these.
+    /// Records the result of a publish. Returns whether it was a queued one.
     pub(super) fn lands(&mut self, ticket: Ticket, refusal: Option<Refusal>) -> bool {
         let Some(channel) = self.entries.get(&ticket).map(|entry| entry.draft.channel.clone()) else {
             return false;
@@ -184,7 +183,7 @@ impl Queue {
         self.flying -= 1;
         match refusal {
             None => self.remove(ticket),
-            // It may be taken later.
+            // The stream may take it later.
             Some(Refusal::Away | Refusal::Unanswered | Refusal::Crowded | Refusal::NoSpace) => {
                 self.resting.push_back((self.now_ns.saturating_add(REST_NS), channel));
                 return true;
@@ -200,7 +199,7 @@ impl Queue {
         true
     }
 
-    /// Drops what is too old, but for what is on its way, and says when something will be due next.
+    /// Drops expired messages, except those in flight. Returns when the queue needs another call.
     pub(super) fn expire(&mut self, now_ns: u64) -> Option<u64> {
         self.now_ns = now_ns;
         while self.resting.front().is_some_and(|(until_ns, _)| *until_ns <= now_ns) {
@@ -223,12 +222,12 @@ impl Queue {
         next.into_iter().chain(self.resting.front().map(|(until_ns, _)| *until_ns)).min()
     }
 
-    /// One of the first two of its line.
+    /// Removes a message, one of the first two of its channel.
     fn remove(&mut self, ticket: Ticket) {
         let Some(Entry { draft, .. }) = self.entries.remove(&ticket) else { return };
         self.bytes -= Entry::charge(&draft);
         let Some(line) = self.lines.get_mut(&draft.channel) else { return };
-        // What is old is at the front, or right behind what is on its way.
+        // An expired message is first, or follows the one in flight.
         if let Some(at) = line.tickets.iter().position(|one| *one == ticket) {
             line.tickets.remove(at);
         }

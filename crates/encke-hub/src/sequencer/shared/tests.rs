@@ -1,4 +1,4 @@
-//! Cases of a stream that others share: what waits for it, what it tells, and what is kept of it.
+//! Unit tests of a shared stream: pending publishes, events, and kept messages.
 
 use super::*;
 use crate::Now;
@@ -26,7 +26,7 @@ fn message(channel: &str, offset: u64) -> Arc<Message> {
     Arc::new(Message::placed(offset, NOW.unix_ms, draft(channel, offset.to_string().as_bytes()), false))
 }
 
-/// A node that joins a stream at offset 10; rings keep three messages.
+/// Creates a node that joins a stream at offset 10; rings keep three messages.
 fn node() -> Sequencer {
     let mut rules = Rules::default();
     rules.default.messages = 3;
@@ -38,13 +38,13 @@ fn told(sequencer: &mut Sequencer, messages: &[(&str, u64)], to: u64) {
     assert_eq!(sequencer.hear(News::Messages { messages, to }), None);
 }
 
-/// What answers the asking of that number.
+/// Creates the history that responds to a ticket.
 fn past(ticket: u64, channel: &str, to: u64, lost_to: u64, offsets: &[u64]) -> News {
     let messages = offsets.iter().map(|offset| message(channel, *offset)).collect();
     News::Past { ticket: Ticket(ticket), channel: name(channel), to, lost_to, messages }
 }
 
-/// What a core is told.
+/// Returns the feed of a worker as text.
 fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
     let mut feed = Vec::new();
     sequencer.take_feed(core, 100, &mut feed);
@@ -66,7 +66,7 @@ fn feed(sequencer: &mut Sequencer, core: usize) -> Vec<String> {
     feed.iter().map(one).collect()
 }
 
-/// What the stream is asked.
+/// Returns the commands to the stream as text.
 fn asked(sequencer: &mut Sequencer) -> Vec<String> {
     let mut errands = Vec::new();
     sequencer.take_errands(&mut errands);
@@ -145,7 +145,7 @@ fn a_channel_is_opened_with_its_past_and_what_came_meanwhile() {
     assert_eq!(feed(&mut node, 0), [""; 0], "its past is not known yet");
     node.hear(past(1, "a", 10, 4, &[6, 9]));
     assert_eq!(feed(&mut node, 0), ["a [6, 9, 12] behind 4 up to 13"]);
-    // A second core needs no further look.
+    // A second worker causes no second read.
     asked(&mut node);
     node.want(1, &name("a"));
     assert_eq!(asked(&mut node), [""; 0]);
@@ -158,7 +158,7 @@ fn a_channel_is_opened_with_its_past_and_what_came_meanwhile() {
 fn a_past_behind_a_hole_is_lost_with_it() {
     let mut node = node();
     node.want(0, &name("a"));
-    // The ring keeps three, so that 11 is gone before its past is known.
+    // The ring keeps three messages, so 11 is lost before the history arrives.
     told(&mut node, &[("a", 11), ("a", 12), ("a", 13), ("a", 14)], 14);
     node.hear(past(1, "a", 10, 0, &[8, 9]));
     assert_eq!(feed(&mut node, 0), ["a [12, 13, 14] behind 11 up to 14"]);
@@ -168,14 +168,14 @@ fn a_past_behind_a_hole_is_lost_with_it() {
 fn a_past_that_reaches_behind_the_asking_has_what_came_meanwhile() {
     let mut node = node();
     node.want(0, &name("a"));
-    // The first was told because somebody had wanted the channel before; the second was not.
+    // The first message was delivered because of an earlier want of the channel; the second was not.
     told(&mut node, &[("a", 11)], 15);
     told(&mut node, &[("b", 16), ("a", 17)], 17);
     node.hear(past(1, "a", 15, 9, &[11, 14]));
     assert_eq!(feed(&mut node, 0), ["a [11, 14, 17] behind 9 up to 17"]);
     let bytes = [11, 14, 17].map(|offset| message("a", offset).charge()).iter().sum::<u64>();
     assert_eq!(node.memory(), bytes);
-    // What was lost to the ring meanwhile is in the past as well.
+    // Messages that the ring has lost meanwhile are in the history as well.
     node.want(0, &name("c"));
     told(&mut node, &[("c", 18), ("c", 19), ("c", 20), ("c", 21)], 21);
     node.hear(past(2, "c", 21, 17, &[18, 19, 20, 21]));
@@ -238,7 +238,7 @@ fn a_channel_that_opens_before_a_loss_is_told_says_nothing_of_what_is_behind_it(
     node.hear(News::Lost { to: 20 });
     node.want(0, &name("b"));
     node.hear(past(2, "b", 20, 20, &[]));
-    // Were it up to 19, a core that is asked between the two would say that all of `a` up to there has come.
+    // If the opening were fed up to 19, the worker's position would claim all messages of `a` up to there.
     assert_eq!(feed(&mut node, 0), ["b [] behind 20 up to 10", "a lost 20"]);
 }
 
@@ -273,7 +273,7 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     node.hear(News::Told { node: NodeId(2), anew: true, changes: vec![there(5, &[&ann], &[])] });
     assert_eq!(all(&node), (Some(7), vec![ann.clone(), bob.clone()]));
     assert!(node.info(&name("a")).is_some_and(|info| !info.kept), "its history is not here");
-    // Also with those of this node, of which the others are told.
+    // Together with the subscribers of this node, which are announced to the others.
     node.want(0, &name("a"));
     node.count(0, &name("a"), 1, 0);
     node.member_joins(NOW, &name("a"), &Member { name: Arc::clone(&bob), client: None });
@@ -290,7 +290,7 @@ fn who_listens_on_other_nodes_counts_until_they_end() {
     assert_eq!(all(&node), (Some(7), vec![ann, bob.clone()]));
     node.hear(News::Gone { node: NodeId(2) });
     assert_eq!(all(&node), (Some(2), vec![bob.clone()]));
-    // What it told before is void.
+    // Earlier announcements of the node are void.
     node.hear(News::Told { node: NodeId(1), anew: true, changes: Vec::new() });
     assert_eq!(all(&node), (Some(1), vec![bob]));
 }
@@ -299,7 +299,7 @@ fn tombstone(channel: &str, offset: u64, to: u64) -> Arc<Message> {
     Arc::new(Message::placed(offset, NOW.unix_ms, Draft::tombstone(name(channel), to), true))
 }
 
-/// Subscriber 4 of a core asks, as its request 9, for what `a` has behind an offset.
+/// Subscriber 4 of a worker requests, with number 9, the messages of `a` after an offset.
 fn recall(node: &mut Sequencer, core: usize, after: u64, to: u64) -> Option<Recall> {
     let (reader, number) = (SubscriberId(4), 9);
     node.apply(NOW, core, Request::Recall { reader, number, channels: vec![name("a")], after, to });
@@ -353,20 +353,20 @@ fn a_tombstone_empties_a_channel_and_is_told_to_nobody() {
 #[test]
 fn behind_a_tombstone_nothing_is_there_though_the_stream_has_it() {
     let mut node = node();
-    // One is among what is read when the channel begins to exist here.
+    // A tombstone is in the history that is read when the channel is created here.
     node.want(0, &name("a"));
     let messages = vec![message("a", 3), message("a", 4), tombstone("a", 5, 3), message("a", 7)];
     node.hear(News::Past { ticket: Ticket(1), channel: name("a"), to: 10, lost_to: 0, messages });
     assert_eq!(feed(&mut node, 0), ["a [4, 7] behind 3 up to 10"]);
-    // Another comes while it is read.
+    // Another one arrives while the history is read.
     node.want(0, &name("b"));
     node.hear(News::Messages { messages: vec![tombstone("b", 11, 8), message("b", 12)], to: 12 });
     node.hear(past(2, "b", 10, 0, &[8]));
     assert_eq!(feed(&mut node, 0), ["b [12] behind 8 up to 12"]);
-    // What it forgets was removed before it came here.
+    // The messages that it deletes were purged before they arrived here.
     node.hear(News::Messages { messages: vec![tombstone("a", 20, 19)], to: 20 });
     assert_eq!(feed(&mut node, 0), ["a lost 19"]);
-    // What is before the ring is hidden.
+    // Deleted messages before the ring are hidden.
     let recall = recall(&mut node, 0, 1, 19).expect("the stream is asked");
     let messages = vec![message("a", 3), tombstone("a", 5, 3), message("a", 7), tombstone("a", 20, 19)];
     node.hear(News::Recalled { recall, run: Recalled { to: 20, messages, ..Recalled::default() } });
