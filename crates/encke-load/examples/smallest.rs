@@ -1,4 +1,4 @@
-//! The smallest run: so many connections to a server, for so many seconds, and what they saw.
+//! A minimal run: a number of connections to a server, for some seconds, and the results.
 //!
 //! `cargo run --release -p encke-load --example smallest -- http://127.0.0.1:8080/ 64 5`
 

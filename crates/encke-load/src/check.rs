@@ -1,39 +1,39 @@
-//! What the body of an answer must be: compared as it comes, and never kept.
+//! Checks response bodies against the expected body, piece by piece and without keeping them.
 //!
 //! ```text
-//!   Expected ── an answer begins ─► Comparison ── pieces of the body ─► … ── its end ─► the same, or not
+//!   Expected ── a response begins ─► Comparison ── pieces of the body ─► … ── end of body ─► equal or not
 //! ```
-//! A text is compared byte by byte, a digest is computed; a head, the framing and the status are others' affair.
+//! A text is compared byte by byte; a digest is computed. Heads, framing and status are checked elsewhere.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// What each answer's body must be.
+/// The expected body of every response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Expected {
-    /// These bytes.
+    /// Exactly these bytes.
     Text(Vec<u8>),
-    /// Bytes with this digest (FIPS 180-4).
+    /// Bytes with this SHA-256 digest (FIPS 180-4).
     Sha256([u8; DIGEST_BYTES]),
 }
 
 const DIGEST_BYTES: usize = 32;
 
-/// Where the comparison of a body stands.
+/// State of a body's comparison.
 #[derive(Clone, Default)]
 pub(crate) struct Comparison {
-    /// Bytes that were as expected; text alone.
+    /// Bytes compared so far; for text only.
     same: usize,
-    /// One was not.
+    /// Whether a piece differed; for text only.
     differs: bool,
-    /// Digests alone.
+    /// For digests only.
     digest: Sha256,
 }
 
 impl Comparison {
-    /// Looks at a piece of the body.
+    /// Compares the next piece of the body.
     pub(crate) fn take(&mut self, expected: &Expected, piece: &[u8]) {
         match expected {
             Expected::Sha256(_) => self.digest.update(piece),
@@ -45,7 +45,7 @@ impl Comparison {
         }
     }
 
-    /// The body is over: whether it was the expected one. The next may begin.
+    /// Ends a body; returns whether it was the expected one. The next body may begin.
     pub(crate) fn end(&mut self, expected: &Expected) -> bool {
         let Self { same, differs, digest } = std::mem::take(self);
         match expected {
@@ -58,7 +58,7 @@ impl Comparison {
 impl FromStr for Expected {
     type Err = String;
 
-    /// `sha256:` and 64 digits, or the text itself.
+    /// Parses `sha256:` and 64 hexadecimal digits, or the text itself.
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(hex) = text.strip_prefix("sha256:") else { return Ok(Self::Text(text.into())) };
         let wrong = || format!("`{text}`: expected 64 hexadecimal digits behind sha256:");
@@ -90,7 +90,7 @@ impl fmt::Display for Expected {
 mod tests {
     use super::*;
 
-    /// Of "abc", as FIPS 180-4's examples have it.
+    /// The digest of "abc", from the examples of FIPS 180-4.
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]

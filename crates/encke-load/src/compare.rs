@@ -1,17 +1,17 @@
-//! Two servers, or two runs, side by side: B against A with an interval, and "no difference shown" where that is all
-//! that can be said.
+//! Compares two servers or two runs: the change from A to B with an interval, and "no difference shown" if the interval
+//! includes none.
 //!
 //! ```text
-//!   servers   A B·B A   B A·A B   …    a ratio B ÷ A for each pair of neighbours: what changes slowly on the machine
-//!                                      falls on both alike, and a bad second spoils one pair of many
-//!   runs      A's stretches, B's       each with each: between the two runs anything may have changed, and no
-//!                                      interval knows of that
+//!   servers   A B·B A   B A·A B   …    a ratio B ÷ A per pair of neighbours: slow changes of the machine affect both
+//!                                      equally, and a bad second spoils one pair of many
+//!   runs      A's stretches, B's       each with each: the machine may have changed between the runs, and no
+//!                                      interval accounts for that
 //! ```
-//! Times on shared machines follow no bell curve, so intervals come from order alone, and are exact for few values:
-//! the median of all pairs' means with the interval of Wilcoxon's signed ranks (Hodges, Lehmann 1963), and for runs the
-//! median of all differences with that of Mann and Whitney. A bootstrap of ten ratios would promise 95 % and keep 90.
-//! The intervals of all rows hold *together* in 95 of 100 comparisons: so a server against itself shows a difference in
-//! one comparison of twenty at most, however many figures are looked at.
+//! Times on shared machines do not follow a normal distribution. The intervals are therefore nonparametric, and exact for few
+//! values. Pairs use the median of the pairwise means, with the interval of Wilcoxon's signed-rank test (Hodges, Lehmann 1963).
+//! Runs use the median of all differences, with the interval of Mann and Whitney. A bootstrap of ten ratios would claim 95 %
+//! and achieve 90 %. The intervals of all rows hold *together* in 95 of 100 comparisons. So a server compared with itself shows
+//! a difference in at most one comparison of twenty, however many metrics there are.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -27,89 +27,89 @@ use crate::report::{Report, Saved};
 use crate::series::Stretch;
 use crate::words;
 
-/// The intervals hold together with this chance at least.
+/// Probability that all intervals hold together.
 const TRUST: f64 = 0.95;
-/// Pairs below which no interval is to be had (2 · 1/2⁸ < 5 % ÷ 6).
+/// Minimum pairs for an interval (2 · 1/2⁸ < 5 % ÷ 6).
 pub const PAIRS_MIN: usize = 8;
-/// Which of a seed's sequences orders come from.
+/// Random stream of the orders.
 const ORDERS: u64 = 0xAB_BA;
-/// Stretches that a saved run is cut into.
+/// Maximum blocks of a saved run.
 const STRETCHES: usize = 10;
 const DIFFERENT_TIMES: &str = "The runs were made at different times: what else changed on the machine meanwhile is in \
     the ratios, and no interval knows of it. To compare two servers, name their URLs: they are measured in turns.";
 
-/// A stretch of measuring.
+/// A measured stretch of time.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     seconds: f64,
     finished: u64,
-    /// Failed, or answered wrongly.
+    /// Failed requests and wrong responses.
     errors: u64,
     failed: u64,
     latency: Distribution,
-    /// Of subscribers: what else is known of it.
+    /// Subscribers only: their other metrics.
     push: Vec<(Metric, f64)>,
-    /// CPU time of the server for each answer, if it was watched.
+    /// CPU time of the server per response, if it was watched.
     cpu_ns: Option<u64>,
 }
 
-/// What is compared.
+/// A compared metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// Answers a second.
+    /// Responses per second.
     Rate,
-    /// What half of the users waited at most.
+    /// Median latency.
     P50,
-    /// What 99 of 100 waited at most.
+    /// 99th percentile of latency.
     P99,
-    /// The share that failed or was answered wrongly.
+    /// The share of requests that failed or had a wrong response.
     Errors,
-    /// Of subscribers: c, until all were answered.
+    /// Subscribers: time until all are subscribed (*c* in reports).
     Connect,
-    /// The median of messages: from the send to the first who had it.
+    /// Messages, median: time from the send to the first receipt.
     First,
-    /// From the first who had it to the last.
+    /// Messages, median: time from the first receipt to the last.
     FirstToLast,
-    /// From the send to the last.
+    /// Messages, median: time from the send to the last receipt.
     Last,
-    /// What 99 of 100 receivers waited at most.
+    /// 99th percentile of the time to a receipt.
     Receipt,
-    /// The share of receipts that did not happen.
+    /// The share of receipts that are missing.
     Lost,
-    /// CPU time of the server for each answer.
+    /// CPU time of the server per response.
     Cpu,
 }
 
-/// B against A.
+/// The comparison of B with A.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What A and B are.
+    /// Names of A and B.
     pub names: [String; 2],
-    /// How they were measured, in a line.
+    /// How they were measured, in one line.
     pub how: String,
-    /// A row for each figure that both have.
+    /// One row per metric that both have.
     pub rows: Vec<Row>,
-    /// What else should be known before a figure is believed.
+    /// Remarks that qualify the results.
     pub remarks: Vec<String>,
-    /// Whether the figures are the servers'.
+    /// Whether the results describe the servers, not the generator.
     pub is_verdict: bool,
 }
 
-/// A figure of both.
+/// One metric of both sides.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// Which.
+    /// The metric.
     pub metric: Metric,
-    /// The median of A's and of B's, in a second, nanoseconds, or as a share.
+    /// The medians of A and B: per second, in nanoseconds, or as a share.
     pub values: [f64; 2],
-    /// B ÷ A; of shares, which may be 0, B − A.
+    /// B ÷ A. For shares, which may be 0: B − A.
     pub change: f64,
-    /// From where to where it may really be; `None` if too little was measured to say.
+    /// Confidence interval of `change`; `None` with too few measurements.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Block {
-    /// What a run came to.
+    /// The block of a whole run.
     pub fn of(report: &Report) -> Self {
         let totals = &report.outcome.totals;
         Self {
@@ -123,7 +123,7 @@ impl Block {
         }
     }
 
-    /// What a run of subscribers came to.
+    /// The block of a whole run of subscribers.
     pub fn of_push(run: &push::Saved) -> Self {
         let middle = |held: &Option<Held>| {
             held.as_ref().and_then(|Held(held)| between(held, 0.5).filter(|_| held.count() > 0))
@@ -146,7 +146,7 @@ impl Block {
         }
     }
 
-    /// Answers a second, or receipts.
+    /// Responses per second, or receipts per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.finished as f64 / self.seconds } else { 0.0 }
     }
@@ -169,7 +169,7 @@ impl Metric {
     const PUSH: [Self; 6] =
         [Self::Connect, Self::First, Self::FirstToLast, Self::Last, Self::Receipt, Self::Lost];
 
-    /// Its name, for people and machines.
+    /// Name in texts and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -186,12 +186,12 @@ impl Metric {
         }
     }
 
-    /// Whether it may be nothing, so that it has a difference and no ratio.
+    /// Whether it may be 0, so that it is compared by difference instead of ratio.
     const fn is_share(self) -> bool {
         matches!(self, Self::Errors | Self::Lost)
     }
 
-    /// Of a stretch; `None` if it says nothing of it.
+    /// The value in a block; `None` if the block does not have it.
     fn of(self, block: &Block) -> Option<f64> {
         let ended = block.finished + block.failed;
         match self {
@@ -202,12 +202,12 @@ impl Metric {
             Self::Connect | Self::First | Self::FirstToLast | Self::Last | Self::Receipt | Self::Lost => {
                 block.push.iter().find(|(metric, _)| *metric == self).map(|(_, value)| *value)
             }
-            // Nothing takes no time; a logarithm needs something.
+            // The logarithm needs a positive value.
             Self::Cpu => block.cpu_ns.map(|ns| (ns as f64).max(1.0)),
         }
     }
 
-    /// What is added up and halved: logarithms of what is a ratio, so that twice and half weigh the same.
+    /// The scale of means and differences: logarithmic for ratios, so that double and half have equal weight.
     fn scale(self, value: f64) -> f64 {
         if self.is_share() { value } else { value.ln() }
     }
@@ -216,7 +216,7 @@ impl Metric {
         if self.is_share() { value } else { value.exp() }
     }
 
-    /// Where there is no difference.
+    /// The value of `change` that means no difference.
     const fn neutral(self) -> f64 {
         if self.is_share() { 0.0 } else { 1.0 }
     }
@@ -234,8 +234,8 @@ impl Metric {
     }
 }
 
-/// A quantile that lies within its bucket, not at its end: two servers that differ by less than a bucket would else be
-/// equal, or apart by a whole one.
+/// A quantile, interpolated within its bucket. Otherwise servers that differ by less than a bucket would look equal, or a whole
+/// bucket apart.
 fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
     let rank = quantile * latency.count() as f64;
     let mut below = 0.0;
@@ -243,7 +243,7 @@ fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
         let count = count as f64;
         if below + count >= rank {
             let (first, last) = (first as f64, last.min(latency.max_ns()) as f64);
-            // Nothing takes no time; a logarithm needs something.
+            // The logarithm needs a positive value.
             return Some((first + (last - first) * ((rank - below) / count)).max(1.0));
         }
         below += count;
@@ -251,7 +251,7 @@ fn between(latency: &Distribution, quantile: f64) -> Option<f64> {
     None
 }
 
-/// Each figure of two saved runs, by their parts where both have some. An interval is of one of `among` figures.
+/// The rows of two saved runs. Blocks give intervals if both runs have any; `among` is the number of such metrics.
 fn rows_of_runs(metrics: &[Metric], among: usize, whole: &[Block; 2], parts: &[Vec<Block>; 2]) -> Vec<Row> {
     let rows = metrics.iter().filter_map(|&metric| {
         let values = [metric.of(&whole[0])?, metric.of(&whole[1])?];
@@ -269,7 +269,7 @@ fn rows_of_runs(metrics: &[Metric], among: usize, whole: &[Block; 2], parts: &[V
     rows.collect()
 }
 
-/// What should be known before two saved runs are compared: of each its verdict, its plan in words and its environment.
+/// Remarks on two saved runs, from the verdict, the plan in words and the environment of each.
 fn remarks_on_runs(runs: [(&SavedVerdict, &str, &Environment); 2], did_the_same: bool) -> Vec<String> {
     let mut remarks = vec![DIFFERENT_TIMES.to_owned()];
     for (name, (verdict, ..)) in ["A", "B"].iter().zip(runs) {
@@ -292,9 +292,9 @@ fn remarks_on_runs(runs: [(&SavedVerdict, &str, &Environment); 2], did_the_same:
 }
 
 impl Comparison {
-    /// Of blocks that were measured one right after the other: A's and B's, in whichever order they were.
+    /// Compares pairs of blocks, measured directly one after the other. The order in each pair is A, B.
     pub fn of_pairs(names: [String; 2], how: String, pairs: &[[Block; 2]]) -> Self {
-        // Blocks of subscribers know nothing of requests, and the other way round.
+        // Blocks of subscribers have no metrics of requests, and vice versa.
         let of_push = pairs.iter().flatten().any(|block| !block.push.is_empty());
         let watched = pairs.iter().flatten().any(|block| block.cpu_ns.is_some());
         let metrics = match (of_push, watched) {
@@ -312,14 +312,14 @@ impl Comparison {
         Self { names, how, rows: rows.collect(), remarks: Vec::new(), is_verdict: true }
     }
 
-    /// Of two saved runs.
+    /// Compares two saved runs.
     pub fn of_runs(names: [String; 2], runs: [&Saved; 2]) -> Self {
         let blocks = runs.map(|run| stretches(&run.seconds));
         let plain = |run: &Saved| (run.plan.pace.clone(), run.plan.connections, run.plan.pipeline);
         Self {
             names,
             how: "Two saved runs".to_owned(),
-            // Of the server's CPU a saved run knows the whole alone.
+            // A saved run has the server's CPU only as a whole.
             rows: rows_of_runs(&Metric::ALL, Metric::ALL.len() - 1, &runs.map(Block::of_run), &blocks),
             remarks: remarks_on_runs(
                 runs.map(|run| (&run.verdict, &*run.plan.text, &run.environment)),
@@ -329,7 +329,7 @@ impl Comparison {
         }
     }
 
-    /// Of two saved runs of subscribers. Of c and of what was lost each run has one value, which has no interval.
+    /// Compares two saved runs of subscribers. Connect time and lost share have one value per run, and so no interval.
     pub fn of_push_runs(names: [String; 2], runs: [&push::Saved; 2]) -> Self {
         let blocks = runs.map(|run| columns(&run.columns));
         Self {
@@ -344,16 +344,16 @@ impl Comparison {
         }
     }
 
-    /// Whether a difference is shown anywhere.
+    /// Whether any row shows a difference.
     pub fn differs(&self) -> bool {
         self.rows.iter().any(|row| row.shown() != Ordering::Equal)
     }
 
-    /// A table, what it says in words, and what should be known of it.
+    /// The comparison as text: a table, the result in words, and the remarks.
     pub fn summary(&self) -> String {
         let mut text = String::new();
         self.put(&mut text).expect("a String takes everything");
-        // Columns are filled up; a line's end need not be.
+        // Columns are padded; line ends need not be.
         text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
     }
 
@@ -381,7 +381,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// What is shown and what is not, in words.
+    /// The differences shown, in words.
     fn words(&self) -> String {
         let shown = |row: &&Row| row.shown() != Ordering::Equal;
         let told: Vec<String> = self.rows.iter().filter(shown).map(Row::sentence).collect();
@@ -399,7 +399,7 @@ impl Comparison {
         format!("B against A: {}. No other difference shown.", told.join(", "))
     }
 
-    /// The same for machines.
+    /// The comparison as JSON.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             let change = if row.metric.is_share() { "difference" } else { "ratio" };
@@ -436,8 +436,8 @@ impl Comparison {
 }
 
 impl Row {
-    /// From candidates for the change, sorted, and the chance that so many of them lie below it. `None` without any.
-    /// `among` is of how many figures this is one.
+    /// A row from sorted candidates for the change, and the probability of each number of candidates below the true one. `None`
+    /// without candidates. `among` is the number of metrics in the comparison.
     fn new(
         metric: Metric,
         values: [f64; 2],
@@ -457,7 +457,7 @@ impl Row {
         Some(Self { metric, values, change, interval })
     }
 
-    /// On which side of "the same" all of the interval lies: B is less, or more; equal if no difference is shown.
+    /// The side of "no difference" that contains the whole interval: B is less or more. `Equal` if no difference is shown.
     pub fn shown(&self) -> Ordering {
         let neutral = self.metric.neutral();
         match self.interval {
@@ -517,7 +517,7 @@ impl Block {
     }
 }
 
-/// The order in which each pair is measured, 0 for A and 1 for B: rounds of A B B A or, by chance, B A A B.
+/// The order within each pair, 0 for A and 1 for B: rounds of A B B A or B A A B, at random.
 pub fn orders(seed: u64, rounds: u16) -> impl Iterator<Item = [usize; 2]> {
     let mut random = Random::new(seed, ORDERS);
     (0..rounds).flat_map(move |_| {
@@ -526,8 +526,8 @@ pub fn orders(seed: u64, rounds: u16) -> impl Iterator<Item = [usize; 2]> {
     })
 }
 
-/// A run's seconds as at most [`STRETCHES`] blocks: its first and last seconds are not whole, and seconds that follow each
-/// other are alike, so that many of them know less than they seem to.
+/// The seconds of a run as at most [`STRETCHES`] blocks. The first and last seconds are incomplete, and neighbouring seconds
+/// are correlated, so single seconds would give too narrow intervals.
 fn stretches(seconds: &[Stretch]) -> Vec<Block> {
     let begun = seconds.iter().position(|second| second.finished > 0).unwrap_or(seconds.len());
     let whole = seconds.get(begun + 1..seconds.len().saturating_sub(1)).unwrap_or_default();
@@ -536,8 +536,8 @@ fn stretches(seconds: &[Stretch]) -> Vec<Block> {
     (0..count).map(|place| Block::of_stretches(&whole[cut(place)..cut(place + 1)])).collect()
 }
 
-/// A run of subscribers as at most [`STRETCHES`] blocks, of what each of its columns knows: medians of messages, without
-/// the first column, in which everything is done for the first time.
+/// A run of subscribers as at most [`STRETCHES`] blocks, from medians of messages per column. The first column is left out,
+/// since it contains every first-time cost.
 fn columns(columns: &[push::Column]) -> Vec<Block> {
     let whole = columns.get(1..).unwrap_or_default();
     let count = whole.len().min(STRETCHES);
@@ -578,15 +578,15 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// The means of all pairs, each value with itself among them, in order.
+/// The means of all pairs of values, including each value with itself, sorted.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let pairs =
         values.iter().enumerate().flat_map(|(at, one)| values[at..].iter().map(move |other| (one, other)));
     sorted(pairs.map(|(one, other)| f64::midpoint(*one, *other)).collect())
 }
 
-/// The chance that exactly so many of the pairs' means of `count` values lie below their true middle: the sum of the ranks
-/// 1 to `count`, each of which counts or does not (Wilcoxon 1945).
+/// The probability of each number of Walsh averages of `count` values below the true median. This is the distribution of the
+/// signed-rank sum: each rank from 1 to `count` counts or not (Wilcoxon 1945).
 fn signed_ranks(count: usize) -> Vec<f64> {
     let mut chances = vec![0.0; count * (count + 1) / 2 + 1];
     chances[0] = 1.0;
@@ -599,10 +599,10 @@ fn signed_ranks(count: usize) -> Vec<f64> {
     chances
 }
 
-/// The chance that exactly so many of the differences between `a` values and `b` others lie below the true one: ways to
-/// put `a` of `a + b` places first (Mann, Whitney 1947).
+/// The probability of each number of differences between `a` and `b` values below the true one. These are the ways to order `a`
+/// values among `a + b` (Mann, Whitney 1947).
 fn rank_sums(a: usize, b: usize) -> Vec<f64> {
-    // ways[k][u]: k of the places so far are taken, and u pairs have the other one first.
+    // ways[k][u]: k of the places so far are taken, and in u pairs the other value comes first.
     let mut ways = vec![vec![0.0; a * b + 1]; a + 1];
     ways[0][0] = 1.0;
     for place in 0..a + b {
@@ -618,7 +618,7 @@ fn rank_sums(a: usize, b: usize) -> Vec<f64> {
     chances.into_iter().map(|ways| ways / all).collect()
 }
 
-/// How many candidates lie outside of the interval at each end, so that the truth does with a chance of `missed` at most.
+/// The number of candidates to cut off at each end, so that the interval misses the true value with at most this probability.
 fn outside(chances: &[f64], missed: f64) -> Option<usize> {
     let mut below = 0.0;
     let cut = chances.iter().position(|chance| {
@@ -633,7 +633,7 @@ mod tests {
     use super::*;
     use crate::report::example;
 
-    /// A machine on which everything wanders, and now and then something else has the processor.
+    /// A machine whose speed drifts, and that is sometimes busy with other work.
     struct Weather {
         random: Random,
         drift: f64,
@@ -644,12 +644,12 @@ mod tests {
             Self { random: Random::new(seed, 1), drift: 0.0 }
         }
 
-        /// About the standard normal distribution.
+        /// An approximately standard normal value.
         fn bell(&mut self) -> f64 {
             (0..12).map(|_| self.random.share()).sum::<f64>() - 6.0
         }
 
-        /// A second of a server that is `speed` times as fast as another.
+        /// One second of a server that is `speed` times as fast as the reference.
         fn block(&mut self, speed: f64) -> Block {
             self.drift = 0.9 * self.drift + 0.015 * self.bell();
             let bad = if self.random.below(50) == 0 { 0.5 } else { 1.0 };

@@ -1,14 +1,15 @@
-//! How connections begin: where each one leads, and from which address of this machine.
+//! Source and destination of new connections.
 //!
 //! ```text
-//!   sources are given ─────────────────────────────► each in its turn
-//!   none, and the server is on 127.0.0.0/8, to which
-//!   127.0.0.1 has not enough ports left of PORTS ──► 127.0.0.1, 127.0.0.2, … as many as that takes, without those
-//!   else ──────────────────────────────────────────► the system's choice                     that have not enough
+//!   sources given ────────────────────────────────► in rotation
+//!   none given, the server is on 127.0.0.0/8, and
+//!   127.0.0.1 has too few free ports ─────────────► 127.0.0.1, 127.0.0.2, … as many as needed, without
+//!                                                   those that have too few free ports
+//!   otherwise ────────────────────────────────────► the system's choice
 //! ```
-//! A connection is told from others by its two addresses and ports, so one source has as many connections to a server
-//! as the system has local ports; what another program has to that server counts, and what an earlier run has left
-//! there in TIME-WAIT. It is no resolver: whoever makes the plan has found the server's address.
+//! A connection is identified by its two addresses and ports. One source can therefore have as many connections to a server as
+//! the system has local ports. Connections of other programs to that server count, as do TIME-WAIT entries of an earlier run.
+//! This file resolves no names: the plan contains the server's address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -18,19 +19,18 @@ use encke_io::{Fault, host};
 
 use crate::plan::Share;
 
-/// A socket on its way.
+/// A socket being connected.
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(crate) stream: Stream,
-    /// Where it has yet to be connected to; a Unix socket is connected at once.
+    /// The address to connect to. `None` for a Unix socket, which is connected at once.
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// Where new sockets come from, for which user: the system, or a simulated world. A socket that it has made may be given
-/// back to it.
+/// Creates the sockets of a user: by the system, or in a simulated world. Takes a spare socket to reuse, if there is one.
 pub(crate) type Sockets = Box<dyn FnMut(u32, Option<Stream>) -> Result<Dial, Fault>>;
 
-/// Those of a thread to a server; sources are taken in turn over all threads.
+/// The sockets of a thread to one server. Sources rotate over all threads.
 pub(crate) fn sockets(server: Address, sources: Vec<IpAddr>, share: Share) -> Sockets {
     let mut turn = share.number;
     Box::new(move |_user, spare| match &server {
@@ -47,35 +47,34 @@ pub(crate) fn sockets(server: Address, sources: Vec<IpAddr>, share: Share) -> So
     })
 }
 
-/// Addresses of this machine that connections come from, in their order: `127.0.0.2-9,127.0.0.20`.
+/// Local addresses that connections are made from, in order: `127.0.0.2-9,127.0.0.20`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sources(pub Vec<IpAddr>);
 
-/// Connections from one source to one server where nothing else is known: half of Linux' 28,232 local ports
-/// (ip_local_port_range, ip(7)). connect(2) gives out that half first, one port after the other; for each of the
-/// other half it looks through all of the first.
+/// Connections per source and server if the port range is unknown: half of Linux' 28,232 local ports (ip_local_port_range,
+/// ip(7)). First, connect(2) hands out that half, one port after the other. For each port of the other half it searches all of
+/// the first half again.
 const PORTS: u64 = 14_000;
 /// 127.0.0.1 to 127.0.0.254.
 const LOOPBACK_MAX: u64 = 254;
 
 impl Sources {
-    /// Those that so many connections to a server come from, of which somebody may have given some; none: the system's
-    /// choice.
+    /// The sources for this number of connections to a server: the given ones if there are any. Empty: the system's choice.
     pub(crate) fn of(server: &Address, given: &[IpAddr], connections: u64) -> Vec<IpAddr> {
         let Address::Inet(SocketAddr::V4(server)) = server else { return given.to_vec() };
         if !given.is_empty() || !server.ip().is_loopback() {
             return given.to_vec();
         }
         let ports = host::local_ports().map_or(PORTS, |ports| u64::from(ports / 2).clamp(1, PORTS));
-        // With fewer sockets than that on the machine, any address has ports enough.
+        // With fewer sockets than this on the machine, every address has enough ports.
         let taken =
             host::connections_to(*server, (ports + 1).saturating_sub(connections)).unwrap_or_default();
         of_loopback(connections, ports, |source| taken.get(&source).copied().unwrap_or(0))
     }
 }
 
-/// The fewest addresses of 127.0.0.0/8 that have ports enough for so many connections, beside those that are taken; where
-/// all have too many of them, as if none had.
+/// The fewest addresses of 127.0.0.0/8 with enough ports for these connections in addition to the taken ones. If no set of
+/// addresses has enough, taken ports are ignored.
 fn of_loopback(connections: u64, ports: u64, taken: impl Fn(Ipv4Addr) -> u64) -> Vec<IpAddr> {
     let fewest = connections.div_ceil(ports).clamp(1, LOOPBACK_MAX);
     // There are at most 254, so the cast holds.
@@ -117,7 +116,7 @@ impl FromStr for Sources {
     }
 }
 
-/// Where connections come from, behind what says how many they are; nothing where that is the system's choice.
+/// The sources, as a suffix to a number of connections; empty if they are the system's choice.
 pub(crate) fn from(sources: &[IpAddr]) -> String {
     match sources {
         [] => String::new(),
@@ -162,25 +161,25 @@ mod tests {
 
     #[test]
     fn a_loopback_server_is_asked_from_as_many_addresses_as_it_takes() {
-        // Connections, what is taken of 127.0.0.1, 127.0.0.2 and so on, and which of these are used; of 1,000 ports.
+        // Connections; ports taken of 127.0.0.1, 127.0.0.2 and so on; the addresses used. Each has 1,000 ports.
         for (connections, taken, used) in [
             (0, &[] as &[u64], &[] as &[u8]),
             (64, &[], &[]),
             (1_000, &[], &[]),
             (1_001, &[], &[1, 2]),
             (3_000, &[], &[1, 2, 3]),
-            // As the run before has left them.
+            // Ports left in TIME-WAIT by an earlier run.
             (64, &[936], &[]),
             (64, &[937], &[2]),
             (600, &[600], &[2]),
             (600, &[600, 600], &[3]),
             (1_500, &[750, 750], &[3, 4]),
-            // The second address has room for a part of them.
+            // The second address has room for some of them.
             (1_500, &[0, 250], &[1, 2]),
             (1_500, &[0, 251], &[1, 3]),
-            // Nobody has a thousand ports left, but two have five hundred.
+            // No address has a thousand ports left, but two have five hundred.
             (1_000, &[1, 1].repeat(127), &[1, 2]),
-            // Nobody has any.
+            // No address has any.
             (1_001, &[1_000, 1_000].repeat(127), &[1, 2]),
         ] {
             let of = |source: Ipv4Addr| taken.get(usize::from(source.octets()[3]) - 1).copied().unwrap_or(0);

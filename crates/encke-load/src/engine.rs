@@ -1,15 +1,15 @@
-//! The loop of a thread: a reactor, a crowd, and nothing between them but time.
+//! The event loop of a thread: connects a reactor and a crowd, and passes time to both.
 //!
 //! ```text
-//!   turn:  wait until something happens or the crowd's next moment, and while answers may gather
-//!          ─► ≤ 256 events; after each that led to an operation the clock is read again,
-//!             and what has become due meanwhile is begun; after each event some connections are dialed, and
-//!             some if there is no event
-//!          ─► what is due, and dials again
+//!   turn:  wait for an event or the crowd's next due time; responses may gather meanwhile
+//!          ─► ≤ 256 events; after each that caused an operation: submit, dial, read the clock,
+//!             and begin the requests that became due
+//!          ─► without further events: dial once more
+//!          ─► begin the requests that are due
 //! ```
-//! The clock is read once a wait, once a send, and before each dial: 28 ns each, of the 7,000 that a request costs. Dials
-//! stand in a line, so that none is timed with those before it: over loopback each takes 40 µs of this thread. How many of
-//! them are made at a time is the crowd's to say ([`Crowd::DIALS_AT_ONCE`]).
+//! The clock is read once per wait, once per send, and before each dial: 28 ns each, of the 7,000 ns a request costs. Dials are
+//! queued, so that no connect time includes earlier dials: over loopback each takes 40 µs of this thread. The crowd decides how
+//! many are made in a row ([`Crowd::DIALS_AT_ONCE`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,22 +20,23 @@ use encke_io::{Event, Fault, Op, Reactor, Source};
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::dial::Sockets;
 
-/// Events served before what is due has its turn all the same.
+/// Maximum events per turn, so that due requests are not starved.
 const EVENTS_PER_TURN: usize = 256;
-/// A wait that is longer than this may end a millisecond late: epoll_wait(2) rounds up.
+/// A wait longer than this may end a millisecond late: epoll_wait(2) rounds up.
 const ROUNDED_NS: u64 = 20_000_000;
-/// So of a long wait the end is waited for by itself: at 20 requests a second half of them were 0.5 ms late, now 0.06.
+/// A long wait therefore ends this much early, and a short one follows. At 20 requests per second, half of the requests were
+/// 0.5 ms late without this, and are 0.06 ms late with it.
 const END_NS: u64 = 10_000_000;
 
-/// A crowd on its reactor.
+/// A crowd and its reactor.
 pub(crate) struct Engine<R, C> {
     reactor: R,
     crowd: C,
     sockets: Sockets,
-    /// Set by others, who then wake the reactor.
+    /// Set by other threads, which then wake the reactor.
     halt: Arc<AtomicBool>,
     halted: bool,
-    /// About now: the last moment that was read.
+    /// The most recent clock reading.
     seen_ns: u64,
     out: Outbox,
 }
@@ -45,10 +46,10 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         Self { reactor, crowd, sockets, halt, halted: false, seen_ns: 0, out: Outbox::default() }
     }
 
-    /// Opens the connections that are open before the run begins.
+    /// Opens the connections that must be open before the run begins.
     ///
     /// # Errors
-    /// The system refuses to wait.
+    /// The reactor cannot wait for events.
     pub(crate) fn open(&mut self) -> Result<(), Fault> {
         self.prepare();
         while !self.crowd.is_open() && !self.halted {
@@ -57,10 +58,10 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         Ok(())
     }
 
-    /// Runs until all is done; the moment, on the monotonic clock.
+    /// Runs until the crowd is finished. Returns the time on the monotonic clock.
     ///
     /// # Errors
-    /// The system refuses to wait.
+    /// The reactor cannot wait for events.
     pub(crate) fn run(&mut self) -> Result<u64, Fault> {
         self.begin();
         while !self.crowd.is_over() {
@@ -69,14 +70,14 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         Ok(self.reactor.now().mono_ns)
     }
 
-    /// Begins to open connections; turns follow until [`Crowd::is_open`].
+    /// Starts to open connections. The caller runs turns until [`Crowd::is_open`].
     pub(crate) fn prepare(&mut self) {
         let mut at = self.moment();
         self.crowd.open(at, &mut self.out);
         self.submit(&mut at);
     }
 
-    /// Begins the run; turns follow until [`Crowd::is_over`].
+    /// Begins the run. The caller runs turns until [`Crowd::is_over`].
     pub(crate) fn begin(&mut self) {
         let mut at = self.moment();
         self.crowd.begin(at, &mut self.out);
@@ -86,10 +87,10 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         self.submit(&mut at);
     }
 
-    /// Waits, and serves what has happened.
+    /// Runs one turn: waits, then handles events and due work.
     ///
     /// # Errors
-    /// The system refuses to wait: the thread cannot go on.
+    /// The reactor cannot wait for events, so the thread cannot continue.
     pub(crate) fn turn(&mut self) -> Result<(), Fault> {
         let until_ns = if self.out.dials.is_empty() {
             self.crowd.next_ns().map(|next_ns| match next_ns.saturating_sub(self.seen_ns) {
@@ -106,7 +107,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
             match self.reactor.next() {
                 Some(event) => self.crowd.on_event(event, at, &mut self.out),
                 None if self.out.dials.is_empty() => break,
-                // What they come to is heard of before the next are dialed.
+                // Handle the results of these dials before dialing more.
                 None => {
                     self.submit(&mut at);
                     break;
@@ -139,7 +140,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         self.reactor.occupancy().sources
     }
 
-    /// Closes what is open; how many connections are left all the same.
+    /// Closes all connections. Returns how many remain open.
     #[cfg(test)]
     pub(crate) fn close(&mut self) -> usize {
         self.crowd.close(&mut self.out);
@@ -148,12 +149,12 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         self.connections()
     }
 
-    /// The moment, on the monotonic clock.
+    /// The time on the monotonic clock.
     pub(crate) fn now_ns(&mut self) -> u64 {
         self.reactor.now().mono_ns
     }
 
-    /// What the crowd has come to, when it is over.
+    /// Returns the crowd, once it is finished.
     pub(crate) fn into_crowd(self) -> C {
         self.crowd
     }
@@ -165,7 +166,7 @@ impl<R: Reactor, C: Crowd> Engine<R, C> {
         }
     }
 
-    /// Does what the crowd wants done, but of its dials only some.
+    /// Submits the crowd's operations and up to `DIALS_AT_ONCE` of its dials.
     fn submit(&mut self, at: &mut Moment) {
         self.operate();
         for _ in 0..C::DIALS_AT_ONCE {

@@ -1,32 +1,32 @@
-//! Where a run was made: what somebody must know who compares its figures with others.
+//! The machine a run was made on, for comparing runs.
 
 use encke_io::host;
 use serde::{Deserialize, Serialize};
 
-/// A machine, as far as figures depend on it.
+/// Properties of a machine that influence results.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Environment {
-    /// Operating system and release of its kernel.
+    /// Operating system and kernel release.
     pub system: String,
-    /// The processor's name, or its architecture.
+    /// Processor name, or its architecture.
     pub processor: String,
     /// Processors that this process may use.
     pub processors: usize,
-    /// Memory that its cgroup allows, if there is a limit.
+    /// Memory limit of the cgroup in bytes, if there is one.
     pub memory_limit_bytes: Option<u64>,
-    /// Descriptors that it may hold.
+    /// Maximum open descriptors.
     pub descriptors_max: u64,
-    /// Local ports for connections to one address.
+    /// Number of local ports for connections to one address.
     pub local_ports: Option<u32>,
-    /// The kernel's cap on the backlog of a listener.
+    /// The kernel's maximum for the backlog of a listener.
     pub backlog_max: Option<u32>,
-    /// Whether this program was compiled to be quick; if not, its own cost says nothing.
+    /// Whether this program was compiled with optimisation. If not, its own costs are meaningless.
     pub optimised: bool,
 }
 
 impl Environment {
-    /// This one. Raises the limit of descriptors as far as it may be.
+    /// Describes this machine. Raises the descriptor limit to its maximum.
     pub fn look() -> Self {
         let system = format!("{} {}", std::env::consts::OS, host::kernel_release().unwrap_or_default());
         Self {
@@ -41,7 +41,7 @@ impl Environment {
         }
     }
 
-    /// In a line.
+    /// The description in one line.
     pub fn line(&self) -> String {
         let debug = if self.optimised { "" } else { "; compiled without optimisation" };
         format!("{} × {}, {}{debug}", self.processors, self.processor, self.system)

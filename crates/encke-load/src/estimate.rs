@@ -1,38 +1,38 @@
-//! What an open-loop user would have seen of a server that a closed loop has measured: an estimate, and named so.
+//! Estimates the latency of open-loop users from the measurements of a closed loop.
 //!
-//! A closed loop asks a server that stands still only as often as it has connections: while it waits, it asks
-//! nothing, so a second of standstill is one bad answer a connection instead of all that would have been asked for
-//! (coordinated omission). But it knows how long it waited. Whoever comes at a random moment falls into a stall of
-//! length *s* in proportion to *s*, at a random place in it, and then waits for what is left of it:
+//! A closed loop sends only as many requests to a stalled server as it has connections, and then waits. A stall of a second
+//! yields one bad response per connection, not one per request that would have been sent (coordinated omission). But the loop
+//! knows how long it waited. A user that arrives at a random moment falls into a stall of length *s* with probability
+//! proportional to *s*. The user arrives at a random point of the stall, and waits for the rest:
 //!
 //! ```text
 //!   P(longer than x) = Σ over stalls s > x of (their share of all time) · (s − x)/s
-//!                    + (the share of time without stalls) · P(an ordinary answer is longer than x)
+//!                    + (the share of time without stalls) · P(an ordinary response is longer than x)
 //! ```
-//! A stall is an answer that took ten times the median or more. Where a stall stops only some of the connections, an
-//! open-loop user may meet another one: so this is what the *connection* measured would have given, and it says
-//! nothing about load that was never made. Only an open loop knows.
+//! A stall is a response that took at least ten times the median. If a stall affects only some connections, an open-loop user
+//! may use another one. The estimate therefore describes the *measured connection*, and says nothing about load that was never
+//! generated. Only an open loop measures that.
 
 use encke_stats::Distribution;
 
-/// From which multiple of the median on an answer counts as a stall.
+/// A response of at least this multiple of the median counts as a stall.
 const STALL: u64 = 10;
 
-/// An estimated distribution.
+/// An estimated latency distribution.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// Ordinary answers: the last value of a bucket, and the share of all who meet it.
+    /// Ordinary responses: the upper bound of a bucket, and the share of users that meet it.
     ordinary: Vec<(f64, f64)>,
-    /// Stalls: length, and the share of all who come while one of this length lasts.
+    /// Stalls: length, and the share of users that arrive during a stall of this length.
     stalls: Vec<(f64, f64)>,
     max_ns: u64,
 }
 
 impl Estimate {
-    /// From the service times of a closed loop.
+    /// Estimates from the service times of a closed loop.
     pub fn of(service: &Distribution) -> Self {
         let stall_ns = service.quantile_ns(0.5).unwrap_or(0).saturating_mul(STALL).max(1);
-        // The middle of a bucket stands for what is in it.
+        // The midpoint of a bucket represents its values.
         let buckets: Vec<(f64, f64, f64)> = service
             .buckets()
             .map(|(first, last, count)| {
@@ -53,12 +53,12 @@ impl Estimate {
         }
     }
 
-    /// Whether there was a stall at all; without one it repeats what was measured.
+    /// Whether there was a stall. Without one, the estimate equals the measurement.
     pub fn differs(&self) -> bool {
         !self.stalls.is_empty()
     }
 
-    /// The value that a share `quantile` (0 to 1) of users would not have exceeded; `None` if nothing was measured.
+    /// The latency in ns that a share `quantile` (0 to 1) of users does not exceed; `None` if nothing was measured.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         if self.ordinary.is_empty() && self.stalls.is_empty() {
             return None;
@@ -72,7 +72,7 @@ impl Estimate {
         Some(low)
     }
 
-    /// The share of users who would have waited longer than `ns`.
+    /// The share of users that wait longer than `ns`.
     fn above(&self, ns: f64) -> f64 {
         let ordinary: f64 = self.ordinary.iter().filter(|(last, _)| *last > ns).map(|(_, share)| share).sum();
         let stalled: f64 = self
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_stall_weighs_as_much_as_it_lasted() {
-        // Of each second 800 ms in answers of 0.1 ms, and one of 200 ms.
+        // Each second has 800 ms of responses of 0.1 ms, and one response of 200 ms.
         let frozen = of(&[(100_000, 8_000), (200_000_000, 1)]);
         assert!(frozen.differs());
         assert_near(frozen.quantile_ns(0.5), 100_000);

@@ -1,8 +1,8 @@
-//! Which figures of a run not to trust, and why, in words.
+//! Explains which figures of a run not to trust, and why.
 //!
-//! It looks at a saved run alone, so what it says of a run of last year is what it would have said then. Each finding is
-//! about a figure; some only say how it is to be read. What is said of requests is here, what is said of subscribers in
-//! [`crate::push`], and what is said of either is what `Findings` know.
+//! Only the saved run is used, so an old run is explained as it would have been at the time. Each finding is about one figure;
+//! some only explain how to read it. Findings about requests are in this file, findings about subscribers in [`crate::push`].
+//! `Findings` has the common ones.
 
 use std::fmt::Write as _;
 
@@ -16,42 +16,42 @@ use crate::report::saved::{Held, Saved, SavedVerdict, Thread};
 use crate::verdict::WAITING;
 use crate::words;
 
-/// What is to be said of a run.
+/// The findings about a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explained(Vec<Finding>);
 
-/// Something about a figure.
+/// A finding about a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// Which figure, or which part of the run.
+    /// The figure, or the part of the run.
     pub about: &'static str,
-    /// How far it can be trusted.
+    /// How trustworthy the figure is.
     pub trust: Trust,
-    /// Why.
+    /// The reason.
     pub text: String,
 }
 
-/// How far a figure can be trusted.
+/// How trustworthy a figure is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Trust {
-    /// It says nothing about the server.
+    /// The figure says nothing about the server.
     Not,
-    /// It says less than it seems to.
+    /// The figure says less than it seems to.
     Doubt,
-    /// It says what it says; so it is meant.
+    /// The figure can be taken as it is.
     Fine,
 }
 
-/// Values beyond a percentile that make it more than the luck of a few.
+/// Minimum number of values beyond a percentile that make it reproducible.
 const BEYOND_MIN: f64 = 10.0;
-/// A run below this is short, for what machines do now and then to be in it.
+/// Shorter runs may miss periodic work of machines and servers.
 const SHORT_S: f64 = 5.0;
-/// What changes by more than this over a run is not at rest.
+/// A run is not steady if its rate changes by more than this.
 const CHANGE: f64 = 0.1;
-/// A lag above this share of the response time is a part of it.
+/// A lag above this share of the response time is a significant part of it.
 const LAG: f64 = 0.1;
 
-/// Looks at a run.
+/// Explains a run.
 pub fn of(run: &Saved) -> Explained {
     let mut findings = Findings::default();
     findings.verdict(&run.verdict, "Rates and latencies");
@@ -68,7 +68,7 @@ pub fn of(run: &Saved) -> Explained {
     findings.explained()
 }
 
-/// What is found, in any order.
+/// Collects findings, in any order.
 #[derive(Default)]
 pub(crate) struct Findings(Vec<Finding>);
 
@@ -77,7 +77,7 @@ impl Findings {
         self.0.push(Finding { about, trust, text: text.into() });
     }
 
-    /// Who was the limit, and what was measured if that was the generator.
+    /// The bottleneck; if it is the generator, `measured` names the figures that describe the generator.
     pub(crate) fn verdict(&mut self, verdict: &SavedVerdict, measured: &str) {
         let text = &verdict.text;
         if verdict.is_verdict {
@@ -91,13 +91,13 @@ impl Findings {
         }
     }
 
-    /// How exactly each percentile is known.
+    /// The precision of percentiles.
     pub(crate) fn precision(&mut self) {
         let text = "A value is known to 1/64 of itself, rounded up: what differs by less than 1.6 % may be the same.";
         self.say("percentiles", Trust::Fine, text);
     }
 
-    /// Whether the generator could run when it wanted to, and as fast as it could.
+    /// Whether the generator could run whenever it needed to, and was compiled with optimisation.
     pub(crate) fn generator(&mut self, threads: &[Thread], environment: &Environment) {
         let waiting = threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
         if waiting >= WAITING {
@@ -113,7 +113,7 @@ impl Findings {
         }
     }
 
-    /// Of a server on the generator's own machine: what that means for a figure.
+    /// A server on the generator's own machine: `so` says what that means for the figure `about`.
     pub(crate) fn neighbours(
         &mut self,
         server: &str,
@@ -131,7 +131,7 @@ impl Findings {
         }
     }
 
-    /// What is trusted least first.
+    /// The findings, the least trustworthy first.
     pub(crate) fn explained(mut self) -> Explained {
         self.0.sort_by_key(|finding| finding.trust);
         Explained(self.0)
@@ -304,7 +304,7 @@ impl Findings {
         }
     }
 
-    /// Whether the run had come to rest, or was still changing.
+    /// Whether the run was long enough, and its rate steady.
     fn rest(&mut self, run: &Saved) {
         let elapsed_s = run.elapsed_ns as f64 / 1e9;
         if elapsed_s < SHORT_S {
@@ -314,7 +314,7 @@ impl Findings {
             );
             self.say("all figures", Trust::Doubt, text);
         }
-        // Its first and last seconds are not whole.
+        // The first and last seconds are incomplete.
         let whole = run.seconds.get(1..run.seconds.len().saturating_sub(1)).unwrap_or_default();
         if whole.len() < 6 {
             return;
@@ -354,12 +354,12 @@ impl Findings {
 }
 
 impl Explained {
-    /// Each finding, what is trusted least first.
+    /// The findings, the least trustworthy first.
     pub fn findings(&self) -> &[Finding] {
         &self.0
     }
 
-    /// As a text.
+    /// The findings as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for trust in [Trust::Not, Trust::Doubt, Trust::Fine] {
@@ -374,7 +374,7 @@ impl Explained {
         text
     }
 
-    /// The same for machines.
+    /// The findings as JSON.
     pub fn json(&self) -> Value {
         let findings = self.0.iter().map(
             |finding| json!({ "about": finding.about, "trust": finding.trust.name(), "text": finding.text }),
@@ -408,7 +408,7 @@ mod tests {
     use crate::report::saved::{Extent, Percentiles, Thread};
     use crate::series::Stretch;
 
-    /// An open loop of 10 s, 100,000 answers of 1 ms, of which nothing bad is to be said.
+    /// An open loop of 10 s with 100,000 responses of 1 ms, without any problem.
     fn good() -> Saved {
         let mut run = example().saved();
         run.plan.pace.r#loop = "open".into();
@@ -432,7 +432,7 @@ mod tests {
         run
     }
 
-    /// What is said of a run with one thing changed, beyond what is said of the good one.
+    /// The findings for the good run with one change, without those for the unchanged run.
     fn said(change: impl Fn(&mut Saved)) -> Vec<Finding> {
         let mut run = good();
         change(&mut run);

@@ -1,11 +1,11 @@
-//! Which rate is the highest that holds: a search that knows only rates that held and rates that did not.
+//! Searches for the highest rate that holds.
 //!
 //! ```text
-//!   first ── held ──► twice as much, until one does not hold ─┐
-//!      └──── did not ──► half as much, until one holds ───────┴─► between the two, until they are close
+//!   first ── held ──────────► double, until one does not hold ─┐
+//!      └──── did not hold ──► halve, until one holds ──────────┴─► bisect, until both are close
 //! ```
-//! Each trial is a run of its own, made by the caller. A server whose answer to a rate changes from run to run is
-//! found to hold what it held once.
+//! Each trial is a separate run, made by the caller. If a server's result at a rate varies from run to run, a rate that held
+//! once counts as held.
 
 /// A search in progress.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -16,20 +16,20 @@ pub struct Search {
     missed: Option<f64>,
 }
 
-/// The search ends when the lowest rate that did not hold is at most so many times the highest that did.
+/// The search ends when the lowest rate that did not hold is at most this multiple of the highest that did.
 const CLOSE: f64 = 1.03;
-/// Below this rate nothing is tried.
+/// The lowest rate tried.
 const RATE_MIN: f64 = 1.0;
-/// Nor above this one.
+/// The highest rate tried.
 const RATE_MAX: f64 = 1e7;
 
 impl Search {
-    /// A search that begins with a rate that may be right.
+    /// A search that begins at this rate.
     pub fn new(first: f64) -> Self {
         Self { first: first.clamp(RATE_MIN, RATE_MAX), held: None, missed: None }
     }
 
-    /// The rate to be tried next; `None`: the search is over.
+    /// The rate to try next; `None` when the search is over.
     pub fn next(&self) -> Option<f64> {
         match (self.held, self.missed) {
             (None, None) => Some(self.first),
@@ -39,7 +39,7 @@ impl Search {
         }
     }
 
-    /// Takes in how a trial ended.
+    /// Records the result of a trial.
     pub fn tell(&mut self, rate: f64, held: bool) {
         if held {
             self.held = Some(self.held.map_or(rate, |best| best.max(rate)));
@@ -58,7 +58,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// What a search finds of a server that holds up to `limit`, and after how many trials.
+    /// The result of a search against a server that holds up to `limit`, and the number of trials.
     fn search(first: f64, limit: f64) -> (Option<f64>, usize) {
         let (mut search, mut trials) = (Search::new(first), 0);
         while let Some(rate) = search.next() {

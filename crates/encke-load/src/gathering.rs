@@ -1,33 +1,34 @@
-//! How long the answers of pipelined requests may gather before they are read.
+//! How long responses to pipelined requests may gather before they are read.
 //!
 //! ```text
-//!   a request:   ├─ sent ─── those before it are answered ─── its answer ─┤      half of them take longer than the median
-//!   a wait:                             ├─ gather ─┤ all that has come is read
-//!                                          ≤ 1/128
+//!   a request:   ├─ sent ─── earlier responses ─── its response ─┤   half of them take longer than the median
+//!   a wait:                                ├─ gather ─┤ then read all that arrived
+//!                                            ≤ 1/128
 //! ```
-//! A server that takes turns among connections sends each answer by itself. Read as they come, each costs a receive and
-//! a wake-up, and the server pays for the waking; nobody gains by it where an answer's time is the waiting for others.
+//! A server that alternates between connections sends each response separately. Reading them one by one costs a receive and a
+//! wake-up each, and the server pays for the wake-ups. Pipelined responses mostly wait for the ones before them, so reading
+//! them a little later changes their times by at most 1/128 of the median.
 
-/// What answers take.
+/// Running estimate of the median response time.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Gathering {
-    /// 0 before the first.
+    /// 0 before the first response.
     median_ns: u64,
 }
 
-/// What part of the median an answer may be read late.
+/// A response may be read late by this fraction of the median: 1/128.
 pub(crate) const PART: u64 = 128;
-/// Less is not worth the timer.
+/// Shorter times are not worth a timer.
 const LEAST_NS: u64 = 15_000;
-/// More gathers no more, and ends and timeouts wait for it.
+/// Longer times gather no more responses, and would delay timeouts and the end.
 const MOST_NS: u64 = 1_000_000;
-/// The median moves by a part of itself with each answer.
+/// Each response moves the median by this fraction of itself: 1/256.
 const STEP: u64 = 256;
 
 impl Gathering {
-    /// An answer took so long.
+    /// Takes the duration of a response into account.
     pub(crate) fn note(&mut self, took_ns: u64) {
-        // By a step up or down for each it finds the middle, whatever the longest come to.
+        // One step up or down per response converges to the median, however long the longest responses are.
         let step_ns = self.median_ns.div_ceil(STEP);
         self.median_ns = match self.median_ns {
             0 => took_ns,
@@ -36,7 +37,7 @@ impl Gathering {
         };
     }
 
-    /// For how long answers may gather, ns; 0 where they take too little for that.
+    /// How long responses may gather, in ns; 0 if they are too fast for it.
     pub(crate) fn time_ns(self) -> u64 {
         match self.median_ns / PART {
             ..LEAST_NS => 0,
@@ -62,7 +63,7 @@ mod tests {
             let (mut gathering, mut random) = (Gathering::default(), Random::new(1, 1));
             assert_eq!(gathering.time_ns(), 0);
             for _ in 0..10_000 {
-                // A tenth of them takes a hundred times as long, a tenth a hundredth.
+                // A tenth takes a hundred times as long, a tenth a hundredth of the time.
                 gathering.note(match random.below(10) {
                     0 => took_ns * 100,
                     1 => took_ns / 100,

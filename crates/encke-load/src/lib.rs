@@ -1,4 +1,4 @@
-//! A load generator that tells the truth: plans, pacing, clients, and what they saw.
+//! Load generator: plans, pacing, simulated clients, and results that do not hide delays.
 //!
 //! ```text
 //!   Plan: mix of messages · stop · pace · connections
@@ -8,12 +8,11 @@
 //!                          events,    flights             histograms
 //!                          time
 //! ```
-//! What it promises: each request ends in exactly one counter; in an open loop a request that finds no free
-//! connection stays due, and its time runs; time is taken where things happen, not where it is convenient
-//! (`Moment` in `crowd.rs`).
+//! Guarantees: each request ends in exactly one counter. In an open loop, a request without a free connection stays due and its
+//! latency is running. Times are taken where events happen (`Moment` in `crowd.rs`).
 //!
-//! In scope: making load and counting what comes of it. Out of scope: arguments of a command line, and screens.
-//! It has no thread but those of a run, no async runtime, and asks no clock but the reactor's.
+//! In scope: generating load and counting the results. Out of scope: command-line arguments and terminal output. The crate
+//! starts only the threads of a run, uses no async runtime, and reads time only from the reactor.
 
 mod answer;
 mod check;

@@ -1,13 +1,13 @@
-//! Requests that are listed somewhere: in a file of URLs, or in a server's access log.
+//! Reads lists of requests: a file of URLs, or a server's access log.
 //!
 //! ```text
-//!   3@/page                       Line: weight, method, target     come by their weights
+//!   3@/page                       Line: weight, method, target     chosen by weight
 //!   POST http://h/form
 //!
-//!   … [21/Nov/2026:21:26:03 +0000] "GET /page HTTP/1.1" 200 …      Log: targets in their order,
-//!                                                                  and how many came in each second
+//!   … [21/Nov/2026:21:26:03 +0000] "GET /page HTTP/1.1" 200 …      Log: targets in order,
+//!                                                                  and the number of requests per second
 //! ```
-//! It reads texts, not files, and makes no requests of them.
+//! This file parses texts. It opens no files and sends no requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,53 +20,52 @@ use crate::url::Url;
 /// A line of a file of URLs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// How often it comes among the others.
+    /// Relative frequency of the request.
     pub weight: u32,
-    /// The method, if the line names one.
+    /// The method, if the line has one.
     pub method: Option<String>,
-    /// What is asked for.
+    /// Target of the request.
     pub place: Place,
 }
 
-/// What a line asks for.
+/// Target of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// A path, and a query, of the server that is asked anyway.
+    /// Path and query, on the server given elsewhere.
     Target(String),
-    /// A whole URL.
+    /// A complete URL.
     Url(Url),
 }
 
-/// Why a file of URLs cannot be read.
+/// Why a file of URLs cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wrong {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 
-/// The requests of an access log that can be sent again.
+/// The requests of an access log that can be repeated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Log {
-    /// Each request once: method and target.
+    /// Distinct requests: method and target.
     pub requests: Vec<(String, String)>,
-    /// Their places in `requests`, in the order of their times.
+    /// Indices into `requests`, in the order of time.
     pub order: Vec<u32>,
-    /// How many came in each second, from the first to the last.
+    /// Requests in each second, from the first second to the last.
     pub seconds: Vec<u64>,
-    /// Lines that are left out, since no request stands there, or one with a body.
+    /// Lines left out: they contain no request, or a request that may have a body.
     pub left_out: u64,
 }
 
-/// Between the first and the last second of a log: what is longer is no log of one day, and was probably sorted wrongly.
+/// Maximum time between the first and the last second of a log. A longer one is probably corrupt.
 const SECONDS_MAX: u64 = 400 * 86_400;
 
-/// Reads a file of URLs: a request a line, `[WEIGHT@][METHOD ]URL`; empty lines and those that begin with `#` are passed
-/// over.
+/// Parses a file of URLs, one request per line: `[WEIGHT@][METHOD ]URL`. Empty lines and lines that begin with `#` are ignored.
 ///
 /// # Errors
-/// The first line that is none, or that there is no line at all.
+/// The first invalid line, or a file without any requests.
 pub fn lines(text: &str) -> Result<Vec<Line>, Wrong> {
     let mut found = Vec::new();
     for (number, text) in text.lines().enumerate() {
@@ -92,7 +91,7 @@ fn line(text: &str) -> Result<Line, String> {
         Some((method, place)) => (Some(method.to_owned()), place.trim_start()),
     };
     let place = if place.starts_with('/') {
-        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        // Only visible ASCII is valid in a URL. Anything else must not reach the lines of a request.
         if !place.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!("`{place}` is no path"));
         }
@@ -103,7 +102,7 @@ fn line(text: &str) -> Result<Line, String> {
     Ok(Line { weight, method, place })
 }
 
-/// Takes `WEIGHT@` off the front of something; without it the weight is 1.
+/// Splits a leading `WEIGHT@` off a text; without it the weight is 1.
 ///
 /// # Errors
 /// The weight is 0.
@@ -120,10 +119,10 @@ pub fn weight(text: &str) -> Result<(u32, &str), String> {
 }
 
 impl Log {
-    /// Reads an access log in the common format (`%h %l %u %t "%r" …`), or one that goes on as the combined one does.
+    /// Parses an access log in the common format (`%h %l %u %t "%r" …`) or an extension of it, such as the combined format.
     ///
     /// # Errors
-    /// There is no request in it that could be sent again, or it spans more than 400 days.
+    /// The log has no request that can be repeated, or it spans more than 400 days.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut log = Self::default();
         let mut places: HashMap<(&str, &str), u32> = HashMap::new();
@@ -140,7 +139,7 @@ impl Log {
             });
             moments.push((second, place));
         }
-        // A line is written when its request has ended: those that began in one second may be mixed with later ones.
+        // A log line is written when its request ends, so requests may be out of order by their begin.
         moments.sort_by_key(|(second, _)| *second);
         let (Some((first, _)), Some((last, _))) = (moments.first(), moments.last()) else {
             return Err(format!(
@@ -161,7 +160,7 @@ impl Log {
     }
 }
 
-/// When, with which method and for what a line of a log asks; `None` if it cannot be sent again.
+/// The time, method and target of a log line; `None` if the request cannot be repeated.
 fn entry(line: &str) -> Option<(u64, &str, &str)> {
     let (_, dated) = line.split_once('[')?;
     let (date, behind) = dated.split_once(']')?;
@@ -169,7 +168,7 @@ fn entry(line: &str) -> Option<(u64, &str, &str)> {
     let (request, _) = quoted.split_once('"')?;
     let mut words = request.split(' ');
     let (method, target, version) = (words.next()?, words.next()?, words.next()?);
-    // A log has no bodies, and writes what is no plain text with a backslash.
+    // A log contains no bodies, and escapes non-plain text with a backslash.
     let plain =
         target.starts_with('/') && target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let whole = version.starts_with("HTTP/") && words.next().is_none();

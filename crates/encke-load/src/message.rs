@@ -1,8 +1,8 @@
-//! What is sent: requests as bytes, made once, and which of them is next.
+//! Requests as bytes, prepared once, and the choice of the next one.
 //!
 //! ```text
 //!   method, target, fields, body ──► Message ──┬─ fixed: one block of bytes, shared by all connections
-//!                                              └─ with holes: written anew at each use
+//!                                              └─ with placeholders: written for each use
 //!   Messages and weights, or an order ──► Mix ──choose()──► the next one
 //! ```
 
@@ -17,14 +17,14 @@ use encke_wire::method::Method;
 use crate::random::Random;
 use crate::template::Template;
 
-/// How requests are put.
+/// Variations in how requests are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Style {
-    /// HTTP/1.0, as old tools speak.
+    /// Use HTTP/1.0, like old tools.
     pub http10: bool,
-    /// Ask the server to end the connection after its answer.
+    /// Ask the server to close the connection after its response.
     pub closing: bool,
-    /// What looks like a hole is none.
+    /// Do not interpret placeholders.
     pub literal: bool,
 }
 
@@ -32,32 +32,32 @@ pub struct Style {
 #[derive(Clone, Debug)]
 pub struct Message {
     method: Method,
-    /// All before the length of the body and the end of the head.
+    /// The head up to the length of the body.
     head: Template,
     body: Option<Template>,
-    /// Its method is one of those whose requests have a body.
+    /// Whether requests of this method usually have a body.
     expects_body: bool,
-    /// All of it, if it is the same each time.
+    /// All bytes, if they are the same each time.
     fixed: Option<Arc<[u8]>>,
 }
 
-/// Why something is no request.
+/// Why a request is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MessageError {
-    /// The method is no token (RFC 9110 §9.1).
+    /// The method is not a token (RFC 9110 section 9.1).
     Method(String),
-    /// A field that may not be sent.
+    /// A field that must not be sent.
     Field(String, FieldError),
-    /// The length of the body and how connections end are the plan's to say.
+    /// A field that follows from the plan: the length of the body, or the end of the connection.
     Reserved(String),
 }
 
 impl Message {
-    /// A request for `target` of the server `authority`. Fields are names and values; `Host` and `User-Agent` are
-    /// added where they are not among them. Target, values and body may have holes.
+    /// A request for `target` on the server `authority`. Fields are names and values; `Host` and `User-Agent` are added if
+    /// missing. Target, field values and body may have placeholders.
     ///
     /// # Errors
-    /// It would be no request.
+    /// The method or a field is invalid, or a field is reserved.
     pub fn new(
         method: &str,
         authority: &str,
@@ -109,17 +109,17 @@ impl Message {
         Ok(message)
     }
 
-    /// What it asks to be done: how its answer ends depends on it.
+    /// Method of the request; the end of the response depends on it.
     pub(crate) fn method(&self) -> Method {
         self.method
     }
 
-    /// Its bytes, if they are always the same.
+    /// The bytes of the request, if they are always the same.
     pub(crate) fn fixed(&self) -> Option<&Arc<[u8]>> {
         self.fixed.as_ref()
     }
 
-    /// Appends its bytes.
+    /// Appends the bytes of the request.
     pub(crate) fn put(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
         match &self.fixed {
             Some(bytes) => out.extend_from_slice(bytes),
@@ -127,14 +127,14 @@ impl Message {
         }
     }
 
-    /// The same as HTTP/2 puts it, for a server that is reached by TLS or in the clear; `None` if it cannot.
+    /// The request for HTTP/2, over TLS (`secure`) or plaintext; `None` if HTTP/2 cannot represent it.
     pub(crate) fn letter(&self, secure: bool, sequence: u64, random: &mut Random) -> Option<Letter> {
         let mut bytes = Vec::new();
         self.put(sequence, random, &mut bytes);
         Letter::of(&bytes, secure)
     }
 
-    /// Whether HTTP/2 can carry it: a method, a host and a target in its stricter forms.
+    /// Whether HTTP/2 can represent the request. Its rules for method, host and target are stricter.
     pub fn fits_http2(&self) -> bool {
         self.letter(false, 0, &mut Random::new(0, 0)).is_some()
     }
@@ -142,7 +142,7 @@ impl Message {
     fn write(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
         self.head.put(sequence, random, out);
         let Some(body) = &self.body else {
-            // A method that gives a body its meaning says that there is none (RFC 9110 §8.6).
+            // A method that defines a meaning for content declares an empty body (RFC 9110 section 8.6).
             if self.expects_body {
                 put_field_number(out, "Content-Length", 0);
             }
@@ -157,22 +157,21 @@ impl Message {
     }
 }
 
-/// Requests and how often each is sent.
+/// Requests and the frequency or order in which they are sent.
 #[derive(Clone, Debug)]
 pub struct Mix {
     messages: Vec<Message>,
-    /// The sum of the weights up to each message; empty if they have an order.
+    /// Cumulative weights up to each message; empty if the messages have an order.
     sums: Vec<u64>,
-    /// Which of them is sent first, second and so on, and from the first again.
+    /// The order of the messages, repeated from the beginning; empty if they are chosen by weight.
     order: Arc<[u32]>,
 }
 
-/// Most messages of a mix: at some 200 bytes each they take 200 MB.
+/// Maximum messages of a mix: at about 200 bytes each they take 200 MB.
 pub const MESSAGES_MAX: usize = 1 << 20;
 
 impl Mix {
-    /// Messages and their weights, none of which is 0. `None` if there is no message or there are more than
-    /// [`MESSAGES_MAX`].
+    /// Messages and their weights, none of which is 0. `None` if there are no messages or more than [`MESSAGES_MAX`].
     pub fn new(messages: Vec<(Message, u32)>) -> Option<Self> {
         if messages.is_empty() || messages.len() > MESSAGES_MAX {
             return None;
@@ -187,8 +186,8 @@ impl Mix {
         Some(Self { messages, sums, order: Arc::default() })
     }
 
-    /// Messages in an order: the place of each in `messages`. `None` if there is nothing to be sent, there are more than
-    /// [`MESSAGES_MAX`], or one in the order is not there.
+    /// Messages in a fixed order, given as indices into `messages`. `None` if the order is empty, an index is out of range, or
+    /// there are more than [`MESSAGES_MAX`] messages.
     pub fn in_order(messages: Vec<Message>, order: Vec<u32>) -> Option<Self> {
         let there = order.iter().all(|place| (*place as usize) < messages.len());
         if order.is_empty() || messages.len() > MESSAGES_MAX || !there {
@@ -197,22 +196,22 @@ impl Mix {
         Some(Self { messages, sums: Vec::new(), order: order.into() })
     }
 
-    /// The message of a number that [`Mix::choose`] gave.
+    /// The message with a number returned by [`Mix::choose`].
     pub(crate) fn message(&self, number: u32) -> &Message {
         &self.messages[number as usize]
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether HTTP/2 can carry all of them.
+    /// Whether HTTP/2 can represent all messages.
     pub fn fits_http2(&self) -> bool {
         self.messages.iter().all(Message::fits_http2)
     }
 
-    /// The only message, if it is always the same.
+    /// The bytes of the only message, if they are always the same.
     pub(crate) fn single(&self) -> Option<&Arc<[u8]>> {
         match &self.messages[..] {
             [message] => message.fixed(),
@@ -220,7 +219,7 @@ impl Mix {
         }
     }
 
-    /// The number of the message that is sent in a place from 0, if there is an order, or of any.
+    /// The number of the message to send: by order at this place (from 0), or at random by weight.
     pub(crate) fn choose(&self, place: u64, random: &mut Random) -> u32 {
         if let Some(place) = place.checked_rem(self.order.len() as u64) {
             return self.order[place as usize];

@@ -1,4 +1,4 @@
-//! When requests begin: as soon as a connection is free (a closed loop), or on a schedule (an open loop).
+//! When requests begin: as soon as a connection is free (closed loop), or on a schedule (open loop).
 //!
 //! ```text
 //!   rate                 ┌──── 5k              N(t): arrivals up to t, the area below the rate
@@ -6,8 +6,8 @@
 //!    │  ╱  a leg: from one rate to another     Poisson: at the t where N(t) is the sum of k intervals
 //!    └──────────────────────────► time                  of mean 1
 //! ```
-//! A schedule is a function, not a queue: whatever is late, however much of it, needs no memory, and the moment at
-//! which a request was meant to begin is known to the nanosecond.
+//! A schedule is a function, not a queue. However late requests are, they need no memory, and the intended begin of each is
+//! known to the nanosecond.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,50 +19,50 @@ use crate::words;
 /// When requests begin.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pace {
-    /// Each connection sends its next request as soon as it has its answer.
+    /// Each connection sends its next request as soon as it has a response.
     Closed,
     /// Requests are due on a schedule, whatever the server does.
     Open(Rate, Arrivals),
 }
 
-/// How many requests are due a second, over time.
+/// Requests per second, over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rate {
     legs: Vec<Leg>,
 }
 
-/// How requests that are due are spread over time.
+/// Distribution of requests over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Arrivals {
     /// At equal distances.
     #[default]
     Even,
-    /// Independent of each other, as those of many users are.
+    /// Independent of each other, like requests of many users.
     Poisson,
 }
 
-/// A part of a rate: it grows or falls evenly.
+/// A part of a rate, with linear growth or decline.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Leg {
-    /// How long it lasts; the last may be infinite.
+    /// Duration; the last leg may be infinite.
     seconds: f64,
-    /// Requests a second at its beginning.
+    /// Requests per second at the beginning.
     from: f64,
-    /// At its end.
+    /// Requests per second at the end.
     to: f64,
 }
 
-/// Highest rate: a request each 10 ns is beyond what any machine here sends, and keeps the arithmetic exact.
+/// Maximum rate: one request per 10 ns is beyond every machine, and keeps the arithmetic exact.
 const RATE_MAX: f64 = 1e8;
 
 impl Rate {
-    /// The same all the time; `None` if it is no rate that can be kept: 0, more than 100 million a second.
+    /// A constant rate; `None` if it is not positive or exceeds 100 million per second.
     pub fn constant(per_second: f64) -> Option<Self> {
         let leg = Leg { seconds: f64::INFINITY, from: per_second, to: per_second };
         (per_second > 0.0 && per_second <= RATE_MAX).then(|| Self { legs: vec![leg] })
     }
 
-    /// So many in each second, as a log has them. `None` if there are none in any, or more than a rate can have.
+    /// A rate from the number of requests in each second of a log. `None` if all are 0, or one exceeds the maximum rate.
     pub fn of_seconds(counts: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut legs: Vec<Leg> = Vec::new();
         for count in counts {
@@ -76,20 +76,20 @@ impl Rate {
         (within && legs.iter().any(|leg| leg.to > 0.0)).then_some(Self { legs })
     }
 
-    /// A part of it, from 0 to 1, at each moment.
+    /// This rate multiplied by a share from 0 to 1.
     pub(crate) fn part(&self, share: f64) -> Self {
         let legs = self.legs.iter();
         let legs = legs.map(|leg| Leg { from: leg.from * share, to: leg.to * share, ..*leg });
         Self { legs: legs.collect() }
     }
 
-    /// How long it lasts, if it ends by itself.
+    /// The duration of the rate, if it is finite.
     pub fn duration(&self) -> Option<Duration> {
         let seconds: f64 = self.legs.iter().map(|leg| leg.seconds).sum();
         seconds.is_finite().then(|| Duration::from_secs_f64(seconds))
     }
 
-    /// How many requests are due within a time from the beginning.
+    /// The number of requests due within this time from the beginning.
     pub fn due_within(&self, time: Duration) -> f64 {
         let mut left = time.as_secs_f64();
         let mut due = 0.0;
@@ -103,7 +103,7 @@ impl Rate {
 }
 
 impl Leg {
-    /// How many arrive in its first `seconds`.
+    /// The number of arrivals in the first `seconds`.
     fn arrivals(&self, seconds: f64) -> f64 {
         if self.from == self.to {
             return self.from * seconds;
@@ -111,12 +111,12 @@ impl Leg {
         (self.from + self.growth() * seconds / 2.0) * seconds
     }
 
-    /// After how many seconds so many have arrived.
+    /// The time in seconds after which this number has arrived.
     fn moment(&self, arrivals: f64) -> f64 {
         if self.from == self.to {
             return arrivals / self.from;
         }
-        // The root of `from·t + growth·t²/2 = arrivals` in the form that keeps its digits when growth is small.
+        // The root of `from·t + growth·t²/2 = arrivals`, in the form that keeps its precision for small growth.
         let root = (self.from * self.from + 2.0 * self.growth() * arrivals).max(0.0).sqrt();
         2.0 * arrivals / (self.from + root)
     }
@@ -126,16 +126,16 @@ impl Leg {
     }
 }
 
-/// A thread's part of a schedule: the moments at which its requests are due.
+/// A thread's part of a schedule: the times at which its requests are due.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     rate: Rate,
     arrivals: Arrivals,
-    /// Threads that share the rate: of equal distances each takes every so-manieth.
+    /// Number of threads that share the rate. With even arrivals, each takes every `threads`-th.
     threads: f64,
-    /// Arrivals up to the next, over all threads.
+    /// Arrivals before the next, over all threads.
     position: f64,
-    /// The present leg, when it began, and arrivals before it.
+    /// The current leg, the time at which it began, and arrivals before it.
     leg: usize,
     leg_seconds: f64,
     leg_position: f64,
@@ -155,7 +155,7 @@ impl Schedule {
         Self { rate, arrivals, threads, position, leg: 0, leg_seconds: 0.0, leg_position: 0.0, random }
     }
 
-    /// The next moment, in nanoseconds from the beginning; `None`: the schedule has ended.
+    /// The next due time, in nanoseconds from the beginning; `None` once the schedule has ended.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         let leg = loop {
             let leg = self.rate.legs.get(self.leg)?;
@@ -176,13 +176,13 @@ impl Schedule {
     }
 }
 
-/// Where the streams of chance begin that belong to schedules.
+/// First random stream used by schedules.
 const SCHEDULES: u64 = 1 << 32;
 
 impl FromStr for Rate {
     type Err = String;
 
-    /// `20k`, `1k..50k/60s` (a ramp), `1k,2k,5k@10s` (steps of ten seconds each).
+    /// Parses `20k`, `1k..50k/60s` (a ramp), or `1k,2k,5k@10s` (steps of ten seconds each).
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no rate; expected 500, 20k, 1k..50k/60s or 1k,2k,5k@10s");
         if let Some((range, time)) = text.split_once('/') {
@@ -225,10 +225,10 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Legs that are told one by one.
+/// A rate with more legs is summarised.
 const LEGS_TOLD: usize = 8;
 
-/// `500`, `1.5k`, `2M`, with or without `/s` behind it elsewhere.
+/// Parses `500`, `1.5k` or `2M`, without a `/s`.
 fn per_second(text: &str) -> Option<f64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1e3),
@@ -240,7 +240,7 @@ fn per_second(text: &str) -> Option<f64> {
     (rate > 0.0 && rate <= RATE_MAX).then_some(rate)
 }
 
-/// `60s`, `500ms`, `2m`.
+/// Parses `60s`, `500ms` or `2m`.
 fn seconds(text: &str) -> Option<f64> {
     let unit_at = text.find(|char: char| char.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(unit_at);
@@ -309,7 +309,7 @@ mod tests {
         let moments: Vec<u64> = moments("10k", Arrivals::Poisson, 0, 1);
         let mean = *moments.last().expect("there are many") as f64 / moments.len() as f64;
         assert!((mean - 100_000.0).abs() < 2_000.0, "{mean}");
-        // Of independent intervals a share of 1/e is longer than the mean.
+        // A share of 1/e of independent intervals is longer than the mean.
         let long = moments.windows(2).filter(|pair| pair[1] - pair[0] > 100_000).count();
         assert!((long as f64 / moments.len() as f64 - 0.368).abs() < 0.01, "{long}");
     }

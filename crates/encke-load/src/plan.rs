@@ -1,7 +1,7 @@
-//! What a run does: which requests, to whom, how many at a time, at which pace, until when.
+//! The plan of a run: requests, servers, connections, pace and end.
 //!
-//! A plan is a value: `stop` × `pace` × the mix of messages. One loop (`requests.rs`) runs all of them, so a
-//! correction in it is a correction everywhere.
+//! A plan is a value: `stop` × `pace` × the mix of messages. One loop (`requests.rs`) runs all combinations, so a fix in it
+//! applies to all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,70 +19,70 @@ use crate::message::Mix;
 use crate::pace::{Arrivals, Pace};
 use crate::words;
 
-/// What a run does.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server.
+    /// Address of the server.
     pub server: Address,
-    /// Addresses of this machine that connections come from, each in its turn; none: as [`Plan::placed`] has it.
+    /// Local addresses that connections are made from, in rotation. Empty: chosen by [`Plan::placed`].
     pub sources: Vec<IpAddr>,
-    /// What speaks TLS with it; none: nothing is sealed.
+    /// Creates the TLS sessions; `None` for plaintext.
     pub tls: Option<Arc<dyn Sessions>>,
-    /// What is sent.
+    /// Requests to send.
     pub mix: Mix,
-    /// Several servers, among which connections, requests and rate are divided; `server`, `tls` and `mix` are then the
-    /// first one's. None: those are all there is.
+    /// Several servers that share connections, requests and rate; `server`, `tls` and `mix` then equal the first server's.
+    /// Empty: one server, described by these fields.
     pub targets: Vec<Target>,
-    /// When it ends.
+    /// When the run ends.
     pub stop: Stop,
     /// When requests begin.
     pub pace: Pace,
-    /// What at the beginning is not counted.
+    /// Initial part of the run that is not counted.
     pub warm_up: WarmUp,
-    /// Connections in all.
+    /// Connections, over all threads and servers.
     pub connections: u32,
     /// Threads; each has its share of connections, requests and rate.
     pub threads: u16,
-    /// What is spoken.
+    /// Protocol of the connections.
     pub protocol: Protocol,
-    /// Requests that may be under way on a connection: one behind the other, or each on a stream of its own.
+    /// Maximum open requests per connection: pipelined (HTTP/1.1) or as concurrent streams (HTTP/2).
     pub pipeline: u16,
-    /// Requests after which a connection is closed and another one opened; with 1 each request has its own.
+    /// Requests per connection before it is closed and replaced; 1 means one connection per request.
     pub requests_per_connection: Option<u64>,
-    /// A request that has taken so long has failed, and its connection is closed.
+    /// Timeout of a request. A request that exceeds it fails, and its connection is closed.
     pub timeout: Duration,
-    /// How long what is under way at the end may go on.
+    /// How long requests that are open at the end may still take.
     pub drain: Duration,
-    /// Statuses that are no wrong answer.
+    /// Status codes that count as success.
     pub expected: Vec<RangeInclusive<u16>>,
-    /// What every body must be, else its answer is wrong.
+    /// Expected body. A response with another body counts as wrong.
     pub body: Option<Expected>,
-    /// How events are waited for.
+    /// Reactor back end.
     pub backend: Backend,
-    /// Where chance begins: the same seed repeats the same choices and arrivals.
+    /// Seed of the random generator. The same seed repeats the same choices and arrivals.
     pub seed: u64,
 }
 
-/// A server among several.
+/// One of several servers.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// What it is called in reports.
+    /// Name in reports.
     pub name: String,
-    /// The server.
+    /// Address of the server.
     pub server: Address,
-    /// What speaks TLS with it, if something does.
+    /// Creates the TLS sessions; `None` for plaintext.
     pub tls: Option<Arc<dyn Sessions>>,
-    /// What is sent to it.
+    /// Requests to send to this server.
     pub mix: Mix,
-    /// Its part of everything, beside those of the others; not 0.
+    /// Weight of this server's share of connections, requests and rate, relative to the other servers; not 0.
     pub weight: u64,
 }
 
-/// Divides a number by weights into parts that add up to it, each of which has `least` at least, if there is so much.
+/// Divides a number by weights into parts that add up to it. Each part is at least `least`, if `whole` suffices.
 fn divided(whole: u64, weights: &[u64], least: u64) -> Vec<u64> {
     let sum = weights.iter().sum::<u64>().max(1);
     let spread = whole.saturating_sub(least * weights.len() as u64);
-    // What is left over by rounding down goes to those of whom most was cut off.
+    // The remainder of rounding down goes to the parts with the largest fractions.
     let exact = |weight: u64| u128::from(spread) * u128::from(weight);
     let mut parts: Vec<u64> =
         weights.iter().map(|weight| (exact(*weight) / u128::from(sum)) as u64).collect();
@@ -97,18 +97,18 @@ fn divided(whole: u64, weights: &[u64], least: u64) -> Vec<u64> {
     parts
 }
 
-/// What is spoken with the server.
+/// Protocol spoken with the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Protocol {
-    /// HTTP/1.1, or 1.0 if the messages say so.
+    /// HTTP/1.1, or HTTP/1.0 if the messages use it.
     #[default]
     Http1,
-    /// HTTP/2, without asking first: by TLS nothing else is offered, in the clear it is known (RFC 9113 §3.3).
+    /// HTTP/2 without negotiation: the only protocol offered in TLS, and prior knowledge in plaintext (RFC 9113 section 3.3).
     Http2,
 }
 
 impl Protocol {
-    /// Its name in saved runs.
+    /// Name in saved runs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http1 => "http/1",
@@ -120,28 +120,28 @@ impl Protocol {
 /// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// After so many requests.
+    /// After this number of requests.
     Count(u64),
-    /// After so long.
+    /// After this duration.
     After(Duration),
-    /// When it is told to.
+    /// When it is halted ([`crate::run::Run::halt`]).
     Told,
 }
 
-/// What at the beginning is done and not counted.
+/// Initial part of a run that is not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WarmUp {
-    /// Nothing.
+    /// No warm-up.
     #[default]
     None,
-    /// So many requests, before those of the plan.
+    /// This number of requests, before the plan's own.
     Count(u64),
-    /// What begins within so long; the plan's own time begins after it.
+    /// Requests that begin within this duration. The plan's own duration begins after it.
     For(Duration),
 }
 
 impl Plan {
-    /// Ten seconds of a closed loop on 64 connections and one thread: what is meant where nothing else is said.
+    /// The default plan: ten seconds of a closed loop on 64 connections and one thread.
     pub fn new(server: impl Into<Address>, mix: Mix) -> Self {
         Self {
             server: server.into(),
@@ -166,9 +166,9 @@ impl Plan {
         }
     }
 
-    /// With the addresses that connections come from, where nobody has named some: for a server on 127.0.0.0/8 as many
-    /// as it takes that each has ports enough left, else the system's choice. Of several servers each has its own, when
-    /// the run begins.
+    /// Fills in `sources` if none are given. For a server on 127.0.0.0/8 these are loopback addresses, as many as it takes for
+    /// each to have enough free ports. For others the system chooses. With several servers this happens per server, at the
+    /// begin of the run.
     #[must_use]
     pub fn placed(self) -> Self {
         if !self.targets.is_empty() {
@@ -177,7 +177,7 @@ impl Plan {
         Self { sources: Sources::of(&self.server, &self.sources, self.connections.into()), ..self }
     }
 
-    /// A plan for each server, placed. Each has a connection for each thread at least, of which there must be enough.
+    /// One placed plan per server. Each gets at least one connection per thread, so `connections` must suffice for that.
     pub(crate) fn parts(&self) -> Vec<Self> {
         if self.targets.is_empty() {
             return vec![self.clone().placed()];
@@ -198,7 +198,7 @@ impl Plan {
             tls: target.tls.clone(),
             mix: target.mix.clone(),
             targets: Vec::new(),
-            // A part of a number of 32 bits.
+            // Parts of a 32-bit number, so the cast holds.
             connections: connections[place] as u32,
             stop: requests.get(place).map_or(self.stop, |count| Stop::Count(*count)),
             warm_up: warm_up.get(place).map_or(self.warm_up, |count| WarmUp::Count(*count)),
@@ -208,20 +208,20 @@ impl Plan {
                     Pace::Open(rate.part(target.weight as f64 / whole as f64), *arrivals)
                 }
             },
-            // Each has a chance of its own.
+            // Each server has its own random sequence.
             seed: self.seed.wrapping_add(place as u64),
             ..self.clone()
         };
         self.targets.iter().enumerate().map(part).map(Self::placed).collect()
     }
 
-    /// Whether each request has a connection of its own.
+    /// Whether each request has its own connection.
     pub(crate) fn one_shot(&self) -> bool {
         self.requests_per_connection == Some(1)
     }
 }
 
-/// The kind of loop, and how it is driven, in a line.
+/// One line: kind of loop, connections and threads.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = words::plural(self.connections.into(), "connection");
@@ -252,16 +252,16 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What a thread of a run has to do: its part of the plan.
+/// One thread's share of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Share {
-    /// Which thread, from 0.
+    /// Number of the thread, from 0.
     pub(crate) number: usize,
     pub(crate) threads: usize,
 }
 
 impl Share {
-    /// Its part of a number that all threads share: parts differ by one at most, and their sum is the whole.
+    /// This thread's part of a number that all threads share. Parts differ by at most one and add up to the whole.
     pub(crate) fn of(self, whole: u64) -> u64 {
         let (number, threads) = (self.number as u64, self.threads as u64);
         whole / threads + u64::from(number < whole % threads)

@@ -1,20 +1,20 @@
-//! Chance from a seed: the same seed repeats a run's choices and arrivals exactly.
+//! Seeded random numbers: the same seed repeats a run's choices and arrivals exactly.
 //!
-//! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, 2 ns a number, passes BigCrush. It is no source of secrets.
+//! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, 2 ns per number, passes BigCrush. Not for secrets.
 
-/// A generator of numbers.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// One of a seed's sequences; those of different `stream`s have nothing in common.
+    /// Starts one of a seed's sequences. Sequences of different `stream`s are independent.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut start = Self(seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407));
         start.word();
         start
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,7 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is not 0. Its bias is below `limit` ÷ 2⁶⁴.
+    /// A number below `limit`, which must not be 0. The bias is less than `limit` ÷ 2⁶⁴.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(limit)) >> 64) as u64
     }
@@ -32,7 +32,7 @@ impl Random {
         ((self.word() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// The time to the next of events that come independently, one a unit of time on average.
+    /// Time to the next of independent events with a mean rate of one per unit of time.
     pub(crate) fn interval(&mut self) -> f64 {
         -self.share().ln()
     }

@@ -1,9 +1,9 @@
-//! What a run came to, for people and for machines.
+//! Results of a run, for people and machines.
 //!
 //! ```text
 //!   Plan + Outcome + Series + Verdict ──► Report ──┬─► summary: one screen of text
 //!                                                  ├─► ab, htstress: in the layout of those tools
-//!                                                  └─► Saved ◄──► JSON: everything, schema 1, keys are only added
+//!                                                  └─► Saved ◄──► JSON: everything, schema 1
 //!                                                        └─► page: HTML with plots
 //! ```
 
@@ -27,61 +27,61 @@ pub use kinds::SavedRun;
 pub use merged::Unlike;
 pub use saved::Saved;
 
-/// A run and what is to be said of it.
+/// A run and its evaluation.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was done.
+    /// The plan.
     pub plan: Plan,
-    /// What it was done to, as it was written.
+    /// The URLs as given by the user.
     pub urls: Vec<String>,
-    /// The command that does it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// What it came to.
+    /// Results of the run.
     pub outcome: Outcome,
-    /// The same over time.
+    /// Results over time.
     pub series: Series,
-    /// Who was the limit.
+    /// The bottleneck.
     pub verdict: Verdict,
-    /// On which machine.
+    /// The machine of the generator.
     pub environment: Environment,
 }
 
 impl Report {
-    /// Judges a run.
+    /// Evaluates a run.
     pub fn new(plan: Plan, urls: Vec<String>, command: String, outcome: Outcome, series: Series) -> Self {
         let verdict = Verdict::of(&plan, &outcome);
         Self { plan, urls, command, outcome, series, verdict, environment: Environment::look() }
     }
 
-    /// Answers a second.
+    /// Responses per second.
     pub fn rate(&self) -> f64 {
         saved::per_second(self.outcome.totals.finished, self.outcome.elapsed)
     }
 
-    /// Open loop: how many requests were due and never begun.
+    /// Open loop: requests that were due but never begun.
     pub fn unsent(&self) -> u64 {
         match (&self.plan.pace, self.plan.stop) {
             (Pace::Open(rate, _), Stop::After(time)) => {
                 let totals = &self.outcome.totals;
-                // The last moment is not within the time, and a Poisson schedule has its own idea of the count.
+                // The last moment is outside the time, and a Poisson schedule has a random count.
                 (rate.due_within(time).floor() as u64).saturating_sub(totals.begun)
             }
             _ => 0,
         }
     }
 
-    /// Closed loop: what an open-loop user would have seen, if that is something else.
+    /// Closed loop: the estimated latency of an open-loop user, if it differs.
     fn estimate(&self) -> Option<Estimate> {
         let closed = self.plan.pace == Pace::Closed;
         closed.then(|| Estimate::of(&self.outcome.totals.service)).filter(Estimate::differs)
     }
 }
 
-/// Percentiles that are told: name, share.
+/// Percentiles reported: name and share.
 pub(crate) const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
 
-/// A run of 1,000 answers of 1 ms within 10 s, of which 10 were wrong.
+/// A run of 1,000 responses of 1 ms within 10 s, 10 of them wrong.
 #[cfg(test)]
 pub(crate) fn example() -> Report {
     let mut report = tests::report(Pace::Closed);

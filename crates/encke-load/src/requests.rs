@@ -1,23 +1,22 @@
-//! A crowd that sends requests: each user has a connection, or opens one, and takes a ticket for each request.
+//! A crowd that sends requests: each user has or opens a connection, and takes a ticket for each request.
 //!
 //! ```text
 //!          ┌─────────────── back-off ◄── Resting ◄── could not connect ──┐     (TLS: Shaking)
 //!          ▼                                                             │            ▲
-//!   ┌──► Away ── a ticket, or the run is being made ready ──► Dialing ───┴── connected ──► Open ◄─┐ answered:
-//!   │                                                                                        │   │ the next
-//!   │                                                                                        ├───┘ ticket
-//!   └──────── ended by the server, broken, timed out, enough requests: hung up ◄─────────────┘
+//!   ┌──► Away ── a ticket, or opening before the run ───────► Dialing ───┴── connected ──► Open ◄─┐ response:
+//!   │                                                                                       │   │ the next
+//!   │                                                                                       ├───┘ ticket
+//!   └──────── ended by the server, failed, timed out, request limit reached ◄───────────────┘
 //! ```
-//! A request is a *flight* from its ticket to its end. Those of a user stand in a ring, the oldest first; the first
-//! `sent` of them are on the wire. A user without a connection takes its ticket before it dials: what that takes is
-//! part of the request, and if it fails the request has failed. So each request ends in exactly one counter of
-//! [`Tally`], whatever happens to connections.
+//! A request is a *flight* from its ticket to its end. A user's flights form a ring, the oldest first; the first `sent` of them
+//! are on the wire. A user without a connection takes its ticket before it dials: connecting is part of the request, and if it
+//! fails the request has failed. So each request ends in exactly one counter of [`Tally`], whatever happens to connections.
 //!
 //! ```text
-//!   flights of a user   │ sent, being answered │ sent │ sent │ waits for the connection │ free …
+//!   flights of a user   │ sent, response begun │ sent │ sent │ unsent │ free …
 //! ```
-//! TLS is opened and sealed in front of this crowd ([`crate::sealed`]). By HTTP/2 a connection is Greeting before it is Open,
-//! and what is sent leaves the ring for a stream (`streams.rs`): those end in any order.
+//! [`crate::sealed`] adds TLS between the reactor and this crowd. With HTTP/2 a connection is Greeting before it is Open. Sent
+//! requests then move from the ring to a stream (`streams.rs`), and streams end in any order.
 
 mod streams;
 
@@ -43,63 +42,63 @@ use crate::tickets::{Ticket, Tickets};
 
 use streams::Carrier;
 
-/// A thread's users and what they are at.
+/// The users of a thread, and their state.
 pub(crate) struct Requests {
     plan: Arc<Plan>,
     share: Share,
     tally: Arc<Tally>,
     errors: Errors,
     users: Vec<User>,
-    /// With HTTP/2 each user's streams; else empty.
+    /// With HTTP/2: the streams of each user; otherwise empty.
     carriers: Vec<Option<Box<Carrier>>>,
-    /// Where bodies must be the expected one, what each user's is so far; else empty.
+    /// With an expected body: the comparison of each user's current body; otherwise empty.
     comparisons: Vec<Comparison>,
-    /// The user of each of the reactor's tokens, by its index.
+    /// The user of each of the reactor's tokens, by token index.
     owners: Vec<u32>,
-    /// `plan.pipeline` for each user.
+    /// `plan.pipeline` entries per user.
     flights: Vec<Flight>,
     /// Flights that have begun and not ended.
     under_way: u64,
-    /// Users who would take a ticket, who has waited longest first.
+    /// Users that wait for a ticket, the longest waiting first.
     idle: VecDeque<u32>,
     tickets: Tickets,
     stage: Stage,
-    /// Users who have not dialed yet, while connections are opened ahead of the run: those from this one on.
+    /// Before the run: users from this one on have not dialed.
     undialed: u32,
-    /// Users who have not begun since the run has: those from this one on.
+    /// During the run: users from this one on have not begun.
     unbegun: u32,
-    /// Users who dial at present.
+    /// Number of users that are dialing.
     dialing: u32,
     parting: [Token; PARTING_MAX as usize],
-    /// The seat that is taken next.
+    /// The entry of `parting` that is used next.
     parting_next: u32,
     wheel: Wheel,
     due: Vec<u32>,
     timeout_ns: u64,
-    /// After it nothing is waited for.
+    /// Time at which the run ends even if requests are open.
     drain_ns: u64,
     times: Times,
     heads: Heads,
-    /// Of pipelined requests.
+    /// For pipelined requests.
     gathering: Gathering,
     load: Load,
 }
 
-/// When a thread's run began and ended, on the monotonic clock.
+/// Begin and end of a thread's run, on the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
-    /// Dialing ahead of the run began.
+    /// Dialing before the run began.
     pub(crate) opening_ns: u64,
-    /// All who would be connected were.
+    /// All connections that could be opened were open.
     pub(crate) open_ns: u64,
-    /// The first request that counts.
+    /// Begin of the first counted request.
     pub(crate) counted_ns: u64,
-    /// The last answer.
+    /// The last response.
     pub(crate) ended_ns: u64,
 }
 
 impl Times {
-    /// Takes those of another thread or server along.
+    /// Extends the interval to that of another thread or server.
     pub(crate) fn stretch(&mut self, other: Self) {
         if other.counted_ns > 0 {
             self.counted_ns = self.counted_ns.min(other.counted_ns);
@@ -109,7 +108,7 @@ impl Times {
         self.open_ns = self.open_ns.max(other.open_ns);
     }
 
-    /// From the first request that counts to the last answer.
+    /// Time from the first counted request to the last response.
     pub(crate) fn counted(self) -> Duration {
         Duration::from_nanos(self.ended_ns.saturating_sub(self.counted_ns.min(self.ended_ns)))
     }
@@ -119,55 +118,55 @@ impl Times {
 enum Stage {
     Opening,
     Running,
-    /// Nothing is begun any more, or waited for.
+    /// Finished: nothing begins any more.
     Over,
 }
 
-/// A user. 96 bytes, 24 for each flight, and the reactor's and the wheel's 28 are all that a connection holds here; a
-/// session of TLS has its own.
+/// A user. A connection takes 96 bytes here, 24 bytes per flight, and 28 bytes in the reactor and the wheel. A TLS session adds
+/// its own.
 struct User {
     token: Token,
     state: State,
-    /// Stands in `idle`.
+    /// Whether the user is in `idle`.
     queued: bool,
-    /// It has waited for its next ticket; else the ticket has waited for somebody.
+    /// Whether the user waited for its next ticket. If not, the ticket waited for a user.
     rested: bool,
-    /// A send is in flight.
+    /// Whether a send is in flight.
     sending: bool,
-    /// The first byte of the oldest flight's answer has come.
+    /// Whether the first byte of the oldest flight's response has arrived.
     answering: bool,
-    /// The wheel has an entry for it.
+    /// Whether the wheel has an entry for the user.
     timed: bool,
-    /// How often in a row it could not connect.
+    /// Consecutive failures to connect.
     failures: u8,
-    /// The oldest flight's place in the ring, how many there are, and how many of them were sent.
+    /// The ring: position of the oldest flight, number of flights, and how many of them were sent.
     first: u16,
     count: u16,
     sent: u16,
     /// Requests sent on this connection.
     served: u64,
-    /// Dialing, shaking hands: since when. Resting: until when.
+    /// Dialing, Shaking, Greeting: begin of the state. Resting: end of the back-off.
     since_ns: u64,
     reader: Reader,
-    /// Half a head.
+    /// A partial head.
     partial: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It has no connection.
+    /// No connection.
     Away,
-    /// It will have none for a moment: connecting failed.
+    /// Backs off after a failure to connect.
     Resting,
     Dialing,
-    /// It is connected, and TLS is not ready.
+    /// Connected; the TLS handshake is not complete.
     Shaking,
-    /// It has said that it speaks HTTP/2, and waits for the server to say so.
+    /// Sent its HTTP/2 preface, and waits for the server's.
     Greeting,
     Open,
 }
 
-/// A request under way.
+/// An open request.
 #[derive(Clone, Copy, Default)]
 struct Flight {
     intended_ns: u64,
@@ -176,18 +175,17 @@ struct Flight {
     warm: bool,
 }
 
-/// Connections that are opened at a time ahead of the run: half of a listener's usual queue (512), so that opening
-/// them is no test of that queue.
+/// Connections opened concurrently before the run: half of a listener's usual queue (512), so that opening does not test it.
 const DIALS_MAX: u32 = 256;
-/// The first rest after connecting failed; each further one in a row is twice as long, up to 1.28 s.
+/// The first back-off after a failure to connect. Each consecutive one is twice as long, up to 1.28 s.
 const REST_NS: u64 = 10_000_000;
 const REST_DOUBLINGS_MAX: u8 = 7;
 const NOBODY: u32 = u32::MAX;
-/// Users who begin at a time. All at once, ten thousand operations would lie in memory together.
+/// Users that begin at a time. With all at once, ten thousand operations would be in memory together.
 const BEGIN_MAX: u32 = 32;
-/// Connections that are left to their servers to be closed; the one that has waited longest makes room for another.
+/// Connections left for their servers to close. If there are more, the oldest is closed.
 const PARTING_MAX: u32 = 64;
-/// Instead of a user, the first of so many seats.
+/// First of the owner numbers that denote an entry of `parting` instead of a user.
 const PARTING: u32 = NOBODY - PARTING_MAX;
 
 impl Requests {
@@ -229,7 +227,7 @@ impl Requests {
         }
     }
 
-    /// What went wrong.
+    /// Returns the errors of the run.
     pub(crate) fn into_errors(self) -> Errors {
         self.errors
     }
@@ -240,7 +238,7 @@ impl Requests {
 
     // ---- beginning requests ----
 
-    /// Whether the run has begun, and some user has not.
+    /// Whether the run has begun, but some users have not.
     fn is_beginning(&self) -> bool {
         self.stage == Stage::Running && (self.unbegun as usize) < self.users.len()
     }
@@ -250,7 +248,7 @@ impl Requests {
             self.unbegun = index + 1;
             let user = &self.users[index as usize];
             match user.state {
-                // What has happened to it meanwhile has begun it.
+                // An event in the meantime has started this user.
                 _ if user.queued || user.count > 0 => {}
                 State::Open => self.refill(index, at, out),
                 State::Away => self.revive(index, at, out),
@@ -259,7 +257,7 @@ impl Requests {
         }
     }
 
-    /// Has a connected user begin what it may, and sends all that waits in one send.
+    /// Lets a connected user begin as many requests as it may, and sends them in one send.
     fn refill(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &self.users[index as usize];
         if user.state != State::Open || user.sending || self.stage != Stage::Running {
@@ -269,7 +267,7 @@ impl Requests {
             return self.refill_streams(index, at, out);
         }
         if user.count == user.sent && user.count > self.plan.pipeline / 2 {
-            // Requests go in trains of half a pipeline: one by one, each answer would cost a send.
+            // Requests are sent in batches of half a pipeline. One by one, each response would cost a send.
             return;
         }
         let mut room = u64::from(self.plan.pipeline - user.count);
@@ -289,7 +287,7 @@ impl Requests {
         }
     }
 
-    /// Has a user without a connection get one, if it has or may have a request for it.
+    /// Lets a user without a connection dial, if it has a request or gets a ticket.
     fn revive(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         if self.stage != Stage::Running {
             return;
@@ -308,7 +306,7 @@ impl Requests {
         }
     }
 
-    /// A request begins.
+    /// Begins a request.
     fn depart(&mut self, index: u32, ticket: Ticket, at: Moment) {
         let Ticket { intended_ns, warm } = ticket;
         let message = self.load.choose(&self.plan.mix);
@@ -330,7 +328,7 @@ impl Requests {
         self.line_up(index, Flight { intended_ns, begun_ns: at.now_ns, message, warm });
     }
 
-    /// Puts a flight behind those of a user that wait.
+    /// Appends a flight to a user's ring.
     fn line_up(&mut self, index: u32, flight: Flight) {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
@@ -347,7 +345,7 @@ impl Requests {
         out.dials.push_back(index);
     }
 
-    /// Sends what a user's flights wait for.
+    /// Sends all unsent flights of a user.
     fn send(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
@@ -364,7 +362,7 @@ impl Requests {
         self.arm(index, oldest_ns.saturating_add(self.timeout_ns));
     }
 
-    /// Has the wheel look at a user at a moment, unless it will look earlier: then it is asked again.
+    /// Sets a timer for a user, unless it has one: an earlier timer is set again when it fires.
     fn arm(&mut self, index: u32, at_ns: u64) {
         let user = &mut self.users[index as usize];
         if !std::mem::replace(&mut user.timed, true) {
@@ -381,7 +379,7 @@ impl Requests {
         self.understand(index, lease, at, out);
     }
 
-    /// Takes what the server has said.
+    /// Processes decrypted input.
     fn understand(&mut self, index: u32, lease: &[u8], at: Moment, out: &mut Outbox) {
         if !self.carriers.is_empty() {
             return self.hear(index, lease, at, out);
@@ -403,7 +401,7 @@ impl Requests {
         }
     }
 
-    /// Reads answers; how much of the input is dealt with, or `None` if the connection is over.
+    /// Reads responses. Returns the number of bytes consumed, or `None` if the connection is over.
     fn read(&mut self, index: u32, input: &[u8], at: Moment, out: &mut Outbox) -> Option<usize> {
         let mut consumed = 0;
         while consumed < input.len() {
@@ -449,14 +447,14 @@ impl Requests {
         Some(consumed)
     }
 
-    /// Whether a connection ends after the answer that has just come.
+    /// Whether the connection ends after the response that was just read.
     fn is_enough(&self, index: u32) -> bool {
         let user = &self.users[index as usize];
         let served = self.plan.requests_per_connection.is_some_and(|limit| user.served >= limit);
         !user.reader.keep_alive() || served && user.sent == 0
     }
 
-    /// The oldest flight's answer is whole.
+    /// Completes the oldest flight.
     fn answered(&mut self, index: u32, at: Moment) {
         let flight = self.land(index);
         let user = &mut self.users[index as usize];
@@ -469,7 +467,7 @@ impl Requests {
         self.finish(flight, status, same, at);
     }
 
-    /// A flight ends with a whole answer, whose body is the expected one or not.
+    /// Ends a flight with a complete response. `same`: the body is the expected one.
     fn finish(&mut self, flight: Flight, status: u16, same: bool, at: Moment) {
         self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
@@ -485,7 +483,7 @@ impl Requests {
             self.tally.wrong.increment();
             self.tally.differing.increment();
         }
-        // Under io_uring an answer may come within the turn of its request.
+        // With io_uring a response may arrive in the same turn as its request.
         let whole_ns = at.woken_ns.max(flight.begun_ns);
         if at.gathered {
             self.tally.gathered.increment();
@@ -496,13 +494,13 @@ impl Requests {
         }
     }
 
-    /// Whether the body that has just ended is the expected one, or any is.
+    /// Whether the body that just ended is the expected one. True if no body is expected.
     fn is_same(&mut self, index: u32) -> bool {
         let checked = self.plan.body.as_ref().zip(self.comparisons.get_mut(index as usize));
         checked.is_none_or(|(expected, compared)| compared.end(expected))
     }
 
-    /// Takes the oldest flight out of the ring.
+    /// Removes the oldest flight from the ring.
     fn land(&mut self, index: u32) -> Flight {
         let depth = self.plan.pipeline;
         let user = &mut self.users[index as usize];
@@ -513,7 +511,7 @@ impl Requests {
         flight
     }
 
-    /// The server has ended its side; `cut`: without the close_notify of TLS.
+    /// The server has ended its side. `cut`: without the close_notify of TLS.
     fn ended(&mut self, index: u32, cut: bool, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         if let State::Shaking | State::Greeting = user.state {
@@ -536,7 +534,7 @@ impl Requests {
         self.revive(index, at, out);
     }
 
-    /// A connection is of no use any more: what was sent on it has failed, what waits has the next one.
+    /// Gives up a connection: sent requests fail, unsent ones move to the next connection.
     fn broken(
         &mut self,
         index: u32,
@@ -549,14 +547,14 @@ impl Requests {
         self.lose_streams(index, phase, cause, at);
         for _ in 0..self.users[index as usize].sent {
             self.fail(index, phase, cause, seen, at);
-            // Of those behind the oldest nothing had come.
+            // Later requests have received nothing.
             phase = Phase::FirstByte;
         }
         self.hang_up(index, out);
         self.revive(index, at, out);
     }
 
-    /// A user could not connect, or TLS could not begin.
+    /// A user failed to connect, or TLS failed.
     fn unconnected(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment, out: &mut Outbox) {
         self.tally.unconnected.increment();
         let waiting = self.users[index as usize].count;
@@ -581,7 +579,7 @@ impl Requests {
         self.lose(flight, phase, cause, seen, at);
     }
 
-    /// A flight ends without a whole answer.
+    /// Ends a flight without a complete response.
     fn lose(&mut self, flight: Flight, phase: Phase, cause: &Cause, seen: &[u8], at: Moment) {
         self.under_way -= 1;
         self.times.ended_ns = at.now_ns;
@@ -593,7 +591,7 @@ impl Requests {
         }
     }
 
-    /// A flight is given up, since the run is over.
+    /// Aborts a flight because the run is over.
     fn abort(&mut self, flight: Flight) {
         self.under_way -= 1;
         if flight.warm { &self.tally.warm_up } else { &self.tally.aborted }.increment();
@@ -603,8 +601,8 @@ impl Requests {
         at.now_ns.saturating_sub(self.times.open_ns)
     }
 
-    /// Closes a user's connection, if it has one. What was sent behind its last answer goes with the next: a server
-    /// that says it will close has not looked at it (RFC 9112 §9.6).
+    /// Closes a user's connection, if it has one. Requests after the last response are sent again on the next connection: a
+    /// server that announces a close has not processed them (RFC 9112 section 9.6).
     fn hang_up(&mut self, index: u32, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         if matches!(user.state, State::Dialing | State::Shaking | State::Greeting) {
@@ -641,7 +639,7 @@ impl Requests {
         self.tally.connect.record(at.woken_ns.saturating_sub(self.users[index as usize].since_ns));
     }
 
-    /// A connection takes requests.
+    /// Marks a connection as ready for requests.
     fn opened(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         (user.state, user.failures) = (State::Open, 0);
@@ -650,7 +648,7 @@ impl Requests {
         self.refill(index, at, out);
     }
 
-    /// Ahead of the run: keeps enough dials under way.
+    /// Before the run: dials until DIALS_MAX users are dialing.
     fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
         if self.stage != Stage::Opening {
             return;
@@ -662,7 +660,7 @@ impl Requests {
         }
     }
 
-    /// The wheel asks after a user.
+    /// Handles a user's timer.
     fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         user.timed = false;
@@ -672,7 +670,7 @@ impl Requests {
         }
         let deadline_ns = match user.state {
             State::Resting => user.since_ns,
-            // What has not been tried takes no time yet.
+            // The timeout of a dial starts when it leaves the queue.
             State::Dialing if user.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
             State::Dialing | State::Shaking | State::Greeting => {
                 user.since_ns.saturating_add(self.timeout_ns)
@@ -705,8 +703,8 @@ impl Requests {
         (owner < PARTING && self.users[owner as usize].token == token).then_some(owner)
     }
 
-    /// Leaves a connection to its server, if that has said that it closes it. Who closes first keeps the pair of
-    /// addresses for a minute (TIME-WAIT, RFC 9293 §3.6.1), and ports are what a generator runs out of.
+    /// Leaves a connection to its server, if the server has announced to close it. The side that closes first keeps the address
+    /// pair in TIME-WAIT for a minute (RFC 9293 section 3.6.1). Ports are the scarce resource of a generator.
     fn see_off(&mut self, index: u32, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         if user.reader.keep_alive() || self.plan.tls.is_some() {
@@ -723,7 +721,7 @@ impl Requests {
         }
     }
 
-    /// A connection that belongs to no user has ended.
+    /// A connection without a user has ended.
     fn parted(&mut self, token: Token, out: &mut Outbox) {
         let Some(owner) = self.owners.get_mut(token.index as usize) else { return };
         let seat = owner.checked_sub(PARTING).and_then(|seat| self.parting.get_mut(seat as usize));
@@ -741,7 +739,7 @@ impl Crowd for Requests {
         self.wheel = Wheel::new(at.now_ns);
         self.times.opening_ns = at.now_ns;
         if self.plan.one_shot() {
-            // Each request opens its own.
+            // Each request opens its own connection.
             self.undialed = self.users.len() as u32;
         }
         self.dial_next(at, out);
@@ -775,7 +773,7 @@ impl Crowd for Requests {
                 }
                 self.owners[place] = user;
                 let user = &mut self.users[user as usize];
-                // Many may be asked for at a time: each is timed from its own attempt.
+                // Dials may be queued: each is timed from its own attempt.
                 (user.token, user.since_ns) = (token, at.now_ns);
             }
             Err(fault) => self.unconnected(user, Phase::Connect, &fault.into(), at, out),
@@ -795,8 +793,8 @@ impl Crowd for Requests {
                 if let Some(index) = self.owner(token) {
                     let user = &mut self.users[index as usize];
                     user.sending = false;
-                    // Only pipelined requests can be answered while others are being sent, and only behind what HTTP/2
-                    // sends by itself can one wait.
+                    // Only pipelined requests can be answered while others are being sent, and a request can only wait after
+                    // data that HTTP/2 sends by itself.
                     if user.count < self.plan.pipeline || user.sent < user.count {
                         self.refill(index, at, out);
                     }
@@ -870,7 +868,7 @@ impl Crowd for Requests {
         if self.is_beginning() {
             return Some(0);
         }
-        // What is due while nobody is free waits for somebody, not for a moment.
+        // If no user is idle, a due request waits for a user, not for a time.
         let due_ns = if self.idle.is_empty() { None } else { self.tickets.next_ns() };
         let drain_ns = (self.drain_ns < u64::MAX).then_some(self.drain_ns);
         [due_ns, self.wheel.next_ns(), drain_ns].into_iter().flatten().min()
@@ -976,12 +974,12 @@ impl User {
         }
     }
 
-    /// It waits for its dial.
+    /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
         self.state == State::Dialing && self.token == Token::NONE
     }
 
-    /// What its connection is at, or its oldest flight.
+    /// The phase of the connection, or of the oldest flight.
     fn phase(&self) -> Phase {
         if self.state == State::Dialing {
             Phase::Connect
@@ -999,30 +997,29 @@ impl User {
     }
 }
 
-/// The place in a ring of `depth` that is `nth` behind `first`.
+/// The ring position `nth` after `first`, in a ring of `depth`.
 fn ring(depth: u16, first: u16, nth: u16) -> usize {
     (usize::from(first) + usize::from(nth)) % usize::from(depth)
 }
 
-/// What sends are made of, used again and again.
+/// Builds sends, with reusable buffers.
 struct Load {
-    /// If all requests are the same: as many of them in a row as can be under way, and the length of one.
+    /// If all requests are identical: as many copies as a pipeline holds, and the length of one.
     train: Option<(Arc<[u8]>, usize)>,
-    /// With HTTP/2, of messages that are always the same: each as it is put there, once it was.
+    /// With HTTP/2: the prepared form of each constant message, once it was used.
     letters: Vec<Option<Letter>>,
-    /// Segments of sends that have ended, with the train still in them.
+    /// Segments of completed sends, which still contain the train.
     spare: Vec<Vec<Segment>>,
     buffers: Vec<Vec<u8>>,
     random: Random,
-    /// The number of the next request written by `{seq}`, and the place of the next one in the mix, if that has an
-    /// order.
+    /// The number of the next request for `{seq}`, and its place in a mix with an order.
     sequence: u64,
     place: u64,
-    /// From either to the one after it: others have those between.
+    /// Increment of both: the other threads have the numbers between.
     stride: u64,
 }
 
-/// Spare buffers kept, each of at most 64 KiB.
+/// Maximum spare buffers, of at most 64 KiB each.
 const BUFFERS_MAX: usize = 64;
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
@@ -1043,18 +1040,18 @@ impl Load {
         }
     }
 
-    /// Which message the next request is.
+    /// Chooses the message of the next request.
     fn choose(&mut self, mix: &Mix) -> u32 {
         let place = self.place;
         self.place += self.stride;
         mix.choose(place, &mut self.random)
     }
 
-    /// The bytes of the next `count` requests, which are these messages.
+    /// The bytes of the next `count` requests, which are `messages`.
     fn segments(&mut self, plan: &Plan, count: u16, mut messages: impl Iterator<Item = u32>) -> Vec<Segment> {
         let mut segments = self.spare.pop().unwrap_or_default();
         if let Some((train, bytes)) = &self.train {
-            // The end of a train is a shorter one.
+            // A shorter train is the end of the whole one.
             let from = train.len() - usize::from(count) * bytes;
             match &mut segments[..] {
                 [Segment::Shared(_, start)] => *start = from,
@@ -1081,8 +1078,8 @@ impl Load {
         segments
     }
 
-    /// The next request, which is this message, as HTTP/2 puts it. `None` if it cannot be put so, which a plan that was
-    /// checked has not.
+    /// The next request, which is message `number`, for HTTP/2. `None` if HTTP/2 cannot represent it; a checked plan has no
+    /// such message.
     fn letter(&mut self, plan: &Plan, number: u32) -> Option<Letter> {
         let message = plan.mix.message(number);
         let kept = self.letters.get_mut(number as usize)?;
@@ -1098,7 +1095,7 @@ impl Load {
         Some(letter)
     }
 
-    /// An empty buffer.
+    /// Returns an empty buffer.
     fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }
@@ -1110,12 +1107,12 @@ impl Load {
         }
     }
 
-    /// Takes back what a send was made of.
+    /// Keeps the segments of a completed send for reuse.
     fn take_back(&mut self, mut segments: Vec<Segment>) {
         if segments.capacity() == 0 {
             return;
         }
-        // Segments with the train in them are used again as they are.
+        // Segments with the train are reused unchanged.
         if !matches!((&self.train, &segments[..]), (Some(_), [Segment::Shared(..)])) {
             for segment in segments.drain(..) {
                 if let Segment::Bytes(buffer) = segment {

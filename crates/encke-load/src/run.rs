@@ -1,10 +1,10 @@
-//! A run of requests: what it is started with, and what it came to.
+//! A run of requests: starting it, following it, and its outcome.
 //!
 //! ```text
 //!   Run::start ─► threads, each with a crowd of Requests and a Tally ─► Outcome
-//!   Run::totals    what is counted so far, at any time
+//!   Run::totals    the counters so far, at any time
 //! ```
-//! The threads share nothing but the moment at which they begin and the wish that they end.
+//! The threads share only a barrier at the start and a halt flag.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,68 +23,68 @@ pub use crate::threads::Halt;
 use crate::threads::{Script, Threads};
 use crate::watch::Watched;
 
-/// Threads at work on a plan.
+/// Handle of a running plan.
 pub struct Run {
-    /// Of each server what it is called, and a tally for each thread.
+    /// Per server: its name, and one tally per thread.
     servers: Vec<(String, Vec<Arc<Tally>>)>,
     threads: Threads<Vec<Part>>,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// When its threads were started: nanoseconds since 1970.
+    /// When the threads were started, in nanoseconds since 1970.
     pub began_unix_ns: u64,
-    /// What was counted.
+    /// All counters and histograms.
     pub totals: Totals,
-    /// What went wrong.
+    /// All errors, by kind.
     pub errors: Errors,
-    /// How long opening connections ahead of the run took.
+    /// How long it took to open the connections before the run.
     pub opening: Duration,
-    /// From the first request that counts to the last answer.
+    /// Time from the first counted request to the last response.
     pub elapsed: Duration,
-    /// What each thread had of the processors meanwhile, and how long that was.
+    /// Processor share and CPU time of each thread during the run.
     pub threads: Vec<ThreadShare>,
-    /// What TCP on this machine counted meanwhile, other programs included.
+    /// TCP counters of this machine during the run, other programs included.
     pub tcp: Option<TcpCounters>,
-    /// The share of the periods of its CPU quota, if there is one, that this program has used up meanwhile.
+    /// Fraction of CPU quota periods in which this program's quota was exhausted; 0 without a quota.
     pub throttled: f64,
-    /// What the server used, if somebody watched it.
+    /// Resources used by the server, if it was watched.
     pub server: Option<Watched>,
-    /// Of several servers what came of each; none if there is one.
+    /// Per-server results of a run with several servers; otherwise empty.
     pub targets: Vec<Aimed>,
 }
 
-/// What came of one server among several.
+/// The results of one server among several.
 #[derive(Clone, Debug)]
 pub struct Aimed {
-    /// What it is called.
+    /// Name of the server.
     pub name: String,
-    /// What was counted of it.
+    /// Counters and histograms of this server.
     pub totals: Totals,
-    /// From its first request that counts to its last answer.
+    /// Time from its first counted request to its last response.
     pub elapsed: Duration,
 }
 
-/// A thread's share of the processors.
+/// Processor share of a thread during the run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ThreadShare {
-    /// Of the run's time, the share in which it ran.
+    /// Fraction of the run's time in which the thread ran.
     pub busy: f64,
-    /// The share in which it could have run, but others did.
+    /// Fraction in which the thread was runnable but waited for a processor.
     pub waiting: f64,
-    /// CPU time, ns.
+    /// CPU time, in ns.
     pub run_ns: u64,
 }
 
-/// Why there is no run.
+/// Why a run could not start or finish.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The back end is not to be had.
+    /// The back end is unavailable.
     Backend(Unavailable),
-    /// More connections than descriptors: wanted, and the limit.
+    /// The connections need more descriptors than allowed: needed, and the limit.
     Descriptors(u64, u64),
-    /// A thread could not be started, or could not go on.
+    /// A thread could not be started, or could not continue.
     System(String),
 }
 
@@ -92,7 +92,7 @@ impl Run {
     /// Starts the threads.
     ///
     /// # Errors
-    /// What the plan needs is not to be had.
+    /// The back end, descriptors or threads that the plan needs are unavailable.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
         let names = plan.targets.iter().map(|target| target.name.clone());
         let names = if plan.targets.is_empty() { vec![String::new()] } else { names.collect() };
@@ -104,22 +104,22 @@ impl Run {
         Ok(Self { servers, threads: Threads::start(&Arc::new(script))? })
     }
 
-    /// Waits until the run is over, true, or so long, false.
+    /// Waits for at most this long; returns whether the run is over.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         self.threads.wait(at_most)
     }
 
-    /// Has the threads begin nothing more; what is under way may end.
+    /// Stops the threads from beginning new requests; open requests may finish.
     pub fn halt(&self) {
         self.threads.halter().halt();
     }
 
-    /// What ends it from another thread.
+    /// Handle that ends the run from another thread.
     pub fn halter(&self) -> Halt {
         self.threads.halter().clone()
     }
 
-    /// What is counted so far, and the moment on the monotonic clock.
+    /// The time on the monotonic clock, and the totals so far.
     pub fn totals(&mut self) -> (u64, Totals) {
         (
             self.threads.now_ns(),
@@ -127,14 +127,14 @@ impl Run {
         )
     }
 
-    /// What the run came to, once [`Run::wait`] has said that it is over.
+    /// The outcome of the run. Call it once [`Run::wait`] has returned true.
     ///
     /// # Errors
-    /// It could not be run to its end.
+    /// The first error that kept a thread from finishing.
     pub fn outcome(self) -> Result<Outcome, Trouble> {
         let whole = self.threads.whole()?;
         let mut errors = Errors::default();
-        // A run without any time ends before it begins.
+        // Neutral element for `stretch`: a run without any times.
         let nothing = Times { opening_ns: u64::MAX, counted_ns: u64::MAX, ..Times::default() };
         let (mut all, mut each) = (nothing, vec![nothing; self.servers.len()]);
         for parts in whole.parts {
@@ -167,16 +167,16 @@ impl Run {
     }
 }
 
-/// Crowds that send a plan's requests.
+/// The script of crowds that send a plan's requests.
 struct Requesting {
     whole: Plan,
-    /// One for each server.
+    /// One plan per server.
     plans: Vec<Arc<Plan>>,
-    /// Of each server one a thread.
+    /// Per server, one tally per thread.
     tallies: Vec<Vec<Arc<Tally>>>,
 }
 
-/// What a thread came to.
+/// The result of one crowd.
 struct Part {
     errors: Errors,
     times: Times,
@@ -184,7 +184,7 @@ struct Part {
 
 impl Script for Requesting {
     type Crowd = Several;
-    /// Of each server.
+    /// One per server.
     type Part = Vec<Part>;
 
     fn sockets(&self, share: Share) -> Sockets {

@@ -1,14 +1,14 @@
-//! TLS of all connections: the crowd sends and receives plaintext, the engine records.
+//! TLS for a crowd: the crowd sends and receives plaintext, the engine TLS records.
 //!
 //! ```text
-//!   Engine ─► Connected ─► a session begins ────────────────────► Crowd: shaking
-//!             Received  ─► opened ──┬─► the handshake is over ──► Crowd: shaken
-//!                                   ├─► plaintext ──────────────► Crowd: Received
-//!                                   └─► close_notify ───────────► Crowd: PeerClosed
-//!                          the session fails, or is cut short ──► Crowd: untrusted
+//!   Engine ─► Connected ─► a session begins ─────────────────────► Crowd: shaking
+//!             Received  ─► decrypted ─┬─► handshake complete ────► Crowd: shaken
+//!                                     ├─► plaintext ─────────────► Crowd: Received
+//!                                     └─► close_notify ──────────► Crowd: PeerClosed
+//!                         the session fails, or is truncated ────► Crowd: untrusted
 //!   Engine ◄─ one send at a time: the session's own records, then sealed records of the crowd
 //! ```
-//! [`Sealable`] has what a crowd must know of TLS. Without sessions every event and operation passes through unchanged.
+//! [`Sealable`] tells the crowd about TLS. Without TLS, every event and operation passes through unchanged.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use encke_session::tls::{Session, Sessions};
 use crate::crowd::{Crowd, Moment, Outbox};
 use crate::tally::Cause;
 
-/// A crowd whose connections may speak TLS.
+/// A crowd whose connections may use TLS.
 pub(crate) trait Sealable: Crowd {
-    /// A connection is there, and its handshake begins. The crowd is sent no [`Event::Connected`] then, and need not ask
-    /// for [`Op::Recv`].
+    /// A connection is established and its handshake begins. The crowd gets no [`Event::Connected`] for it, and needs no
+    /// [`Op::Recv`] to receive.
     fn shaking(&mut self, _token: Token, _at: Moment) {}
 
-    /// The handshake of a connection is over: it can send and receive.
+    /// The handshake of a connection is complete: the crowd can send and receive.
     fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox);
 
-    /// Bytes of records that have arrived.
+    /// Counts bytes of records received.
     fn arrived(&mut self, _bytes: u64) {}
 
-    /// Bytes of the session's own records that were sent.
+    /// Counts bytes sent that carry no data of the crowd, such as handshakes.
     fn spoken(&mut self, bytes: u64);
 
-    /// TLS cannot begin on a connection, or cannot go on. [`Cause::Cut`]: the connection ended without close_notify.
+    /// TLS failed on a connection. [`Cause::Cut`]: the connection ended without close_notify.
     fn untrusted(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox);
 }
 
@@ -43,45 +43,45 @@ pub(crate) trait Sealable: Crowd {
 pub(crate) struct Shaken {
     pub(crate) took_ns: u64,
     pub(crate) resumed: bool,
-    /// The server has agreed to HTTP/2.
+    /// Whether the server agreed to HTTP/2 (ALPN).
     pub(crate) http2: bool,
 }
 
-/// Sends kept for reuse, each of at most 64 KiB.
+/// Send buffers kept for reuse, of at most 64 KiB each.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
-/// A crowd, and a session for each of its connections.
+/// A crowd, and a TLS session for each of its connections.
 pub(crate) struct Sealed<C> {
     crowd: C,
     sessions: Option<Arc<dyn Sessions>>,
-    /// By the token's index.
+    /// By token index.
     links: Vec<Option<Link>>,
-    /// What the crowd wants done.
+    /// Operations of the crowd before they are sealed.
     wishes: Outbox,
-    /// Room for what a session has opened.
+    /// Buffer for decrypted bytes.
     plain: Vec<u8>,
-    /// Sends that have ended, each of one empty buffer.
+    /// Segments of completed sends, each with one empty buffer.
     spare: Vec<Vec<Segment>>,
 }
 
-/// A connection with its session.
+/// A connection and its TLS session.
 struct Link {
     token: Token,
     session: Box<dyn Session>,
     since_ns: u64,
-    /// The crowd knows that it is connected.
+    /// Whether the crowd knows that the handshake is complete.
     told: bool,
-    /// The crowd knows that nothing more comes.
+    /// Whether the crowd knows that the peer has ended its side.
     ended: bool,
     sending: Sending,
-    /// What the crowd sends, while something else is on its way.
+    /// The crowd's send that waits for another send to complete.
     waiting: Option<Vec<Segment>>,
-    /// The plaintext of the crowd's send in flight, returned with its completion.
+    /// Plaintext of the crowd's send in flight, returned with its completion.
     lent: Vec<Segment>,
 }
 
-/// Whose words are on their way.
+/// The originator of the send in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sending {
     Nobody,
@@ -90,7 +90,7 @@ enum Sending {
 }
 
 impl<C: Sealable> Sealed<C> {
-    /// Sealed by these sessions, or by none.
+    /// A crowd with TLS by these sessions, or without TLS.
     pub(crate) fn new(crowd: C, sessions: Option<Arc<dyn Sessions>>) -> Self {
         Self {
             crowd,
@@ -106,7 +106,7 @@ impl<C: Sealable> Sealed<C> {
         self.crowd
     }
 
-    /// Lets the crowd do something, and does what it wants.
+    /// Calls the crowd, and seals the operations that it submits.
     fn with(&mut self, out: &mut Outbox, act: impl FnOnce(&mut C, &mut Outbox)) {
         if self.sessions.is_none() {
             return act(&mut self.crowd, out);
@@ -125,7 +125,7 @@ impl<C: Sealable> Sealed<C> {
         (link.token == token).then_some(link)
     }
 
-    /// Sends what waits on a connection, or what its session has to say, if nothing is on its way.
+    /// Sends the crowd's waiting data, or the session's own records, unless a send is in flight.
     fn speak(&mut self, token: Token, out: &mut Outbox) {
         let link = self.links.get_mut(token.index as usize).and_then(Option::as_mut);
         if let Some(link) = link.filter(|link| link.token == token && link.sending == Sending::Nobody) {
@@ -137,7 +137,7 @@ impl<C: Sealable> Sealed<C> {
         }
     }
 
-    /// Keeps the buffer of a send that has ended.
+    /// Keeps the buffer of a completed send.
     fn take_back(&mut self, mut segments: Vec<Segment>) {
         if let [Segment::Bytes(buffer)] = &mut segments[..]
             && buffer.capacity() <= SPARE_BYTES_MAX
@@ -148,7 +148,7 @@ impl<C: Sealable> Sealed<C> {
         }
     }
 
-    /// The crowd wants something done with a connection.
+    /// Applies an operation of the crowd.
     fn submit(&mut self, token: Token, op: Op, out: &mut Outbox) {
         let Some(link) = self.link(token) else { return out.put(token, op) };
         match op {
@@ -157,12 +157,12 @@ impl<C: Sealable> Sealed<C> {
                 link.waiting = Some(segments);
                 self.speak(token, out);
             }
-            // It receives since its handshake began.
+            // A TLS connection receives from the start of its handshake.
             Op::Recv => {}
             Op::Close | Op::Recycle | Op::Abort => {
                 let silent = link.sending == Sending::Nobody && !link.session.is_ended();
                 if silent && !matches!(op, Op::Abort) {
-                    // The farewell, or an alert. Whether it arrives is the server's affair.
+                    // A close_notify or an alert. Its arrival is not waited for.
                     let mut bytes = Vec::new();
                     link.session.finish(&mut bytes);
                     if !bytes.is_empty() {
@@ -177,7 +177,7 @@ impl<C: Sealable> Sealed<C> {
         }
     }
 
-    /// TLS cannot begin on a connection, or cannot go on: what it has to say to that is said, and the crowd hangs up.
+    /// Reports failed TLS to the crowd, which closes the connection. The close sends the session's alert.
     fn give_up(&mut self, token: Token, cause: Cause, at: Moment, out: &mut Outbox) {
         self.with(out, |crowd, out| crowd.untrusted(token, cause, at, out));
     }
@@ -231,7 +231,7 @@ impl<C: Sealable> Sealed<C> {
         }
         plain.clear();
         self.plain = plain;
-        // The crowd may have hung up meanwhile.
+        // The crowd may have closed the connection meanwhile.
         let Some(link) = self.link(token) else { return };
         let ended = link.session.is_ended() && !mem::replace(&mut link.ended, true);
         match opened {
@@ -244,7 +244,7 @@ impl<C: Sealable> Sealed<C> {
         }
     }
 
-    /// What is sent of a link has left.
+    /// A send of a connection has completed.
     fn sent(&mut self, token: Token, bytes: u64, segments: Vec<Segment>, at: Moment, out: &mut Outbox) {
         let Some(link) = self.link(token) else {
             return self.crowd.on_event(Event::Sent { token, bytes, segments }, at, out);
@@ -268,7 +268,7 @@ impl<C: Sealable> Sealed<C> {
             });
         };
         match link {
-            // The crowd knows, and does what it does.
+            // The crowd already knows, and reacts by itself.
             (_, true) => {}
             _ if behind_data => {}
             (false, _) => self.give_up(token, Cause::Ended, at, out),
@@ -289,7 +289,7 @@ impl<C: Sealable> Sealed<C> {
 }
 
 impl Link {
-    /// Fills the one buffer of `segments`, and sends it unless there is nothing to send.
+    /// Fills the single buffer of `segments`, and sends it unless it stays empty.
     fn speak(&mut self, mut segments: Vec<Segment>, spare: &mut Vec<Vec<Segment>>, out: &mut Outbox) {
         let [Segment::Bytes(bytes)] = &mut segments[..] else { return };
         let whose = match self.waiting.take() {
@@ -300,7 +300,7 @@ impl Link {
             Some(plain) => {
                 for segment in &plain {
                     let plain = segment.memory().expect("what crowds send is in memory");
-                    // A session that is broken has said so when it was read, and the crowd is about to hang up.
+                    // A broken session reports its error on reading, and the crowd then closes the connection.
                     let _broken = self.session.seal(plain, bytes);
                 }
                 self.lent = plain;

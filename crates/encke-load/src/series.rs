@@ -1,41 +1,41 @@
-//! A run over time: what each second brought.
+//! Time series of a run, one entry per second.
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::blob;
 use crate::tally::Totals;
 
-/// A part of a run, about a second long.
+/// A stretch of a run, about one second long.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stretch {
-    /// When it ended, in seconds after the first look.
+    /// End of the stretch, in seconds after the first sample.
     pub at_s: f64,
-    /// How long it was, in seconds.
+    /// Length in seconds.
     pub seconds: f64,
     /// Requests that were answered.
     pub finished: u64,
-    /// Those of them whose answer was wrong.
+    /// Finished requests with a wrong response.
     #[serde(default)]
     pub wrong: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Connections that were made.
+    /// Connections that were established.
     #[serde(default)]
     pub connected: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Latencies: the last value of each bucket that holds something, in ns, and how many it holds.
+    /// Latencies as histogram: the upper bound of each non-empty bucket in ns, and its count.
     #[serde(rename = "histogram", with = "blob")]
     pub latency: Vec<(u64, u64)>,
-    /// The median of them; `None` if nothing was answered.
+    /// Median latency; `None` if no request finished.
     pub p50_ns: Option<u64>,
-    /// What 99 of 100 did not exceed.
+    /// 99th percentile of latency.
     pub p99_ns: Option<u64>,
-    /// The longest.
+    /// Maximum latency.
     pub max_ns: u64,
 }
 
-/// Stretches, made from looks at the totals.
+/// Collects stretches from samples of the totals.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     first_ns: Option<u64>,
@@ -43,11 +43,11 @@ pub struct Series {
     stretches: Vec<Stretch>,
 }
 
-/// Stretches kept: four hours of seconds, at some 4 KB each. What is older goes first.
+/// Maximum stretches kept: four hours of seconds, at about 4 KB each. The oldest are dropped first.
 const STRETCHES_MAX: usize = 14_400;
 
 impl Series {
-    /// Takes a look: what came since the one before is a stretch.
+    /// Takes a sample. The difference to the previous sample is a new stretch.
     pub fn look(&mut self, now_ns: u64, totals: Totals) -> Option<&Stretch> {
         let first_ns = *self.first_ns.get_or_insert(now_ns);
         let (then_ns, before) = self.last.replace((now_ns, totals))?;
@@ -76,12 +76,12 @@ impl Series {
         self.stretches.last()
     }
 
-    /// When the last look was, on the clock that it was told by; `None` before the first.
+    /// Time of the last sample, as passed to [`Series::look`]; `None` before the first.
     pub fn last_ns(&self) -> Option<u64> {
         self.last.as_ref().map(|(ns, _)| *ns)
     }
 
-    /// All of them, in order.
+    /// All stretches, in order.
     pub fn stretches(&self) -> &[Stretch] {
         &self.stretches
     }

@@ -1,11 +1,11 @@
-//! Several servers in one run: for each a crowd of requests, with connections and a schedule of its own.
+//! Several servers in one run: one crowd of requests per server, with its own connections and schedule.
 //!
 //! ```text
-//!   users:  0 … │ n … │ m …            an event goes to the crowd whose connection it is of,
-//!           one │ two │ three          time to all of them
+//!   users:  0 … │ n … │ m …            an event goes to the crowd that owns the connection,
+//!           one │ two │ three          time to all crowds
 //! ```
-//! What is divided among them is the plan's to say ([`Plan::parts`]); here they only stand side by side on a reactor. One
-//! crowd alone is not charged for others that are not there.
+//! [`Plan::parts`] divides the plan among the servers; this file only runs their crowds on one reactor. A single crowd pays
+//! nothing for this.
 
 use std::sync::Arc;
 
@@ -17,28 +17,28 @@ use crate::plan::{Plan, Share};
 use crate::requests::Requests;
 use crate::sealed::Sealed;
 
-/// Crowds on one reactor.
+/// Crowds that share a reactor.
 pub(crate) struct Several {
     crowds: Vec<Sealed<Requests>>,
-    /// The first user of each.
+    /// The first user of each crowd.
     first: Vec<u32>,
-    /// The crowd of each of the reactor's tokens, by its index; of one crowd nothing is written down.
+    /// The crowd of each of the reactor's tokens, by token index. Unused if there is only one crowd.
     homes: Vec<usize>,
 }
 
-/// Sockets of a thread, whose users are those of the plans one after the other.
+/// The sockets of a thread. Its users are numbered plan by plan.
 pub(crate) fn sockets(plans: &[Arc<Plan>], share: Share) -> Sockets {
     let mut each: Vec<Sockets> =
         plans.iter().map(|plan| dial::sockets(plan.server.clone(), plan.sources.clone(), share)).collect();
     let first = first_users(plans.iter().map(|plan| users(plan, share)));
-    // Which server's a spare one was is not known.
+    // With several servers, it is unknown to which of them a spare socket belonged.
     let is_single = each.len() == 1;
     Box::new(move |user, spare| (each[home(&first, user)])(user, spare.filter(|_| is_single)))
 }
 
-/// Users of a thread.
+/// Number of a thread's users for a plan.
 fn users(plan: &Plan, share: Share) -> u32 {
-    // A part of a number of 32 bits.
+    // A part of a 32-bit number, so the cast holds.
     share.of(plan.connections.into()) as u32
 }
 
@@ -46,14 +46,14 @@ fn first_users(counts: impl Iterator<Item = u32>) -> Vec<u32> {
     counts.scan(0, |sum, count| Some(std::mem::replace(sum, *sum + count))).collect()
 }
 
-/// Which crowd's a user is.
+/// The crowd that a user belongs to.
 fn home(first: &[u32], user: u32) -> usize {
-    // The first one's first user is 0.
+    // The first user of the first crowd is 0.
     first.partition_point(|first| *first <= user) - 1
 }
 
 impl Several {
-    /// Those of a thread, one for each plan.
+    /// The crowds of a thread, one per plan.
     pub(crate) fn new(crowds: Vec<Sealed<Requests>>, plans: &[Arc<Plan>], share: Share) -> Self {
         let first = first_users(plans.iter().map(|plan| users(plan, share)));
         Self { crowds, first, homes: Vec::new() }
@@ -63,7 +63,7 @@ impl Several {
         self.crowds.into_iter().map(Sealed::into_inner).collect()
     }
 
-    /// Lets one of them do something; users whom it has dial get the names that they have here.
+    /// Calls one crowd and renumbers the users it dials.
     fn with(&mut self, place: usize, out: &mut Outbox, act: impl FnOnce(&mut Sealed<Requests>, &mut Outbox)) {
         let before = out.dials.len();
         act(&mut self.crowds[place], out);

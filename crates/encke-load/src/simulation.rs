@@ -1,9 +1,8 @@
-//! Whole runs in the simulator: a crowd on its engine, a server of the test's own, a world, one seed a run.
+//! Whole runs in the simulator: a crowd on its engine, a test server and a simulated world, with one seed per run.
 //!
-//! The clock is the world's, so truth about latency is arithmetic: a server that freezes for 200 ms of every second
-//! keeps whoever comes at a random moment waiting 100 ms or more in one case of ten, and that is what must be shown.
-//! The worlds of the last test break, delay and cut what they can; then every request must still have ended in
-//! exactly one way, and what was counted here must be what the server counts.
+//! The world has its own clock, so the true latencies follow from arithmetic. If a server freezes for 200 ms of every second, a
+//! request at a random moment waits at least 100 ms in one case of ten. The results must show that. The worlds of the last test
+//! inject every fault they can. Every request must still end in exactly one way, and the counts must match the server's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,16 +26,16 @@ use crate::tally::{Cause, Errors, Phase, Tally, Totals};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=60;
 pub(crate) const MS: u64 = 1_000_000;
-/// How many requests the longest of these runs has; `make soak` says a million.
+/// Environment variable: requests of the longest of these runs. `make soak` sets a million.
 const REQUESTS: &str = "ENCKE_LOAD_REQUESTS";
-/// Steps after which a run that has not ended is stuck.
+/// A run that has not ended after this number of steps is stuck.
 const STEPS_MAX: usize = 100_000_000;
 
 pub(crate) fn address() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 80))
 }
 
-/// A world in which everything takes as long as it must, and nothing goes wrong.
+/// A world with constant delays and without faults.
 pub(crate) fn calm() -> Conditions {
     Conditions {
         latency_ns: 20_000..=20_000,
@@ -65,29 +64,29 @@ fn open(rate: f64) -> Pace {
 
 // ---- the server ----
 
-/// What a server does that is not plain answering.
+/// Deviations of a server from plain responses.
 #[derive(Clone, Copy, Default)]
 struct Manners {
-    /// It does nothing in the first so many ns of each second.
+    /// Does nothing in the first `frozen_ns` of each second.
     frozen_ns: u64,
-    /// It resets each so-manieth connection when a request has come on it.
+    /// Resets each n-th connection when a request arrives on it.
     reset_every: u64,
-    /// It says `Connection: close` with each so-manieth answer, and closes.
+    /// Sends `Connection: close` with each n-th response, and closes.
     close_every: u64,
-    /// It never answers each so-manieth request.
+    /// Never responds to each n-th request.
     silent_every: u64,
-    /// How its bodies end changes from answer to answer.
+    /// Varies the framing of the body from response to response.
     motley: bool,
-    /// It speaks what [`Toy`] speaks.
+    /// Speaks the protocol of [`Toy`].
     veiled: bool,
-    /// It ends connections without the toy's farewell.
+    /// Ends connections without the toy's close_notify.
     curt: bool,
 }
 
-// ---- TLS, as a toy ----
+// ---- a toy for TLS ----
 
-/// A client's session of the toy: it says `hello`, hears `olleh`, says `ready` and is established; what follows has one
-/// bit of each byte turned, and `\0`, which no other byte becomes, is the farewell.
+/// A client session of a toy protocol in place of TLS. The client sends `hello`, receives `olleh`, sends `ready`, and is then
+/// established. After that, one bit of each byte is flipped. The byte `\0`, which encodes no other byte, is the close_notify.
 #[derive(Debug)]
 struct Toys;
 
@@ -163,14 +162,14 @@ impl Session for Toy {
     }
 }
 
-/// The server's side of the toy: what its client has said, still to be understood.
+/// The server's side of the toy: input of the client that is not decoded yet.
 #[derive(Default)]
 struct Unveiled {
     said: Vec<u8>,
 }
 
 impl Unveiled {
-    /// Appends plaintext to `input`, and what is to be said at once to `output`.
+    /// Appends plaintext to `input`, and bytes to send at once to `output`.
     fn open(&mut self, arrived: &[u8], input: &mut Vec<u8>, output: &mut Vec<u8>) {
         let before = self.said.len();
         self.said.extend_from_slice(arrived);
@@ -348,7 +347,7 @@ struct Ended {
     server: Server,
     trace: u64,
     left: usize,
-    /// The longest that answers were to gather.
+    /// The longest time for which responses were to gather.
     gather_ns: u64,
 }
 
@@ -396,7 +395,7 @@ fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
     assert!((ms - expected_ms).abs() <= expected_ms * tolerance, "{ms} ms instead of {expected_ms}");
 }
 
-// ---- truth about latency ----
+// ---- latencies ----
 
 const FREEZING: Manners = Manners {
     frozen_ns: 200 * MS,
@@ -429,7 +428,7 @@ fn an_open_loop_shows_a_freeze_as_those_met_it_who_came_by_the_clock() {
 
 #[test]
 fn a_closed_loop_does_not_show_it_and_its_estimate_does() {
-    // It ends before the freeze of its last second: that would be one too many.
+    // The run ends before the freeze of the next second, which would be one too many.
     let plan = Plan { connections: 4, ..plan(Stop::After(Duration::from_millis(3_900)), Pace::Closed) };
     let slower = Conditions { latency_ns: 100_000..=100_000, ..calm() };
     let totals = run(1, slower, FREEZING, plan).totals;
@@ -445,8 +444,8 @@ fn a_closed_loop_does_not_show_it_and_its_estimate_does() {
 
 #[test]
 fn requests_that_find_no_free_connection_stay_due_and_their_time_runs() {
-    // 100 ms an answer and 10 connections are 100 a second; 200 are due, so at the end of the 10 s the last are 10 s
-    // late. Nothing is dropped.
+    // With 10 connections at 100 ms per response, 100 requests per second are possible. 200 are due, so after 10 s the last are
+    // 10 s late. None are dropped.
     let conditions = Conditions { latency_ns: 50 * MS..=50 * MS, ..calm() };
     let plan = Plan {
         connections: 10,
@@ -539,7 +538,7 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
         let manners = Manners { close_every: 2, motley: true, veiled: true, curt, ..Manners::default() };
         let Ended { totals, errors, .. } = run(1, calm(), manners, plan);
         check_sum(&totals, 1);
-        // Of each four answers the second ends with its connection; the fourth says where it ends.
+        // The second of each four responses ends with its connection; the fourth has a length or chunks.
         let failed = if curt { 250 } else { 0 };
         assert_eq!((totals.finished, totals.failed), (1_000 - failed, failed), "{errors:?}");
         assert!(
@@ -552,7 +551,7 @@ fn an_answer_that_ends_with_its_connection_is_whole_only_if_tls_says_so() {
 #[test]
 fn what_answers_the_hello_with_something_else_is_never_asked() {
     let plan = Plan { connections: 4, tls: toys(true), ..plan(Stop::Count(40), Pace::Closed) };
-    // It takes the hello for a request that is not whole, and never answers; or it resets, or ends.
+    // The server takes the hello for an incomplete request and never responds; or it resets, or ends the connection.
     let plan = Plan { timeout: Duration::from_millis(100), ..plan };
     let Ended { totals, server, errors, .. } = run(1, calm(), Manners::default(), plan);
     check_sum(&totals, 1);
@@ -581,7 +580,7 @@ fn what_is_under_way_at_the_end_is_waited_for_and_then_given_up() {
     };
     let Ended { totals, server, left, .. } = run(2, calm(), manners, plan);
     check_sum(&totals, 2);
-    // Each connection meets its silence and waits for the rest of the run.
+    // Each connection meets a request without a response, and waits for the rest of the run.
     assert_eq!((totals.aborted, server.silent, left), (8, 8, 0));
     assert_eq!(totals.finished, server.answered);
 }

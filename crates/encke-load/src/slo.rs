@@ -1,4 +1,4 @@
-//! What must hold: `p99<10ms`, `errors<0.1%`, `rate>=20k`, `reach=100%`, joined by commas; and whether it did.
+//! Conditions for a run: `p99<10ms`, `errors<0.1%`, `rate>=20k`, `reach=100%`, joined by commas.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,35 +17,35 @@ struct Condition {
     text: String,
     metric: Metric,
     relation: Relation,
-    /// In nanoseconds, as a share, or a second.
+    /// In nanoseconds, as a share, or per second.
     bound: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Metric {
-    /// A percentile of what users wait, as a share; 1 is the longest.
+    /// A percentile of latency, as a share; 1 is the maximum.
     Latency(f64),
     Mean,
-    /// Requests that failed or were answered wrongly, of all that ended.
+    /// Requests that failed or had a wrong response, as a share of all that ended.
     Errors,
-    /// Answers a second, or receipts.
+    /// Responses per second, or receipts per second.
     Rate,
-    /// Receipts, of all that were due.
+    /// Receipts, as a share of those expected.
     Reach,
 }
 
-/// What conditions are about. `None` is what was not measured; no condition holds of it.
+/// Figures that conditions refer to. `None` means not measured; no condition holds for it.
 pub trait Figures {
-    /// What users wait.
+    /// Latency of users.
     fn latency(&self) -> &Distribution;
 
-    /// What went wrong, as a share of all that was tried.
+    /// Errors, as a share of all attempts.
     fn error_share(&self) -> Option<f64>;
 
-    /// What came of it, a second.
+    /// Results per second: responses or receipts.
     fn rate(&self) -> Option<f64>;
 
-    /// What was received, as a share of what was due.
+    /// Receipts, as a share of those expected.
     fn reach(&self) -> Option<f64>;
 }
 
@@ -85,7 +85,7 @@ pub struct Missed {
 }
 
 impl Slo {
-    /// The conditions that a run did not meet. One without an answer meets none.
+    /// The conditions that a run did not meet. A figure that was not measured meets none.
     pub fn missed(&self, figures: &impl Figures) -> Vec<Missed> {
         let missed = self.0.iter().filter_map(|condition| {
             let found = condition.metric.of(figures);
@@ -149,7 +149,7 @@ impl Condition {
         let at = text.find(['<', '>', '=']).ok_or_else(wrong)?;
         let (name, rest) = text.split_at(at);
         let (relation, bound) = match rest.as_bytes() {
-            // Of a reach, which cannot be more, it says the same as for people.
+            // Reach cannot exceed 100 %, so `=` means at least.
             [b'=', ..] if name.trim() == "reach" => (Relation::AtLeast, &rest[1..]),
             [b'=', ..] => return Err(wrong()),
             [b'<', b'=', ..] => (Relation::AtMost, &rest[2..]),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn conditions_are_compared_with_what_was_found() {
-        // 1,000 answers of 1 ms within 10 s, 10 wrong, none failed.
+        // 1,000 responses of 1 ms within 10 s, 10 of them wrong, no failures.
         let report = example();
         for (text, missed) in [
             ("p99<10ms", 0),
@@ -213,7 +213,7 @@ mod tests {
             ("rate>=100", 0),
             ("rate>0.1k", 1),
             ("p50<1ms,rate>1M,errors<1%", 3),
-            // Requests have none.
+            // Runs of requests have no reach.
             ("reach=100%", 1),
         ] {
             let slo: Slo = text.parse().unwrap_or_else(|error| panic!("{error}"));

@@ -1,13 +1,13 @@
-//! What is counted: every request in exactly one place, and how long things took.
+//! Counters of a run: every request ends in exactly one counter, and histograms take its times.
 //!
 //! ```text
-//!   begun ──┬─► finished   a whole answer came (`wrong` among them: status or body was not expected)
-//!           ├─► failed     it ended without one: by phase and cause, with a sample
-//!           ├─► aborted    it was under way when the run ended
-//!           └─► warm_up    it began before counting did, however it ended
-//!   begun = finished + failed + aborted + warm_up + what is under way
+//!   begun ──┬─► finished   with a complete response (`wrong` if its status or body was not expected)
+//!           ├─► failed     without one: counted by phase and cause, with a sample
+//!           ├─► aborted    open when the run ended
+//!           └─► warm_up    begun during the warm-up, however it ended
+//!   begun = finished + failed + aborted + warm_up + open requests
 //! ```
-//! A thread writes its own tally; anybody may read it at any time, as with all cells of `encke-stats`.
+//! Each thread writes its own tally. Any thread may read it at any time, as with all cells of `encke-stats`.
 
 use std::fmt;
 use std::io;
@@ -19,67 +19,67 @@ use encke_wire::http1::Refusal;
 
 use crate::push::Wrong;
 
-/// What one thread counts.
+/// Counters of one thread.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Requests that were begun: a connection was taken, or opened, for each.
+    /// Requests begun: each took or opened a connection.
     pub begun: Counter,
-    /// Requests whose answer came whole.
+    /// Requests with a complete response.
     pub finished: Counter,
-    /// Those of them whose status was not among those expected, or whose body was another.
+    /// Finished requests whose status or body was not expected.
     pub wrong: Counter,
-    /// Those of these whose status was expected, and the body was another.
+    /// Wrong responses whose status was expected but whose body was not.
     pub differing: Counter,
-    /// Those whose answer had gathered with others, and may have been read so much late.
+    /// Finished requests whose response was gathered with others, so that it may have been read late.
     pub gathered: Counter,
-    /// Requests that ended without a whole answer.
+    /// Requests that ended without a complete response.
     pub failed: Counter,
-    /// Requests that were under way when the run ended.
+    /// Requests that were open when the run ended.
     pub aborted: Counter,
-    /// Requests that began while nothing was counted yet.
+    /// Requests that began during the warm-up.
     pub warm_up: Counter,
-    /// Open loop: requests that were due before anybody was free to send them.
+    /// Open loop: requests that were due before a user was free to send them.
     pub queued: Counter,
     /// Finished requests by the first digit of their status.
     pub statuses: [Counter; 10],
-    /// Bytes received, heads and framing included.
+    /// Bytes received, including heads and framing.
     pub received_bytes: Counter,
     /// Bytes of bodies received, without their framing.
     pub body_bytes: Counter,
     /// Bytes handed to the kernel.
     pub sent_bytes: Counter,
-    /// Connections that were established.
+    /// Connections established.
     pub connected: Counter,
-    /// TLS handshakes that were completed.
+    /// TLS handshakes completed.
     pub handshakes: Counter,
-    /// Those of them that went on with a session of before.
+    /// TLS handshakes that resumed an earlier session.
     pub resumed: Counter,
-    /// Attempts to connect, TLS included, that failed.
+    /// Failed attempts to connect, TLS included.
     pub unconnected: Counter,
-    /// Connections that the server ended while no request was under way on them.
+    /// Connections that the server ended while no request was open on them.
     pub ended_idle: Counter,
-    /// From connect(2) to established.
+    /// Time from connect(2) to established.
     pub connect: Histogram,
-    /// From there to the end of TLS' handshake.
+    /// Time from established to the end of the TLS handshake.
     pub handshake: Histogram,
-    /// From the send of a request (of its connection's dial, if it had to wait for that) to its whole answer.
+    /// Time from the send of a request to its complete response. If the request waits for its connection, from the dial.
     pub service: Histogram,
-    /// From the send of a request to the first byte of its answer.
+    /// Time from the send of a request to the first byte of its response.
     pub first_byte: Histogram,
-    /// Open loop: from when a request was due to its whole answer.
+    /// Open loop: time from when a request was due to its complete response.
     pub response: Histogram,
-    /// Open loop: from when a request was due to its send.
+    /// Open loop: time from when a request was due to its send.
     pub lag: Histogram,
 }
 
 impl Tally {
-    /// Nothing counted.
+    /// A tally with all counters at 0.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-/// A tally at a moment, or several together.
+/// Values of a tally at one moment, or the sum of several.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[expect(missing_docs, reason = "each is the cell of the same name in Tally")]
 pub struct Totals {
@@ -110,12 +110,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// All threads together, as of about now.
+    /// The sum of all tallies, approximately as of now.
     pub fn of<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
         let mut totals = Self::default();
         for tally in tallies {
             for (sum, cell) in [
-                // What a request ends as is read before its beginning, so that no sum is ever above `begun`.
+                // Ends are read before beginnings, so that no sum exceeds `begun`.
                 (&mut totals.finished, &tally.finished),
                 (&mut totals.wrong, &tally.wrong),
                 (&mut totals.differing, &tally.differing),
@@ -149,72 +149,72 @@ impl Totals {
         totals
     }
 
-    /// What a user waits: in an open loop from when a request was due, in a closed one from its send.
+    /// The latency of users: in an open loop from when a request was due, in a closed loop from its send.
     pub fn latency(&self) -> &Distribution {
         if self.response.max_ns() > 0 { &self.response } else { &self.service }
     }
 
-    /// The share of counted requests that failed or were answered wrongly; 0 if none has ended.
+    /// The share of counted requests that failed or had a wrong response; 0 if none has ended.
     pub fn error_share(&self) -> f64 {
         let ended = self.finished + self.failed;
         if ended == 0 { 0.0 } else { (self.failed + self.wrong) as f64 / ended as f64 }
     }
 }
 
-/// In which phase of a request something went wrong.
+/// The phase of a request in which an error occurred.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
     /// Establishing a connection.
     Connect,
     /// The handshake of TLS.
     Tls,
-    /// Waiting for the server to say that it speaks HTTP/2.
+    /// Waiting for the server's HTTP/2 settings.
     Greeting,
     /// Sending the request.
     Write,
-    /// Waiting for the answer.
+    /// Waiting for the response.
     FirstByte,
-    /// Reading the answer: its head was not whole, or its body.
+    /// Reading the response: an incomplete head, or the body.
     Body,
     /// Publishing a message.
     Publish,
 }
 
-/// What went wrong.
+/// The reason for a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// It took longer than the plan allows.
+    /// A timeout of the plan.
     Timeout,
     /// The server ended the connection.
     Ended,
     /// No local port is left for this server.
     Ports,
-    /// A Unix socket whose listener has as many connections waiting as it allows.
+    /// The listener of a Unix socket has as many waiting connections as it allows.
     Backlog,
-    /// The bytes are no answer.
+    /// The received bytes are not a valid response.
     Malformed(Refusal),
-    /// Bytes came that answer nothing.
+    /// The server sent bytes without a request.
     Unasked,
-    /// The connection ended without TLS' farewell: somebody else may have cut it.
+    /// The connection ended without the close_notify of TLS: it may have been truncated by a third party.
     Cut,
-    /// TLS cannot go on, for this reason.
+    /// TLS failed for this reason.
     Tls(String),
-    /// HTTP/2 was said, and something else was answered.
+    /// The client spoke HTTP/2 and the server did not.
     Strange,
-    /// HTTP/2 cannot carry the request.
+    /// HTTP/2 cannot represent the request.
     Unfit,
-    /// By HTTP/2 the stream or the connection is over.
+    /// HTTP/2 ended the stream or the connection.
     Http2(http2::Cause),
-    /// The server has answered by this status.
+    /// The server responded with this status.
     Status(u16),
-    /// A subscription cannot be understood.
+    /// A subscription's response is invalid.
     NotUnderstood(Wrong),
-    /// The system, or the server by way of it.
+    /// Error reported by the operating system, on this side or caused by the server.
     Fault(Fault),
 }
 
 impl Cause {
-    /// Whether this side ran out of something, so that the server is not to blame.
+    /// Whether this side ran out of a resource, so that the server is not at fault.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Ports | Self::Fault(Fault::Descriptors | Fault::Memory))
     }
@@ -231,32 +231,32 @@ impl From<Fault> for Cause {
     }
 }
 
-/// What went wrong, how often, and how it looked the first time.
+/// Errors of a run: each kind with its count and its first occurrence.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Errors(Vec<Error>);
 
-/// A kind of failure.
+/// One kind of failure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Error {
-    /// When in a request.
+    /// Phase of the request.
     pub phase: Phase,
-    /// Why.
+    /// Reason.
     pub cause: Cause,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// When it first happened, in ns after the beginning of the run.
+    /// Time of the first occurrence, in ns after the beginning of the run.
     pub first_ns: u64,
-    /// The first bytes of what had come of the answer then.
+    /// First bytes of the response that were received at the first occurrence.
     pub sample: Vec<u8>,
 }
 
-/// Bytes kept of an answer that failed: a status line and some fields.
+/// Bytes kept of a failed response: a status line and some fields.
 const SAMPLE_BYTES_MAX: usize = 256;
 
 impl Errors {
-    /// Counts a failure; `seen` is what had come of the answer.
+    /// Counts a failure. `seen` is the received part of the response.
     pub(crate) fn add(&mut self, phase: Phase, cause: Cause, at_ns: u64, seen: &[u8]) {
-        // A handful of kinds: a search costs less than a table would.
+        // There are only a few kinds, so a search costs less than a table.
         match self.0.iter_mut().find(|error| error.phase == phase && error.cause == cause) {
             Some(error) => error.count += 1,
             None => {
@@ -266,7 +266,7 @@ impl Errors {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the errors of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         for theirs in other.0 {
             let same = |mine: &&mut Error| mine.phase == theirs.phase && mine.cause == theirs.cause;
@@ -288,7 +288,7 @@ impl Errors {
         self.0.iter()
     }
 
-    /// Whether nothing went wrong.
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

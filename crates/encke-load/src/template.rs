@@ -1,16 +1,16 @@
-//! Text with holes: `/item/{seq}?r={rand:1-100}&id={uuid}`, filled anew for each request.
+//! Text with placeholders: `/item/{seq}?r={rand:1-100}&id={uuid}`, filled in for each request.
 //!
 //! ```text
 //!   "/item/{seq}?r={rand:1-9}"  ──►  Text("/item/") · Seq · Text("?r=") · Rand(1, 9)
 //! ```
-//! What is no hole stays as it is, so that JSON needs no escapes. There is no language here, and there will be none
-//! in the loop that measures.
+//! Unknown braces stay as they are, so JSON needs no escapes. There is deliberately no template language: it would run in the
+//! loop that measures.
 
 use encke_wire::http1::put_number;
 
 use crate::random::Random;
 
-/// A text whose holes are filled at each use.
+/// A text whose placeholders are filled in at each use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Template(Vec<Piece>);
 
@@ -19,14 +19,14 @@ enum Piece {
     Text(Vec<u8>),
     /// `{seq}`: 1, 2, 3 and so on, over all threads.
     Sequence,
-    /// `{rand:LOW-HIGH}`: a number between the two, both included.
+    /// `{rand:LOW-HIGH}`: a random number in this range, inclusive.
     Between(u64, u64),
-    /// `{uuid}`: a random one (RFC 9562, version 4), in the form 8-4-4-4-12.
+    /// `{uuid}`: a random UUID (RFC 9562, version 4), in the form 8-4-4-4-12.
     Uuid,
 }
 
 impl Template {
-    /// Finds the holes.
+    /// Parses the placeholders of a text.
     pub(crate) fn of(text: &[u8]) -> Self {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -53,17 +53,17 @@ impl Template {
         Self(pieces)
     }
 
-    /// One without holes, whatever stands in it.
+    /// A text without placeholders, whatever it contains.
     pub(crate) fn literal(text: &[u8]) -> Self {
         Self(vec![Piece::Text(text.to_vec())])
     }
 
-    /// Whether it is the same at each use.
+    /// Whether the text is the same at each use.
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// Appends it, its holes filled.
+    /// Appends the text with its placeholders filled in.
     pub(crate) fn put(&self, sequence: u64, random: &mut Random, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
@@ -85,7 +85,7 @@ impl Piece {
                 let range = std::str::from_utf8(name.strip_prefix(b"rand:")?).ok()?;
                 let (low, high) = range.split_once('-')?;
                 let (low, high): (u64, u64) = (low.parse().ok()?, high.parse().ok()?);
-                // The number of values must be a number, too.
+                // The number of values must itself fit into 64 bits.
                 (low <= high && high - low < u64::MAX).then_some(Self::Between(low, high))
             }
         }

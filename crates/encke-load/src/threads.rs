@@ -1,11 +1,11 @@
-//! Threads that each drive a crowd, and whoever started them, who looks on.
+//! Threads that each drive a crowd, and the handle by which the thread that started them waits and stops them.
 //!
 //! ```text
-//!   start ─► thread 0: open connections ─┐ all are ready  ┌─► turns until its share is over ─► Part ─┐
-//!            thread n: open connections ─┴── prepared ────┴─► …                                     ─┤
-//!   wait   ◄── a part has ended, or the time to look again has come ◄────────────────────────────────┘
+//!   start ─► thread 0: open connections ─┐ all are ready  ┌─► turns until its share is done ─► Part ─┐
+//!            thread n: open connections ─┴── prepared ────┴─► …                                      ┤
+//!   wait   ◄── a thread has ended, or the time is up ◄───────────────────────────────────────────────┘
 //! ```
-//! What the crowds do is a [`Script`]'s to say: [`crate::run`] has one of requests, [`crate::push`] one of subscribers.
+//! A [`Script`] defines the crowds: [`crate::run`] has one for requests, [`crate::push`] one for subscribers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -25,33 +25,33 @@ use crate::engine::Engine;
 use crate::plan::Share;
 use crate::run::{ThreadShare, Trouble};
 
-/// What threads do: a crowd for each, and what is left of it.
+/// Defines a run: one crowd per thread, and the result taken from it.
 pub(crate) trait Script: Send + Sync + 'static {
     type Crowd: Crowd;
-    /// What a thread comes to.
+    /// The result of a thread.
     type Part: Send + 'static;
 
-    /// Where the sockets of a thread come from.
+    /// The source of a thread's sockets.
     fn sockets(&self, share: Share) -> Sockets;
 
     fn backend(&self) -> Backend;
 
     fn threads(&self) -> u16;
 
-    /// Connections that may be open at a time, over all threads.
+    /// Maximum open connections, over all threads.
     fn connections(&self) -> u64;
 
-    /// The crowd of a thread, which calls this.
+    /// Creates a thread's crowd; called on that thread.
     fn crowd(&self, share: Share) -> Self::Crowd;
 
-    /// All connections are open and nothing has begun: called once, while all threads wait for it.
+    /// Called once when all connections are open and nothing has begun. All threads wait for it.
     fn prepared(&self) {}
 
-    /// What the crowd has come to.
+    /// Takes the result out of a finished crowd.
     fn part(crowd: Self::Crowd) -> Self::Part;
 }
 
-/// Threads at work.
+/// Handle of the running threads.
 pub(crate) struct Threads<P> {
     halt: Halt,
     news: Receiver<Result<Ended<P>, Trouble>>,
@@ -64,25 +64,25 @@ pub(crate) struct Threads<P> {
     began_unix_ns: u64,
 }
 
-/// A thread that has come to its end.
+/// The result of a thread that has ended.
 pub(crate) struct Ended<P> {
     pub(crate) part: P,
-    /// What it had of the processors from beginning to end.
+    /// Processor share of the thread during the run.
     pub(crate) share: Option<ThreadShare>,
 }
 
-/// What all threads came to.
+/// The results of all threads.
 pub(crate) struct Whole<P> {
-    /// When they were started: nanoseconds since 1970.
+    /// When the threads were started, in nanoseconds since 1970.
     pub(crate) began_unix_ns: u64,
     pub(crate) parts: Vec<P>,
     pub(crate) shares: Vec<ThreadShare>,
     pub(crate) tcp: Option<TcpCounters>,
-    /// The share of the periods of its CPU quota that this process has used up meanwhile.
+    /// Fraction of CPU quota periods in which the quota of this process was exhausted.
     pub(crate) throttled: f64,
 }
 
-/// Ends a run from any thread.
+/// Handle that ends a run from any thread.
 #[derive(Clone)]
 pub struct Halt {
     told: Arc<AtomicBool>,
@@ -94,18 +94,18 @@ impl Halt {
         Self { told: Arc::new(AtomicBool::new(false)), wakers: Arc::new(Mutex::new(Vec::new())) }
     }
 
-    /// Has the threads begin nothing more; what is under way may end.
+    /// Stops the threads from beginning anything new; open requests may finish.
     pub fn halt(&self) {
         self.told.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Has the threads look what there is to do.
+    /// Wakes the threads so that they check for work.
     pub(crate) fn wake(&self) {
         lock(&self.wakers).iter().for_each(Waker::wake);
     }
 
-    /// A thread waits, and would be woken.
+    /// Registers a thread's waker, and wakes it at once if the run was halted already.
     fn enrol(&self, waker: Waker) {
         let mut wakers = lock(&self.wakers);
         if self.told.load(Ordering::Relaxed) {
@@ -115,20 +115,20 @@ impl Halt {
     }
 }
 
-/// Descriptors beside the connections: standard streams, and some for each thread's reactor.
+/// Descriptors needed besides the connections: standard streams, and some for each thread's reactor.
 const DESCRIPTORS_BESIDE: u64 = 64;
 
 impl<P: Send + 'static> Threads<P> {
-    /// Starts them.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// What the script needs is not to be had.
+    /// The descriptor limit is too low, or a thread cannot be started.
     pub(crate) fn start<S: Script<Part = P>>(script: &Arc<S>) -> Result<Self, Trouble> {
         let (wanted, limit) = (script.connections() + DESCRIPTORS_BESIDE, host::raise_descriptor_limit());
         if wanted > limit {
             return Err(Trouble::Descriptors(wanted, limit));
         }
-        // Before the first connection is timed.
+        // Done before the first connection is timed.
         host::reserve_descriptors(wanted);
         let threads = usize::from(script.threads());
         let halt = Halt::new();
@@ -154,7 +154,7 @@ impl<P: Send + 'static> Threads<P> {
         Ok(Self { halt, news, parts, expected, trouble, tcp, quota, clock, began_unix_ns })
     }
 
-    /// Waits until all have ended, true, or so long, false.
+    /// Waits for at most this long; returns whether all threads have ended.
     pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
         let until_ns = self.clock.now().plus(at_most);
         while self.expected > 0 {
@@ -177,20 +177,20 @@ impl<P: Send + 'static> Threads<P> {
         true
     }
 
-    /// What ends them from any thread.
+    /// Handle that ends the threads from any thread.
     pub(crate) fn halter(&self) -> &Halt {
         &self.halt
     }
 
-    /// The moment, on the monotonic clock.
+    /// The time on the monotonic clock.
     pub(crate) fn now_ns(&mut self) -> u64 {
         self.clock.now().mono_ns
     }
 
-    /// What they came to, once [`Threads::wait`] has said that it is over.
+    /// The results of all threads. Call it once [`Threads::wait`] has returned true.
     ///
     /// # Errors
-    /// They could not go on to their end.
+    /// The first error of any thread.
     pub(crate) fn whole(self) -> Result<Whole<P>, Trouble> {
         if let Some(trouble) = self.trouble {
             return Err(trouble);
@@ -206,7 +206,7 @@ impl<P: Send + 'static> Threads<P> {
     }
 }
 
-/// What a thread is given.
+/// Everything a thread is started with.
 struct Seat<S: Script> {
     script: Arc<S>,
     share: Share,
@@ -231,7 +231,7 @@ impl<S: Script> Seat<S> {
         let _nobody_looks_on = self.news.send(ended);
     }
 
-    /// The others wait for it.
+    /// Passes both barriers without doing anything, since the other threads wait there.
     fn stay_away(&self) {
         self.barrier.wait();
         self.barrier.wait();
@@ -281,7 +281,7 @@ fn share_of(before: ThreadTimes, after: ThreadTimes, time_ns: u64) -> ThreadShar
     }
 }
 
-/// A thread that panics would leave the others waiting and its requests uncounted: there is nothing to report then.
+/// Aborts the process if a thread panics: the other threads would wait forever, and its requests would be uncounted.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

@@ -1,26 +1,25 @@
-//! Which request may begin now: the plan's stop and pace as one question.
+//! Decides when the next request may begin, from the plan's stop and pace.
 //!
 //! ```text
 //!            closed loop                         open loop
-//!   take ──► now, until the count or the time    when the next is due, however long ago that was;
-//!            is over                             what was due within the time is given out also after it
+//!   take ──► now, until the count or the time    when the next is due, or late if it was due earlier;
+//!            is reached                          requests due within the time are also given out after it
 //! ```
-//! Whoever is free takes a ticket. A ticket that is due and not taken waits here, at no cost: it is a number of the
-//! schedule ([`crate::pace`]).
+//! A free user takes a ticket. A due ticket that is not taken costs nothing: it is a number in the schedule ([`crate::pace`]).
 
 use crate::pace::{Pace, Schedule};
 use crate::plan::{Plan, Share, Stop, WarmUp};
 
-/// The requests of a thread that have not begun.
+/// Requests of a thread that have not begun.
 #[derive(Debug)]
 pub(crate) struct Tickets {
-    /// How many may still begin.
+    /// Requests that may still begin.
     left: u64,
     /// How many of them are warm-up.
     warm: u64,
-    /// What begins earlier is warm-up.
+    /// Requests that begin earlier are warm-up.
     warm_until_ns: u64,
-    /// Nothing is due from here on.
+    /// Nothing is due from this time on.
     until_ns: u64,
     pace: Due,
     given: u64,
@@ -28,28 +27,28 @@ pub(crate) struct Tickets {
 
 #[derive(Debug)]
 enum Due {
-    /// Always.
+    /// Always due.
     Closed,
-    /// At moments of the schedule, counted from its beginning.
+    /// Due at the moments of the schedule, relative to its beginning.
     Open { schedule: Schedule, begin_ns: u64, next_ns: Option<u64> },
 }
 
-/// Leave to begin a request.
+/// Permission to begin a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket {
-    /// When it should begin.
+    /// When the request should begin.
     pub(crate) intended_ns: u64,
-    /// It is not counted.
+    /// Whether the request is warm-up, and not counted.
     pub(crate) warm: bool,
 }
 
 impl Tickets {
-    /// Those of a share of a plan that begins at `begin_ns`.
+    /// The tickets of a share of a plan that begins at `begin_ns`.
     pub(crate) fn new(plan: &Plan, share: Share, begin_ns: u64) -> Self {
         Self::of(plan.stop, &plan.pace, plan.warm_up, plan.seed, share, begin_ns)
     }
 
-    /// Those of a share of what is done so often or so long, at a pace.
+    /// The tickets of a share of work with this stop, pace and warm-up.
     pub(crate) fn of(
         stop: Stop,
         pace: &Pace,
@@ -80,7 +79,7 @@ impl Tickets {
         Self { left, warm, warm_until_ns, until_ns, pace, given: 0 }
     }
 
-    /// Takes the next, if it is due.
+    /// Takes the next ticket, if it is due.
     #[inline]
     pub(crate) fn take(&mut self, now_ns: u64) -> Option<Ticket> {
         if self.left == 0 {
@@ -105,7 +104,7 @@ impl Tickets {
         }
         let first = self.given < self.warm;
         let warm = first || intended_ns < self.warm_until_ns;
-        // A count is one of requests that are counted.
+        // The count of a plan does not include warm-up requests that end by time.
         if !warm || first {
             self.left -= 1;
         }
@@ -113,7 +112,7 @@ impl Tickets {
         Some(Ticket { intended_ns, warm })
     }
 
-    /// When the next is due; `None`: there is none, or it is due whenever somebody is free.
+    /// When the next ticket is due. `None`: there is none, or a closed loop gives it out at any time.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self.pace {
             Due::Open { next_ns, .. } if self.left > 0 => next_ns,
@@ -121,7 +120,7 @@ impl Tickets {
         }
     }
 
-    /// Whether no request will begin any more. In a closed loop time ends it with the first ticket refused.
+    /// Whether no more requests will begin. A closed loop that ends by time is exhausted with the first ticket refused.
     pub(crate) fn is_exhausted(&self) -> bool {
         let over = match self.pace {
             Due::Closed => false,
@@ -130,12 +129,12 @@ impl Tickets {
         over || self.left == 0
     }
 
-    /// When time ends it, if time does.
+    /// The time at which no more requests are due, if the plan ends by time.
     pub(crate) fn until_ns(&self) -> Option<u64> {
         (self.until_ns < u64::MAX).then_some(self.until_ns)
     }
 
-    /// No more from now on.
+    /// Gives out no more tickets.
     pub(crate) fn stop(&mut self) {
         self.left = 0;
     }

@@ -1,67 +1,67 @@
-//! Where requests go, as people write it: `http://HOST[:PORT]/PATH?QUERY`, `https://…`, `HOST:PORT/PATH`, `:PORT/PATH`.
+//! URLs as people write them: `http://HOST[:PORT]/PATH?QUERY`, `https://…`, `HOST:PORT/PATH`, `:PORT/PATH`.
 //!
-//! It is what a request needs of a URL (RFC 3986): the server to connect to, the value of `Host`, the target of the
-//! request line. It is no resolver of relative references and no normaliser: what was written is what is sent.
+//! Parses the parts of a URL (RFC 3986) that a request needs: the server to connect to, the value of `Host`, and the request
+//! target. Relative references are not resolved and nothing is normalised: the text is sent as written.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
-/// A URL that load can be sent to.
+/// URL of a server that load is sent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
-    /// By TLS.
+    /// Whether the scheme is https.
     secure: bool,
-    /// Name or address, without the brackets of IPv6.
+    /// Name or address; IPv6 without brackets.
     host: String,
     port: u16,
     /// Path and query; begins with a slash.
     target: String,
 }
 
-/// What `http://HOST/` means (RFC 9110 §4.2.1).
+/// Default port of http (RFC 9110 section 4.2.1).
 const HTTP_PORT: u16 = 80;
-/// What `https://HOST/` means (RFC 9110 §4.2.2).
+/// Default port of https (RFC 9110 section 4.2.2).
 const HTTPS_PORT: u16 = 443;
 
 impl Url {
-    /// Whether it is one of https.
+    /// Whether the scheme is https.
     pub const fn is_secure(&self) -> bool {
         self.secure
     }
 
-    /// The server's name or address, an IPv6 one without brackets.
+    /// Name or address of the server; IPv6 without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Path and query, as they stand in the request line.
+    /// Path and query, as in the request line.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Host and port as the field `Host` has them (RFC 9110 §7.2): without the port that is understood.
+    /// Host and port as in the field `Host` (RFC 9110 section 7.2), without the default port.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == usual_port(self.secure) { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// The server and how it is reached, as people write it.
+    /// Scheme, host and port, without the default port.
     pub fn origin(&self) -> String {
         let scheme = if self.secure { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
     }
 
-    /// Whether both lead to the same server, in the same way.
+    /// Whether both URLs have the same scheme, host and port.
     pub fn same_server(&self, other: &Self) -> bool {
         (self.secure, &self.host, self.port) == (other.secure, &other.host, other.port)
     }
 
-    /// The addresses of its server, in the system's order of preference (getaddrinfo(3)).
+    /// The addresses of the server, in the system's order of preference (getaddrinfo(3)).
     ///
     /// # Errors
-    /// The name is not known, or has no address.
+    /// The name is unknown, or has no address.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() {
@@ -76,7 +76,7 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no URL; expected http://HOST:PORT/PATH");
-        // What is no visible ASCII has no place in a URL, and must not get into the lines of a request.
+        // Only visible ASCII is valid in a URL. Anything else must not reach the lines of a request.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong());
         }
@@ -110,7 +110,7 @@ const fn usual_port(secure: bool) -> u16 {
     if secure { HTTPS_PORT } else { HTTP_PORT }
 }
 
-/// `HOST`, `HOST:PORT`, `:PORT`, `PORT`, `[IPV6]:PORT`.
+/// Parses `HOST`, `HOST:PORT`, `:PORT`, `PORT` or `[IPV6]:PORT`.
 fn server(authority: &str) -> Option<(String, Option<u16>)> {
     const LOOPBACK: &str = "127.0.0.1";
     if let Some(port) = number(authority) {

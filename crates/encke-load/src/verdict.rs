@@ -1,19 +1,22 @@
-//! Who was the limit, in words: the server, the rate that was asked for, or this generator, whose figures are then
-//! about itself.
+//! Names the bottleneck of a run: the server, the requested rate, or the generator. In the last case the results describe the
+//! generator, not the server.
 //!
 //! ```text
-//!   this side ran out of ports or descriptors ──► Generator
-//!   its thread was busy all the time ───────────► Generator     no verdict about the server
-//!   under half a second ────────────────────────► TooShort
-//!   others had its processor, or a quota was up ► Starved
-//!   nothing was answered ───────────────────────► Server       or the network
-//!   open loop: sent, and hardly late ───────────► Kept
-//!   open loop: late, and this side was crowded ─► Starved, Generator
-//!   open loop: requests waited for connections ► Behind         the server, or too few connections
-//!   open loop: requests were late all the same ► Generator
-//!   so it was with the watched server ──────────► ServerStarved
-//!   neither it nor this side was busy ──────────► Connections   more of them may do more
-//!   closed loop, else ──────────────────────────► Server        or, if nobody watched it, the connections
+//!   the generator ran out of ports or descriptors ─────► Generator      no verdict about the server
+//!   under half a second ───────────────────────────────► TooShort
+//!   others used the generator's processor, or its quota
+//!   was exhausted ─────────────────────────────────────► Starved        no verdict about the server
+//!   a generator thread was busy all the time ──────────► Generator      no verdict about the server
+//!   no responses ──────────────────────────────────────► Server         or the network
+//!   open loop: sent, and hardly late ──────────────────► Kept
+//!   open loop: late, and the generator was crowded ────► Starved, Generator
+//!   open loop: requests waited for connections ────────► Behind         the server, or too few connections
+//!   open loop: late for another reason ────────────────► Generator
+//!   closed loop: others used the server's processor ───► ServerStarved  no verdict about the server
+//!   closed loop: a server thread was busy all the time ► Server
+//!   closed loop: the generator crowded, server idle ───► Generator      no verdict about the server
+//!   closed loop: neither side was busy ────────────────► Connections    more of them may do more
+//!   closed loop: otherwise ────────────────────────────► Server         or the connections
 //! ```
 
 use std::time::Duration;
@@ -28,45 +31,45 @@ use crate::tally::{Cause, Error, Totals};
 use crate::watch::Watched;
 use crate::words;
 
-/// What a run says about the server.
+/// The conclusion of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// Who was the limit.
+    /// The bottleneck.
     pub limit: Limit,
-    /// The same in a sentence.
+    /// The bottleneck in a sentence.
     pub text: String,
-    /// What else should be known before a figure is believed.
+    /// Remarks that qualify the results.
     pub remarks: Vec<String>,
 }
 
-/// Who was the limit.
+/// The bottleneck of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Closed loop: the server, or, where it was not watched, the number of connections.
+    /// Closed loop: the server, or, if it was not watched, the number of connections.
     Server,
     /// Closed loop: the number of connections, since neither side was busy.
     Connections,
-    /// Closed loop: whoever else used the server's processor, or its CPU quota.
+    /// Closed loop: other users of the server's processor, or the server's CPU quota.
     ServerStarved,
-    /// Open loop: the rate was kept.
+    /// Open loop: the schedule was kept.
     Kept,
     /// Open loop: requests waited for a free connection.
     Behind,
     /// This generator.
     Generator,
-    /// Whoever else used its processor, or its CPU quota.
+    /// Other users of the generator's processor, or its CPU quota.
     Starved,
-    /// Nobody knows: it took less than half a second.
+    /// Unknown: the run took less than half a second.
     TooShort,
 }
 
 impl Limit {
-    /// Whether the figures are the server's.
+    /// Whether the results are not limited by the generator or by other programs.
     pub const fn is_verdict(self) -> bool {
         !matches!(self, Self::Generator | Self::Starved | Self::ServerStarved)
     }
 
-    /// Its name for machines.
+    /// Name in saved runs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -81,30 +84,30 @@ impl Limit {
     }
 }
 
-/// A thread that was busy for this share of the time had no time for more.
+/// A thread busy for at least this share of the time had no capacity left.
 pub(crate) const BUSY: f64 = 0.95;
-/// Waiting for a processor for this share of the time shows in latencies.
+/// Waiting for a processor for this share of the time affects latencies.
 pub(crate) const WAITING: f64 = 0.1;
-/// A thread that was busy for less than this had time for more.
+/// A thread busy for less than this share had capacity left.
 const IDLE: f64 = 0.7;
 pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
-/// In an open loop what is due waits for a thread that is busy for a share ρ of the time: for ρ ÷ (1 − ρ) others on
-/// average (M/M/1), so for nine from here on. Where the server has time left, such a wait is this side's doing.
+/// In an open loop, a due request waits for a thread that is busy for a share ρ of the time. On average ρ ÷ (1 − ρ) others are
+/// ahead of it (M/M/1), so nine at this share. If the server has capacity left, the generator causes such a wait.
 const CROWDED: f64 = 0.9;
-/// A schedule is kept if so much of it was sent, and 99 of 100 requests hardly late: see [`hardly_late`].
+/// A schedule is kept if this share of it was sent, and 99 of 100 requests were hardly late: see [`hardly_late`].
 pub(crate) const SENT: f64 = 0.999;
-/// The grain of a timer on a machine that does anything else: a tick of Linux at its usual 250 Hz. Who sleeps until a
-/// moment has its processor 60 µs later if that was idle (measured), and else when the running task's tick comes.
+/// Timer resolution on a machine that does other work: a tick of Linux at its usual 250 Hz. A thread that sleeps until a moment
+/// runs 60 µs later if its processor was idle (measured), and otherwise at the running task's tick.
 pub(crate) const TICK_NS: u64 = 4_000_000;
-/// A lateness below this share of a response time changes nothing that is said of it; one above is remarked.
+/// A lateness below this share of a response time does not affect it; a larger one is reported.
 const LATE_PART: f64 = 0.1;
-/// So many requests that waited for a free connection are no accident.
+/// If this share of requests waited for a free connection, it is no accident.
 const QUEUED: f64 = 0.01;
-/// Segments sent again for each request from which on the network is part of the picture.
+/// Retransmitted segments per request above which the network is considered a factor.
 const RETRANSMITS: f64 = 0.001;
 
 impl Verdict {
-    /// About a run of a plan.
+    /// The verdict on a run of a plan.
     pub fn of(plan: &Plan, outcome: &Outcome) -> Self {
         let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
         let waiting = outcome.threads.iter().map(|thread| thread.waiting).fold(0.0, f64::max);
@@ -124,7 +127,7 @@ impl Verdict {
         } else if outcome.elapsed < SHORTEST {
             (Limit::TooShort, "Too short to say who was the limit.".to_owned())
         } else if waiting >= WAITING && (occupied >= BUSY || waiting >= 1.0 - occupied) {
-            // It lost more time to others than it had left.
+            // The generator lost more time to others than it had left.
             let share = words::percent(waiting);
             (Limit::Starved, format!("The generator was starved: for {share} of the time {taken}."))
         } else if busy >= BUSY {
@@ -187,17 +190,17 @@ impl Verdict {
     }
 }
 
-/// The most frequent error of a run in which nothing was answered.
+/// The most frequent error of a run without any responses.
 fn silence(outcome: &Outcome) -> Option<&Error> {
     (outcome.totals.finished == 0).then(|| outcome.errors.iter().max_by_key(|error| error.count))?
 }
 
-/// Whether somebody watched the server and saw a thread of it with no time left.
+/// Whether the server was watched and one of its threads had no capacity left.
 fn is_busy(server: Option<&Watched>) -> bool {
     server.and_then(Watched::busiest).is_some_and(|(ran, _)| ran >= BUSY)
 }
 
-/// In a closed loop in which this side had time left: what the server says of itself, if it was watched.
+/// The verdict on a closed loop in which the generator had capacity left, from the watched server if there is one.
 fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -> (Limit, String) {
     let server = outcome.server.as_ref();
     let unknown =
@@ -238,24 +241,24 @@ fn closed(plan: &Plan, outcome: &Outcome, busy: f64, waiting: f64, used: &str) -
     }
 }
 
-/// Whether 99 of 100 requests of a schedule were late by less than matters: by the grain of timers, or by little of what
-/// they took.
+/// Whether 99 of 100 requests of a schedule were hardly late: within the timer resolution, or by a small part of the 99th
+/// percentile of response times.
 fn hardly_late(totals: &Totals) -> bool {
     let [late, took] = [&totals.lag, &totals.response].map(|held| held.quantile_ns(0.99).unwrap_or(0));
     late <= TICK_NS || late as f64 <= LATE_PART * took as f64
 }
 
-/// Whether of the requests that were late most had a free connection; this share had none.
+/// Whether most late requests had a free connection. `queued` is the share of requests that had none.
 fn late_by_itself(totals: &Totals, queued: f64) -> bool {
     queued < 0.5 && totals.lag.quantile_ns(1.0 - 2.0 * queued).is_some_and(|late_ns| late_ns > TICK_NS)
 }
 
-/// How to take the limit away that this side was.
+/// Advice on how to remove the generator's limit.
 fn more(plan: &Plan) -> String {
     format!("With -t {} it may do more.", u32::from(plan.threads) + 1)
 }
 
-/// Segments that this machine sent again, if they are too many to be left out of the picture.
+/// Retransmitted segments of this machine, if there are too many to ignore.
 fn resent(outcome: &Outcome) -> Option<String> {
     let segments = outcome.tcp?.retransmits;
     let ended = (outcome.totals.finished + outcome.totals.failed).max(1);
@@ -279,16 +282,16 @@ fn slower(server: Option<&Watched>) -> String {
     }
 }
 
-/// Why a thread that could have run did not, if its process has used up its quota in this share of the periods.
+/// Why a runnable thread did not run. `throttled` is the share of periods in which the quota of its process was exhausted.
 const fn taken(throttled: f64) -> &'static str {
     if throttled >= WAITING { "its CPU quota was used up" } else { "others had its processor" }
 }
 
-/// Of a schedule that was kept: which part of its longest responses is lateness all the same.
+/// A remark if the generator's own lateness is a significant part of the longest responses of a kept schedule.
 fn own_part(totals: &Totals) -> Option<String> {
     let p99 = |held: &Distribution| held.quantile_ns(0.99);
     let (late, took, served) = (p99(&totals.lag)?, p99(&totals.response)?, p99(&totals.service)?);
-    // Waiting for a connection is the server's doing, and in the difference, too.
+    // The difference also contains waiting for a connection, which the server causes.
     let own = late.min(took.saturating_sub(served));
     (own as f64 > LATE_PART * took as f64).then(|| {
         format!(
@@ -361,14 +364,14 @@ mod tests {
         let short = Outcome { elapsed: Duration::from_millis(20), ..outcome(1.0, 0.0) };
         let mut late = outcome(0.2, 0.0);
         late.totals.lag.record_many(50_000_000, 10_000);
-        // Half a second each: a tenth of that is nothing. And a lateness of a tick, however long they took.
+        // Responses take half a second: a tenth of that does not matter. Nor does a lateness of one tick, for any response.
         let mut slow = late.clone();
         slow.totals.response.record_many(550_000_000, 10_000);
         let mut tick = outcome(0.2, 0.0);
         tick.totals.lag.record_many(3_900_000, 10_000);
         let mut queued = late.clone();
         queued.totals.queued = 5_000;
-        // A quarter was late, 3 % for want of a connection: the generator stood still.
+        // A quarter was late, 3 % because no connection was free: the generator stalled.
         let mut stopped = outcome(0.2, 0.0);
         stopped.totals.lag.record_many(10_000, 7_500);
         stopped.totals.lag.record_many(250_000_000, 2_500);
@@ -384,7 +387,7 @@ mod tests {
         descriptors.errors.add(Phase::Connect, Cause::Fault(Fault::Descriptors), 0, &[]);
         let mut refused = outcome(0.2, 0.0);
         refused.errors.add(Phase::Connect, Cause::Fault(Fault::Refused), 0, &[]);
-        // A server that was watched: how busy its busiest thread was, and how starved.
+        // A watched server: the busy and the starved share of its busiest thread.
         let watched = |outcome: &Outcome, ran: f64, waited: f64| {
             let (busiest_thread, starved_thread) = (Some(ran), Some(waited));
             let server = Some(Watched { busiest_thread, starved_thread, ..Watched::default() });
@@ -462,7 +465,7 @@ mod tests {
         for (late_ns, service_ns, response_ns, told) in [
             (1_200_000, 400_000, 1_500_000, true),
             (60_000, 1_400_000, 1_500_000, false),
-            // Both wait for the same: what took long was long in service.
+            // Both contain the same wait: the long responses had a long service time.
             (1_200_000, 1_450_000, 1_500_000, false),
         ] {
             let mut outcome = outcome(0.2, 0.0);

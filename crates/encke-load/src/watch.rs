@@ -1,11 +1,10 @@
-//! The server's own account, beside its answers: what it had of the processors, and how much memory.
+//! Resources that the server used during a run: processor time and memory.
 //!
 //! ```text
-//!   a look before the run ─► one each second ─► one after it
-//!   Watch: the last less the first; of memory, the most
+//!   a sample before the run ─► one each second ─► one after it
+//!   Watch: the last minus the first; of memory, the maximum
 //! ```
-//! A look is at a process of this machine and its children, or at a page of metrics. Who looks, and when, is for the
-//! program to say.
+//! A sample covers a process of this machine and its children, or a page of metrics. The caller takes the samples.
 
 use std::fmt::Write as _;
 
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::words;
 
-/// What a server had used at a moment.
+/// A server's resources at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Look {
     at_ns: u64,
@@ -24,7 +23,7 @@ pub struct Look {
     threads: Vec<host::ThreadUsage>,
 }
 
-/// Looks at a server, the first and the last of them.
+/// Accumulates samples of a server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Watch {
     what: String,
@@ -33,41 +32,41 @@ pub struct Watch {
     resident_bytes_max: u64,
 }
 
-/// What came of watching, as it is saved.
+/// The result of watching a server, as saved.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watched {
-    /// Which process, or whose metrics.
+    /// The process, or the source of the metrics.
     pub what: String,
-    /// How long it was watched: opening connections, and waiting for the last answers, included.
+    /// Duration of watching, including opening connections and waiting for the last responses.
     pub seconds: f64,
-    /// CPU time it had meanwhile.
+    /// CPU time used, in ns.
     pub cpu_ns: u64,
-    /// The same for each request that was answered.
+    /// CPU time per response, in ns.
     pub cpu_per_request_ns: Option<u64>,
-    /// How many cores it kept busy.
+    /// Average number of cores used.
     pub cores: f64,
-    /// The share of the time in which its busiest thread ran; a page of metrics does not tell.
+    /// The share of the time in which its busiest thread ran; not available from a page of metrics.
     pub busiest_thread: Option<f64>,
-    /// The share in which that thread could have run, but others did.
+    /// The share in which that thread was runnable but waited for a processor.
     pub starved_thread: Option<f64>,
-    /// The share of the periods of its CPU quota, if there is one, that it has used up.
+    /// The share of CPU quota periods in which its quota was exhausted.
     pub throttled: Option<f64>,
-    /// Resident memory before the run; of several processes what they share counts for each.
+    /// Resident memory before the run, in bytes. Memory shared by several processes counts for each.
     pub resident_bytes: u64,
-    /// The most of it that was seen.
+    /// The maximum of it over all samples.
     pub resident_bytes_max: u64,
 }
 
 impl Watched {
-    /// For which share of the time its busiest thread ran, and for which it could have, but others did.
+    /// For the busiest thread: the share of the time in which it ran, and in which it waited for a processor.
     pub fn busiest(&self) -> Option<(f64, f64)> {
         self.busiest_thread.zip(self.starved_thread)
     }
 }
 
 impl Watched {
-    /// Appends a line of a summary.
+    /// Appends a line to a summary.
     pub(crate) fn put(&self, out: &mut String) -> std::fmt::Result {
         let [now, most] = [self.resident_bytes, self.resident_bytes_max].map(words::bytes);
         write!(out, "server       {} of a core", words::number(self.cores))?;
@@ -79,15 +78,14 @@ impl Watched {
 }
 
 impl Look {
-    /// At a process of this machine and its children; `None`: there is no such process, or nothing is told of it.
+    /// Samples a process of this machine and its children; `None` if there is no such process, or its usage is unavailable.
     pub fn at_process(pid: u32, at_ns: u64) -> Option<Self> {
         let host::ProcessUsage { cpu_ns, resident_bytes, threads, .. } = host::process_usage(pid)?;
         let quota = host::quota_periods(Some(pid));
         Some(Self { at_ns, cpu_ns, resident_bytes, quota, threads })
     }
 
-    /// At a page of metrics in the text form of Prometheus, with the names that its clients agree upon; `None`: they are
-    /// not there.
+    /// Reads a page of metrics in the Prometheus text format with the conventional process metrics; `None` if they are missing.
     pub fn at_metrics(page: &str, at_ns: u64) -> Option<Self> {
         let value = |name: &str| {
             let mut values = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -101,18 +99,18 @@ impl Look {
 }
 
 impl Watch {
-    /// Begins with a look.
+    /// Starts with a first sample.
     pub fn new(what: String, first: Look) -> Self {
         Self { what, last: first.clone(), resident_bytes_max: first.resident_bytes, first }
     }
 
-    /// Takes a further look.
+    /// Adds a sample.
     pub fn look(&mut self, look: Look) {
         self.resident_bytes_max = self.resident_bytes_max.max(look.resident_bytes);
         self.last = look;
     }
 
-    /// What it came to, in a run with so many answers.
+    /// The result, for a run with this number of responses.
     pub fn watched(&self, answers: u64) -> Watched {
         let (first, last) = (&self.first, &self.last);
         let time_ns = last.at_ns.saturating_sub(first.at_ns).max(1) as f64;

@@ -1,6 +1,6 @@
-//! Numbers as people read them: `1,234,567`, `1.25 ms`, `18.3 MB`.
+//! Formats numbers for people: `1,234,567`, `1.25 ms`, `18.3 MB`.
 
-/// A count with its thousands apart.
+/// A count with thousands separators.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -13,7 +13,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A rate or share: whole from 1,000 on, else with as many digits as say something.
+/// A rate or share: whole from 1,000 up, else with three significant digits.
 pub fn number(value: f64) -> String {
     match value {
         value if value >= 999.5 => count(value.round() as u64),
@@ -23,12 +23,12 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A rate that somebody asked for: no more digits than it has.
+/// A requested rate, without digits that were not given.
 pub fn rate(value: f64) -> String {
     if value >= 1_000.0 { number(value) } else { value.to_string() }
 }
 
-/// A duration in the unit that leaves three digits.
+/// A duration, in the unit that leaves three digits.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
     for (unit, name) in [(1e9, "s"), (1e6, "ms"), (1e3, "µs")] {
@@ -40,7 +40,7 @@ pub fn time(ns: u64) -> String {
     format!("{ns:.0} ns")
 }
 
-/// Bytes in decimal units.
+/// Bytes, in decimal units.
 pub fn bytes(number_of: u64) -> String {
     let value = number_of as f64;
     for (unit, name) in [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")] {
@@ -51,7 +51,7 @@ pub fn bytes(number_of: u64) -> String {
     format!("{number_of} B")
 }
 
-/// `1 connection`, `2 connections`.
+/// A count and its noun: `1 connection`, `2 connections`.
 pub fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }

@@ -1,5 +1,5 @@
-//! Requests by HTTP/2 on real sockets, over every back end, to a server that is written down here frame by frame and does
-//! what servers do that leave, refuse, fall silent or speak something else.
+//! HTTP/2 requests on real sockets, over every back end. The test server is written frame by frame, and can leave, refuse, fall
+//! silent or speak another protocol.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -25,30 +25,30 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u32 = 7;
-/// `:status: 200` of HPACK's table (RFC 7541, appendix A).
+/// `:status: 200` in HPACK's static table (RFC 7541, appendix A).
 const STATUS_200: &[u8] = &[0x88];
 const BODY: &[u8] = b"abcdefg";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How the server treats its clients.
+/// Deviations of the server from plain responses.
 #[derive(Clone, Copy)]
 struct Manners {
-    /// Streams that it allows at a time.
+    /// Maximum concurrent streams.
     streams: u32,
-    /// It refuses each so-manieth request, over all connections.
+    /// Refuses each n-th request, over all connections.
     refuse_every: u64,
-    /// It never answers each so-manieth.
+    /// Never responds to each n-th request.
     silent_every: u64,
-    /// It leaves when so many have come on a connection: the last of them it does not look at.
+    /// Sends GOAWAY after this number of requests on a connection, without processing the last of them.
     leave_after: u64,
-    /// It closes when so many have come on a connection, without a word.
+    /// Closes a connection after this number of requests, without GOAWAY.
     close_after: u64,
 }
 
 const PLAIN: Manners =
     Manners { streams: 100, refuse_every: 0, silent_every: 0, leave_after: 0, close_after: 0 };
 
-/// What it did, by its own account.
+/// The server's own counts.
 #[derive(Default)]
 struct Counts {
     connections: AtomicU64,
@@ -56,9 +56,9 @@ struct Counts {
     answered: AtomicU64,
     refused: AtomicU64,
     silent: AtomicU64,
-    /// Of requests, the bytes of their bodies.
+    /// Bytes of request bodies.
     uploaded: AtomicU64,
-    /// Most streams that were open at a time on one connection.
+    /// Maximum concurrent streams on one connection.
     most: AtomicU64,
 }
 
@@ -113,7 +113,7 @@ fn attend(mut stream: TcpStream, manners: Manners, counts: &Counts) -> std::io::
             input.drain(..9 + length);
             match kind {
                 SETTINGS if flags & ACK == 0 => put(&mut out, SETTINGS, ACK, 0, &[]),
-                // What comes behind a GOAWAY is not looked at.
+                // Requests after a GOAWAY are not processed.
                 HEADERS if !leaves => {
                     came += 1;
                     if came == manners.leave_after {
@@ -225,7 +225,7 @@ fn bodies_go_up_whole() {
 #[test]
 fn a_stream_that_is_refused_takes_no_other_along() {
     let (server, counts) = serve(Manners { refuse_every: 10, ..PLAIN });
-    // With one connection the server's tenth request is each tenth.
+    // With one connection, each tenth request is refused.
     let outcome = run(Plan { connections: 1, ..plan(server, None) });
     assert_eq!((outcome.totals.finished, outcome.totals.failed, outcome.totals.connected), (900, 100, 1));
     let refused = (Phase::FirstByte, "the server reset the stream: REFUSED_STREAM".to_owned(), 100);
@@ -236,7 +236,7 @@ fn a_stream_that_is_refused_takes_no_other_along() {
 #[test]
 fn a_stream_that_is_not_answered_times_out_alone() {
     let (server, counts) = serve(Manners { silent_every: 100, ..PLAIN });
-    // Long enough for a busy machine to get everything else answered.
+    // Long enough for a busy machine to answer all other requests.
     let timeout = Duration::from_secs(10);
     let pace = Pace::Open(Rate::constant(300.0).expect("a rate"), Arrivals::Even);
     let outcome = run(Plan { connections: 1, timeout, pace, ..plan(server, None) });
@@ -256,7 +256,7 @@ fn a_server_that_leaves_loses_no_request() {
         assert_eq!(failures(&outcome), [], "{pipeline} streams");
         assert_eq!((outcome.totals.begun, outcome.totals.finished), (1_000, 1_000), "{pipeline} streams");
         assert_eq!(counts.answered.load(Ordering::Relaxed), 1_000, "{pipeline} streams");
-        // 49 of each connection are answered.
+        // 49 requests per connection are answered.
         assert!(outcome.totals.connected >= 1_000 / 49, "{}", outcome.totals.connected);
     }
 }
@@ -287,7 +287,7 @@ fn each_request_may_have_a_connection_of_its_own_or_so_many_one() {
         let (server, counts) = serve(PLAIN);
         let outcome = run(Plan { requests_per_connection: Some(limit), ..plan(server, None) });
         assert_eq!((outcome.totals.finished, outcome.totals.failed), (1_000, 0), "{:?}", failures(&outcome));
-        // The last one of each user may have had fewer.
+        // The last connection of each user may have had fewer requests.
         let made = counts.connections.load(Ordering::Relaxed);
         assert!((connections..connections + 4).contains(&made), "{made} of {limit} each");
     }
@@ -312,7 +312,7 @@ fn who_speaks_http1_alone_is_told_as_that() {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             let _gone = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
-            // Open ones, so that nothing but what was said can be told.
+            // Kept open, so that the response is the only thing the client sees.
             streams.lock().expect("nobody panics with it").push(stream);
         }
     });

@@ -1,5 +1,5 @@
-//! Subscribers on real sockets, over every back end, of a server that is slow in a known way: what it has done is what
-//! must be told.
+//! Subscribers on real sockets, over every back end, of a server with known delays. The results must match the measurements of
+//! the server.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,22 +16,22 @@ use encke_load::{Arrivals, Pace, Rate, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const SUBSCRIBERS: u32 = 40;
-/// So much later than the one before each subscriber is sent a message.
+/// Delay of a message from one subscriber to the next.
 const STEP: Duration = Duration::from_millis(5);
-/// From a write to its receive there may be so much on a machine with other work.
+/// Tolerance from a write to its receive on a busy machine.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// A server of the test's own, after nchan's ways: a thread a connection.
+/// A test server in the dialect of nchan, with a thread per connection.
 struct Server {
     address: SocketAddr,
     subscribers: Arc<Subscribers>,
-    /// Of each delivery: which message, and how long after its send it was written, ns.
+    /// Per delivery: the message, and the time from its send to the write, in ns.
     written: Arc<Mutex<Vec<(String, u64)>>>,
 }
 
-/// A message, and when it is sent.
+/// A message, and when it is to be sent.
 type Delivery = (Instant, Vec<u8>);
-/// Where each subscriber's deliveries go.
+/// A queue of deliveries per subscriber.
 type Subscribers = Mutex<Vec<Sender<Delivery>>>;
 
 impl Server {
@@ -53,7 +53,7 @@ impl Server {
         Self { address, subscribers, written }
     }
 
-    /// By its own account the medians of each delivery, of the first and of the last of each message.
+    /// The server's medians: of all deliveries, and of each message's first and last.
     fn medians(&self) -> [Duration; 3] {
         let written = self.written.lock().expect("nobody panics");
         let mut messages: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
@@ -97,7 +97,7 @@ fn attend(stream: TcpStream, all: &Subscribers, log: &Mutex<Vec<(String, u64)>>)
         }
         if first.starts_with("GET") {
             let (sender, messages) = channel();
-            // Who has been answered gets all that is said from then on.
+            // Registered before the response, so that a subscriber gets every message published after it.
             all.lock().expect("nobody panics").push(sender);
             output.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hi\n\n")?;
             return deliver(&mut output, &messages, log);
@@ -120,7 +120,7 @@ fn deliver(
     let mut clock = Clock::new();
     for (due, body) in messages {
         pause_until(due);
-        // Behind run and lane stand number and time of sending, all hexadecimal.
+        // The run and the lane are followed by the number and the send time, all hexadecimal.
         let text = std::str::from_utf8(&body).expect("ASCII");
         let (message, sent_ns) = (text[13..21].to_owned(), u64::from_str_radix(&text[21..37], 16));
         let took_ns = clock.now().mono_ns - sent_ns.expect("a time");
@@ -180,7 +180,7 @@ fn what_the_server_is_slow_by_is_told_of_the_first_each_and_the_last() {
             ("first to last", &messages.spread, last.saturating_sub(first)),
         ] {
             let found = Duration::from_nanos(distribution.quantile_ns(0.5).expect("there are some"));
-            // Not before it was written; and a machine that is busy with other things adds to it.
+            // A receipt cannot precede its write, but a busy machine may delay it.
             let earliest = truth.saturating_sub(if what == "first to last" { SLACK } else { Duration::ZERO });
             assert!(
                 (earliest..truth + SLACK).contains(&found),

@@ -1,5 +1,5 @@
-//! The generator against servers of real sockets, over every back end: counts that agree to the last request and
-//! byte, and latencies that show a freeze.
+//! The generator against servers on real sockets, over every back end. Counts must agree to the last request and byte, and
+//! latencies must show a freeze.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ use encke_load::{Arrivals, Message, Mix, Outcome, Pace, Plan, Rate, Run, Sources
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server of the test's own: a thread a connection.
+/// A test server with a thread per connection.
 struct Server {
     address: Address,
     counts: Arc<Counts>,
 }
 
-/// What it did, by its own account.
+/// The server's own counts.
 #[derive(Default)]
 struct Counts {
     connections: AtomicU64,
@@ -36,12 +36,12 @@ struct Counts {
     peers: Mutex<BTreeSet<IpAddr>>,
 }
 
-/// How it treats a connection.
+/// Deviations of a server from plain responses.
 #[derive(Clone, Copy, Default)]
 struct Manners {
-    /// It closes each so-manieth connection with its request unread, which the system answers with a reset.
+    /// Closes each n-th connection with its request unread, so that the system sends a reset.
     reset_every: u64,
-    /// It answers nothing in the first so many ms of each second.
+    /// Does not respond in the first `frozen_ms` of each second.
     frozen_ms: u64,
 }
 
@@ -67,7 +67,7 @@ impl Server {
         Self { address: address.into(), counts }
     }
 
-    /// One that listens on a Unix socket.
+    /// A server on a Unix socket.
     fn local(path: &Path) -> Self {
         let listener = UnixListener::bind(path).expect("a free path");
         let counts = Arc::new(Counts::default());
@@ -91,12 +91,12 @@ impl Server {
     }
 }
 
-/// Takes up a connection; false if it is to be reset.
+/// Registers a connection; returns false if it is to be reset.
 fn greet(stream: &TcpStream, number: u64, manners: Manners, counts: &Counts) -> std::io::Result<bool> {
     counts.peers.lock().expect("nobody panics with it").insert(stream.peer_addr()?.ip());
     stream.set_nodelay(true)?;
     if manners.reset_every > 0 && number.is_multiple_of(manners.reset_every) {
-        // The first byte is there, and it stays unread.
+        // Wait until the first byte has arrived, and leave it unread.
         stream.peek(&mut [0])?;
         counts.resets.fetch_add(1, Ordering::Relaxed);
         return Ok(false);
@@ -139,7 +139,7 @@ fn attend(
             }
             _ => (format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 7\r\n\r\nabcdefg"), 7, closing),
         };
-        // Counted before it is sent: who has read it may look at once.
+        // Counted before the send: a client that has read the response may look at once.
         counts.answered.fetch_add(1, Ordering::Relaxed);
         counts.body_bytes.fetch_add(body, Ordering::Relaxed);
         counts.sent_bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
@@ -150,7 +150,7 @@ fn attend(
     }
 }
 
-/// Returns when the freeze is over that is on at this moment, if one is.
+/// Returns when the current freeze is over; at once if there is none.
 fn thaw(began: Instant, frozen_ms: u64) {
     let (never, mutex) = (Condvar::new(), Mutex::new(()));
     loop {
@@ -223,7 +223,7 @@ fn a_fixed_number_of_requests_agrees_with_the_server_for_every_kind_of_answer() 
 
 #[test]
 fn an_answer_with_another_body_is_wrong_however_it_ends() {
-    // Of "abcdefg", as sha256sum(1) tells it.
+    // The digest of "abcdefg", computed by sha256sum(1).
     let digest = "sha256:7d1a54127b222502f5b79b5fb0803061152a44f92b37e23c6527baf665d4da9a";
     for (expected, method, path, wrong) in [
         ("abcdefg", "GET", "/", 0),
@@ -256,7 +256,7 @@ fn an_answer_with_another_body_is_wrong_however_it_ends() {
             assert_eq!((totals.finished, totals.wrong, totals.differing), (200, wrong, wrong), "{case}");
         }
     }
-    // A status that is not expected is wrong by itself, whatever comes with it.
+    // An unexpected status is wrong by itself, whatever the body.
     let server = Server::start(Manners::default());
     let body = Some("another".parse().expect("an expectation"));
     let totals =
@@ -337,7 +337,7 @@ fn an_open_loop_shows_a_freeze_of_a_real_server() {
     assert_eq!((totals.begun, totals.finished), (2_500, 2_500), "the whole schedule is sent");
     let quantile_ms = |share| totals.response.quantile_ns(share).expect("answered") as f64 / 1e6;
     let (p50, p90, p99) = (quantile_ms(0.5), quantile_ms(0.9), quantile_ms(0.99));
-    // The truth is 100 and 190 ms. A machine that is busy with other things adds to it, and takes nothing away.
+    // The true values are 100 and 190 ms. A busy machine only adds to them.
     assert!(p90 > 95.0 && p90 < 300.0, "p90 {p90} ms");
     assert!(p99 > 180.0 && p99 < 600.0, "p99 {p99} ms");
     assert!(p50 < 60.0, "p50 {p50} ms");
@@ -402,8 +402,8 @@ fn connections_come_from_each_source_in_its_turn() {
     }
 }
 
-/// Of many that are opened at a time none is timed with those before it. Where others use the processor the system may
-/// establish them together after all: not ten times in a row.
+/// No connect time includes earlier dials. On a busy machine the system may still establish several connections together, but
+/// not ten times in a row.
 #[test]
 fn each_connection_is_timed_from_its_own_attempt() {
     for backend in backends() {
@@ -425,7 +425,7 @@ fn a_connection_that_its_server_will_close_is_left_to_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let server = thread::spawn(move || {
-            // It keeps each connection for a while after it has said that it will close it.
+            // Keeps each connection open for a while after announcing its close.
             let mut kept = std::collections::VecDeque::new();
             let mut closed_first = 0;
             for _ in 0..REQUESTS {
@@ -436,7 +436,7 @@ fn a_connection_that_its_server_will_close_is_left_to_it() {
                     stream.read_exact(&mut byte).expect("a request");
                     request.push(byte[0]);
                 }
-                // Before this answer the run goes on; after the last one the generator closes everything.
+                // Up to this response the run continues; after the last one the generator closes everything.
                 if kept.len() > 3 {
                     let mut oldest: TcpStream = kept.pop_front().expect("there are some");
                     oldest.set_nonblocking(true).expect("a socket");
@@ -495,7 +495,7 @@ fn a_unix_socket_is_asked_as_a_port_is() {
 fn a_unix_socket_whose_queue_is_full_is_told_as_that() {
     let path = std::env::temp_dir().join(format!("encke-load-{}-full", std::process::id()));
     let _left_by_another_run = std::fs::remove_file(&path);
-    // Nobody accepts: the queue holds some, and is full.
+    // No connection is accepted, so the queue fills up.
     let options = ListenOptions { backlog: 4, shared: false, mode: None };
     let _listener = Listener::bind(&Address::Unix(path.clone()), options).expect("a free path");
     let server = Server { address: Address::Unix(path.clone()), counts: Arc::default() };

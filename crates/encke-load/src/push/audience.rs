@@ -1,21 +1,21 @@
-//! A crowd that listens: each subscriber has a connection, comes back when it is gone, and accounts for each message.
+//! A crowd of subscribers: each has a connection, reconnects when it ends, and accounts for every message.
 //!
 //! ```text
-//!          ┌──────────── a while, or as long as the server said ◄──┬── could not connect, or was put off
+//!          ┌──────────── back-off, or the server's retry time ◄────┬── could not connect, or was rejected
 //!          ▼                                                       │
 //!        Away ── dialed ──► Dialing ── connected ──► Asking ───────┤
-//!          ▲                                            │ answered │
-//!          └── left (churn, storm, a cycle's end) ◄── Held ────────┘ ended by the server
+//!          ▲                                           │ response  │
+//!          └── left (churn, storm, end of a cycle) ◄─ Held ────────┘ ended by the server
 //!
-//!   refused for good (a status of 400 to 499, no stream): Away to the end
+//!   rejected for good (status 400 to 499, not a stream): Away until the end
 //!
 //!   the run:  Opening ─► Running ─► Draining ─► Settling ─► Over
-//!                        │          all is said   all has come: what comes again would come now
-//!                        └─ cycle: Telling ─► Pausing ─► Gathering ─► Placing ─► Telling …
+//!                        │          published   all received: repeated messages would arrive now
+//!                        └─ cycle: Placing ─► Telling ─► Pausing ─► Gathering ─► Placing …
 //! ```
-//! A subscriber counts as connected when the server has answered it: by the head of a stream, by 101, by the answer
-//! to a first poll that does not wait. Its time of arrival is when its bytes were received, and the time of a message
-//! is just before its send, both of one clock.
+//! A subscriber counts as connected once the server has responded: with the head of a stream, with 101, or to a first poll that
+//! does not wait. The arrival time of a message is when its bytes were received, and its send time is taken just before the
+//! send. Both use the same clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ use crate::tally::{Cause, Errors, Phase};
 use crate::tickets::Tickets;
 use crate::{Arrivals, Rate};
 
-/// A thread's subscribers, and on the first thread all publishers.
+/// The subscribers of a thread, and on the first thread all publishers.
 pub(crate) struct Audience {
     plan: Arc<Plan>,
     share: Share,
@@ -53,12 +53,11 @@ pub(crate) struct Audience {
     reading: Reading,
     listeners: Vec<Listener>,
     publishers: Publishers,
-    /// The user of each of the reactor's tokens, by its index: subscribers, then publishers.
+    /// The user of each of the reactor's tokens, by token index: subscribers first, then publishers.
     owners: Vec<u32>,
     receipts: Receipts,
     ledger: Ledger,
-    /// Receipts by when their messages were sent, subscribers by when they were answered at the beginning, and those
-    /// who came back after the storm.
+    /// Receipts by send time of their messages, initial subscribers by response time, and reconnects after the storm.
     course: Course,
     answered: Curve,
     returned: Curve,
@@ -66,82 +65,82 @@ pub(crate) struct Audience {
     stage: Stage,
     times: Times,
     rounds: Vec<Round>,
-    /// Who is to connect at the beginning, and at which moments if they have some.
+    /// Users still to connect at the beginning, and the schedule of a ramp.
     away: VecDeque<u32>,
     ramp: Option<Tickets>,
     window: u32,
-    /// Those who dial or ask, those who are held, and those who were told that there is nothing for them.
+    /// Subscribers that are dialing or waiting for a response, that hold a subscription, and that were rejected for good.
     asking: u32,
     held: u32,
     refused: u32,
-    /// Who paces rounds, and what the one comes to that is on; it began then.
+    /// The handle for paced rounds; the figures and the begin of the current round.
     pacer: Option<Pacer>,
     figures: Figures,
     round_ns: u64,
     /// Receipts so far.
     received: u64,
-    /// When the next subscriber leaves and comes back.
+    /// When the next subscriber leaves and reconnects.
     churn: Option<Tickets>,
     storm_ns: Option<u64>,
-    /// Of those who were cut by the storm: who is not back, and who has not caught up.
+    /// Subscribers cut by the storm: not reconnected, and reconnected without having caught up.
     storm_away: u32,
     storm_behind: u32,
-    /// Receipts that are still to come; known while draining and in a cycle.
+    /// Outstanding receipts; known only while draining and in rounds.
     owed: u64,
-    /// `owed` must be counted again.
+    /// Whether `owed` must be counted again.
     recount: bool,
     wheel: Wheel,
     due: Vec<u32>,
     timeout_ns: u64,
     drain_ns: u64,
-    /// All are connected, or those who are not were waited for until then.
+    /// Whether all subscribers are connected, or the deadline for them has passed.
     opened: bool,
     opening_until_ns: u64,
-    /// However the run goes, it is over then.
+    /// The deadline of the run.
     until_ns: u64,
-    /// A thread without publishers looks then whether all has been said.
+    /// When a thread without publishers next checks whether publishing has ended.
     look_ns: u64,
     random: Random,
     head: ResponseHead,
     told: Vec<Told>,
-    /// Segments of sends that have ended.
+    /// Segments of completed sends.
     spare: Vec<Vec<Segment>>,
 }
 
-/// A subscriber: 120 bytes, 8 for each lane, and the reactor's and the wheel's 28.
+/// A subscriber: 120 bytes, 8 for each lane, and 28 in the reactor and the wheel.
 struct Listener {
     token: Token,
     state: State,
-    /// It reads nothing.
+    /// Whether it stops reading once subscribed.
     slow: bool,
-    /// It was answered once.
+    /// Whether it was subscribed before.
     joined: bool,
-    /// It goes on where it was.
+    /// Whether its subscription resumes at a position.
     resumes: bool,
-    /// A send is in flight, and what is to be sent behind it.
+    /// Whether a send is in flight, and whether a request must follow it.
     sending: bool,
     asks: bool,
-    /// The wheel has an entry for it.
+    /// Whether the wheel has an entry for the subscriber.
     timed: bool,
-    /// How often in a row it could not connect.
+    /// Consecutive failures to connect.
     failures: u8,
-    /// It was cut by the storm, and so many messages were said meanwhile; `CUT` until it is back.
+    /// Set if it was cut by the storm: the number of messages it still lacks, or `CUT` until it has reconnected.
     behind: Option<u32>,
-    /// Dialing, Asking: since when. Resting: until when.
+    /// Dialing, Asking: begin of the state. Resting: end of the back-off.
     since_ns: u64,
     stream: Stream,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It has no connection, and waits for its turn to get one.
+    /// No connection; waits until it may dial.
     Away,
-    /// It will have none for a moment.
+    /// Backs off, or waits for the server's retry time.
     Resting,
     Dialing,
     Asking,
     Held,
-    /// The same, and its poll has its answer: it asks again for the next round.
+    /// As `Held`, with a completed poll: it polls again in the next round.
     Rested,
 }
 
@@ -149,57 +148,57 @@ enum State {
 enum Stage {
     Opening,
     Running,
-    /// All has been said; what has not come is waited for until then.
+    /// Publishing has ended; waits for outstanding receipts until this time.
     Draining(u64),
-    /// All has come. Until then repetitions are looked for.
+    /// All receipts have arrived; waits for repeated messages until this time.
     Settling(u64),
     Cycle(Step),
     Paced(Turn),
     Over,
 }
 
-/// Where a round stands that is begun from outside.
+/// State of a paced round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
-    /// Until it may be made ready, or run.
+    /// Waits for permission to prepare the round, or to run it.
     Waiting { ready: bool },
-    /// All have to be there, and publishers; waited for until then.
+    /// Subscribers and publishers connect, until this time at most.
     Preparing(u64),
-    /// Polls have time to arrive until then, before the round is ready, or goes on.
+    /// Polls have until this time to reach the server, before the round is reported ready or continues.
     Placing { until_ns: u64, ready: bool },
-    /// All connect; those who do not are waited for until then.
+    /// Subscribers connect, until this time at most.
     Connecting(u64),
-    /// The message is said, and waited for until then.
+    /// The message was sent; waits for receipts until this time at most.
     Telling(u64),
     /// Publishers publish.
     Publishing,
-    /// They have ended; what has not come is waited for until then.
+    /// Publishing has ended; waits for outstanding receipts until this time.
     Draining(u64),
 }
 
-/// Where a cycle stands.
+/// State of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// All are there; until then polls have time to arrive.
+    /// All are connected; polls have until this time to reach the server.
     Placing(u64),
-    /// The message is said, and waited for until then.
+    /// The message was sent; waits for receipts until this time at most.
     Telling(u64),
-    /// Everybody has left.
+    /// All connections were cut; waits until this time.
     Pausing(u64),
-    /// All connect; those who do not are waited for until then.
+    /// Subscribers connect, until this time at most.
     Gathering(u64),
 }
 
-/// When a thread's run began and ended, on the monotonic clock.
+/// Times of a thread's run, on the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) opening_ns: u64,
-    /// The last subscriber of the beginning was answered.
+    /// The last subscriber was subscribed, at the beginning or in the current round.
     pub(crate) open_ns: u64,
     pub(crate) begun_ns: u64,
     /// The last receipt.
     pub(crate) last_ns: u64,
-    /// All were cut; the last of them was answered again; the last had what was said meanwhile.
+    /// The storm: all were cut; the last was subscribed again; the last had caught up.
     pub(crate) storm_ns: u64,
     pub(crate) back_ns: u64,
     pub(crate) caught_up_ns: u64,
@@ -208,31 +207,30 @@ pub(crate) struct Times {
 /// A round of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Round {
-    /// From the first connect(2) until all were answered, ns.
+    /// Time from the first connect(2) until all were subscribed, in ns.
     pub connect_ns: u64,
-    /// From the message's send to the first who had it, ns.
+    /// Time from the message's send to its first receipt, in ns.
     pub first_ns: u64,
-    /// From the first who had it to the last, ns.
+    /// Time from the first receipt to the last, in ns.
     pub spread_ns: u64,
-    /// Who was there, and who received it.
+    /// Number of subscribers.
     pub held: u32,
-    /// See above.
+    /// Number of receipts.
     pub received: u32,
 }
 
 const NOBODY: u32 = u32::MAX;
 const CUT: u32 = u32::MAX;
-/// The first rest after connecting failed; each further one in a row is twice as long, up to 1.28 s.
+/// The first back-off after a failure to connect. Each consecutive one is twice as long, up to 1.28 s.
 const REST_NS: u64 = 10_000_000;
 const REST_DOUBLINGS_MAX: u8 = 7;
-/// A thread without publishers looks so often whether all has been said.
+/// How often a thread without publishers checks whether publishing has ended.
 const LOOK_NS: u64 = 20_000_000;
-/// What a server sends twice comes within this after the last message that was waited for.
+/// Repeated messages are expected within this time after the last outstanding receipt.
 const SETTLE_NS: u64 = 100_000_000;
-/// Between two rounds of a cycle: report 001's clients sleep for a second.
+/// Pause between two rounds of a cycle: the clients of report 001 sleep for a second.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// A poll that was sent has reached the server after this, and this for each: the slowest server measured took 20 µs
-/// for one.
+/// Time for polls to reach the server: a constant plus this time for each. The slowest server measured took 20 µs per poll.
 const PLACING_NS: u64 = 20_000_000;
 const PLACING_EACH_NS: u64 = 50_000;
 const SPARE_MAX: usize = 64;
@@ -249,7 +247,7 @@ impl Audience {
     ) -> Self {
         let count = share.of(plan.subscribers.into()) as usize;
         let random = Random::new(plan.seed, AUDIENCES + share.number as u64);
-        // The slow ones are spread evenly.
+        // Slow subscribers are spread evenly.
         let slow_up_to = |index: usize| (index as f64 * plan.slow).floor();
         let listeners = (0..count).map(|index| Listener::new(slow_up_to(index + 1) > slow_up_to(index)));
         let listeners = listeners.collect();
@@ -318,7 +316,7 @@ impl Audience {
         }
     }
 
-    /// What it has come to.
+    /// Returns the outcome of the thread.
     pub(crate) fn into_part(self) -> Part {
         let channels = self.plan.channels.len();
         let share = self.share;
@@ -349,7 +347,7 @@ impl Audience {
 
     // ---- connecting ----
 
-    /// Has those dial whose turn it is.
+    /// Dials the next subscribers, within the window and the ramp.
     fn dial_next(&mut self, at: Moment, out: &mut Outbox) {
         while self.asking < self.window && !self.away.is_empty() {
             if let Some(ramp) = &mut self.ramp
@@ -383,7 +381,7 @@ impl Audience {
         self.ask(index, out);
     }
 
-    /// Asks for the stream, or for the next answer of a poll.
+    /// Requests the stream, or the next response of a poll.
     fn ask(&mut self, index: u32, out: &mut Outbox) {
         let channel = self.channel(index);
         let listener = &mut self.listeners[index as usize];
@@ -415,7 +413,7 @@ impl Audience {
         if listener.asks {
             return self.ask(index, out);
         }
-        // Where no poll is answered at once, that it was sent must do.
+        // If no poll is answered at once, a completed send counts as subscribed.
         let poll = self.plan.transport == Transport::Poll && self.requests.begin(0).is_none();
         if poll && listener.state == State::Asking {
             let now_ns = (self.clock)();
@@ -423,7 +421,7 @@ impl Audience {
         }
     }
 
-    /// The server has answered.
+    /// The server has responded: the subscriber is subscribed.
     fn hold(&mut self, index: u32, now_ns: u64, out: &mut Outbox) {
         let channel = self.channel(index);
         let listener = &mut self.listeners[index as usize];
@@ -448,7 +446,7 @@ impl Audience {
             self.recount = true;
         }
         if let Some(behind) = behind {
-            // Who left again before it had caught up is back already.
+            // A subscriber that left again before it caught up has already reconnected after the storm.
             if behind == CUT {
                 self.times.back_ns = now_ns;
                 self.returned.note(now_ns.saturating_sub(self.times.storm_ns));
@@ -461,7 +459,7 @@ impl Audience {
         }
     }
 
-    /// A subscriber that was cut has received so many more.
+    /// Counts receipts of a subscriber that was cut by the storm.
     fn catch_up(&mut self, index: u32, receipts: u32, now_ns: u64) {
         let listener = &mut self.listeners[index as usize];
         let Some(behind) = listener.behind.as_mut().filter(|_| listener.state == State::Held) else { return };
@@ -473,7 +471,7 @@ impl Audience {
         }
     }
 
-    /// Has the wheel look at a subscriber at a moment, unless it will look earlier: then it is asked again.
+    /// Sets a timer for a subscriber, unless it has one: an earlier timer is set again when it fires.
     fn arm(&mut self, index: u32, at_ns: u64) {
         let listener = &mut self.listeners[index as usize];
         if !std::mem::replace(&mut listener.timed, true) {
@@ -481,13 +479,13 @@ impl Audience {
         }
     }
 
-    /// The wheel asks after a subscriber.
+    /// Handles a subscriber's timer.
     fn look(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let listener = &mut self.listeners[index as usize];
         listener.timed = false;
         let deadline_ns = match listener.state {
             State::Resting => listener.since_ns,
-            // What has not been tried takes no time yet.
+            // The timeout of a dial starts when it leaves the queue.
             State::Dialing if listener.is_in_line() => at.now_ns.saturating_add(self.timeout_ns),
             State::Dialing | State::Asking => listener.since_ns.saturating_add(self.timeout_ns),
             State::Away | State::Held | State::Rested => return,
@@ -504,7 +502,7 @@ impl Audience {
 
     // ---- ends of connections ----
 
-    /// Ends a connection by an operation, if there is one; the subscriber is away.
+    /// Ends a connection with operation `by`, if there is one. The subscriber is then `Away`.
     fn hang_up(&mut self, index: u32, by: Op, out: &mut Outbox) {
         let channel = self.channel(index);
         let listener = &mut self.listeners[index as usize];
@@ -526,7 +524,7 @@ impl Audience {
         }
     }
 
-    /// Comes back after so long.
+    /// Reconnects after this time.
     fn rest(&mut self, index: u32, rest_ns: u64, at: Moment) {
         let listener = &mut self.listeners[index as usize];
         (listener.state, listener.since_ns) = (State::Resting, at.now_ns.saturating_add(rest_ns));
@@ -534,7 +532,7 @@ impl Audience {
         self.wheel.arm(index, listener.since_ns);
     }
 
-    /// The same, each time in a row twice as long.
+    /// Reconnects after a back-off that doubles with each consecutive failure.
     fn back_off(&mut self, index: u32, at: Moment) {
         let listener = &mut self.listeners[index as usize];
         let rest_ns = REST_NS << listener.failures.min(REST_DOUBLINGS_MAX);
@@ -547,7 +545,7 @@ impl Audience {
         self.broken(index, Phase::Connect, cause, at, out);
     }
 
-    /// Something went wrong with a connection.
+    /// Handles an error of a connection.
     fn broken(&mut self, index: u32, phase: Phase, cause: Cause, at: Moment, out: &mut Outbox) {
         if matches!(self.listeners[index as usize].state, State::Held | State::Rested) {
             self.tally.closed.increment();
@@ -559,7 +557,7 @@ impl Audience {
         self.dial_next(at, out);
     }
 
-    /// The server wants it back after so long, or does not say when.
+    /// Reconnects after the server's retry time, or after a back-off if it gave none.
     fn put_off(&mut self, index: u32, retry_ms: Option<u64>, at: Moment, out: &mut Outbox) {
         self.hang_up(index, Op::Close, out);
         match retry_ms {
@@ -569,14 +567,14 @@ impl Audience {
         self.dial_next(at, out);
     }
 
-    /// It leaves by itself, and comes back at once.
+    /// Ends the connection, and reconnects at once.
     fn leave(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         self.tally.left.increment();
         self.hang_up(index, Op::Close, out);
         self.dial(index, at, out);
     }
 
-    // ---- what comes ----
+    // ---- input ----
 
     fn received(&mut self, index: u32, lease: &mut [u8], at: Moment, out: &mut Outbox) {
         self.tally.received_bytes.add(lease.len() as u64);
@@ -587,7 +585,7 @@ impl Audience {
         self.hear(index, &mut told, now_ns, at, out);
         self.told = told;
         if let Err(wrong) = read {
-            // What was told before may have ended it.
+            // An earlier event of the same bytes may have ended the connection.
             if self.listeners[index as usize].token != Token::NONE {
                 let phase = match self.listeners[index as usize].state {
                     State::Held => Phase::Body,
@@ -619,7 +617,7 @@ impl Audience {
                 }
                 Told::Message(mark) => {
                     if self.listeners[index as usize].state == State::Asking {
-                        // A poll that goes on is answered by what it had missed.
+                        // A poll that resumes may be answered with missed messages.
                         self.hold(index, now_ns, out);
                     }
                     self.take(index, mark, now_ns);
@@ -627,7 +625,7 @@ impl Audience {
                 Told::Gap => self.tally.gaps.increment(),
                 Told::Pong(bytes) => {
                     let listener = &mut self.listeners[index as usize];
-                    // A pong that is not sent now is not missed: the next ping asks again.
+                    // A pong that cannot be sent now is dropped: another ping will follow.
                     if !std::mem::replace(&mut listener.sending, true) {
                         let segments = vec![Segment::Bytes(bytes)];
                         out.put(listener.token, Op::Send(Send { segments, more: false }));
@@ -685,7 +683,7 @@ impl Audience {
         }
     }
 
-    /// The server has ended a connection in order.
+    /// Handles an orderly end of a connection by the server.
     fn ended(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let now_ns = (self.clock)();
         match self.listeners[index as usize].state {
@@ -708,7 +706,7 @@ impl Audience {
 
     // ---- the run ----
 
-    /// What is due by now in this stage.
+    /// Does the work that is due in the current stage.
     fn advance(&mut self, at: Moment, out: &mut Outbox) {
         if at.now_ns >= self.until_ns {
             return self.close(out);
@@ -759,13 +757,13 @@ impl Audience {
         }
     }
 
-    /// Churn and storm, if they are due.
+    /// Starts churn and storm when they are due.
     fn disturb(&mut self, at: Moment, out: &mut Outbox) {
         while let Some(churn) = &mut self.churn
             && churn.take(at.now_ns).is_some()
         {
             let index = self.random.below(self.listeners.len().max(1) as u64) as u32;
-            // Who is not there cannot leave.
+            // Only a connected subscriber can leave.
             if self.listeners.get(index as usize).is_some_and(|one| one.state == State::Held && !one.slow) {
                 self.leave(index, at, out);
             }
@@ -784,7 +782,7 @@ impl Audience {
         }
     }
 
-    /// Receipts that are still to come, refused messages left out.
+    /// The number of outstanding receipts, excluding refused messages.
     fn count_owed(&self) -> u64 {
         let owed: u64 = (0..self.listeners.len())
             .filter(|index| !self.listeners[*index].slow)
@@ -797,7 +795,7 @@ impl Audience {
         if refused.is_empty() {
             return owed;
         }
-        // Refused messages are rare, and each is owed by all who listen to its channel.
+        // Refused messages are rare, and every subscriber of the channel counts each as outstanding.
         let each = (0..self.listeners.len()).filter(|index| !self.listeners[*index].slow).map(|index| {
             let channel = self.channel(index as u32);
             refused
@@ -846,12 +844,12 @@ impl Audience {
         }
     }
 
-    /// All are there. Streams wait as they are; polls have to arrive.
+    /// All are connected. Streams are ready; polls still have to reach the server.
     fn place(&mut self, at: Moment) {
         self.stage = Stage::Cycle(Step::Placing(self.placed_ns(at)));
     }
 
-    /// When all polls have arrived.
+    /// When all polls have reached the server.
     fn placed_ns(&self, at: Moment) -> u64 {
         let wait_ns = match self.plan.transport {
             Transport::Poll => PLACING_NS + PLACING_EACH_NS * u64::from(self.held),
@@ -860,7 +858,7 @@ impl Audience {
         at.now_ns.saturating_add(wait_ns)
     }
 
-    /// Cuts all with resets, so that nothing of them lingers, here or there; who comes again begins anew.
+    /// Resets all connections, so that neither side keeps state. Subscribers reconnect as new ones.
     fn cut_all(&mut self, out: &mut Outbox) {
         for index in 0..self.listeners.len() as u32 {
             self.hang_up(index, Op::Abort, out);
@@ -872,7 +870,7 @@ impl Audience {
         }
     }
 
-    // ---- rounds that are begun from outside ----
+    // ---- paced rounds ----
 
     fn take_turn(&mut self, turn: Turn, at: Moment, out: &mut Outbox) {
         let Some(paced) = self.plan.paced else { return };
@@ -951,13 +949,13 @@ impl Audience {
             }
         };
         self.stage = Stage::Paced(next);
-        // Much of it is over as soon as it has begun.
+        // A state may end as soon as it begins.
         if next != turn {
             self.take_turn(next, at, out);
         }
     }
 
-    /// What has to be before a round, begins.
+    /// Begins the preparation of a round.
     fn prepare_round(&mut self, paced: Paced, at: Moment, out: &mut Outbox) -> Turn {
         self.publishers.open(self.user_of_publishers(), at, out);
         if paced.begins_alone() {
@@ -993,20 +991,20 @@ impl Audience {
         }
     }
 
-    /// Who is away connects next.
+    /// Queues all unconnected subscribers for dialing.
     fn gather(&mut self) {
         let away = |index: &u32| self.listeners[*index as usize].state == State::Away;
         self.away = (0..self.listeners.len() as u32).filter(away).collect();
     }
 
     fn say_one(&mut self, out: &mut Outbox) -> Turn {
-        // Of a message that nobody could send all receipts are missing.
+        // If the message cannot be sent, all its receipts are lost.
         let sent_ns = self.publishers.publish(&mut self.clock, out).unwrap_or_else(|| (self.clock)());
         self.owed = u64::from(self.held);
         Turn::Telling(sent_ns.saturating_add(self.timeout_ns))
     }
 
-    /// Publishing has ended, though answers may be missing.
+    /// Ends the publishing time of a round; responses may still be outstanding.
     fn end_publishing(&mut self) {
         self.figures.in_time = self.received - self.figures.in_time;
         self.figures.published_ns = (self.clock)().saturating_sub(self.round_ns);
@@ -1024,7 +1022,7 @@ impl Audience {
         }
     }
 
-    /// Its message was sent at that moment.
+    /// Ends a round of a cycle whose message was sent at `sent_ns`.
     fn end_round(&mut self, sent_ns: u64) {
         let newest = self.ledger.records().find(|record| record.sent_ns >= sent_ns).copied();
         let newest = newest.unwrap_or_default();
@@ -1044,7 +1042,7 @@ impl Audience {
 }
 
 impl Crowd for Audience {
-    /// Up to [`DIALS_MAX`] connect at a time all the same; the connect of each holds the dials behind it.
+    /// Independent of the limit on concurrent connects ([`DIALS_MAX`]). A connect time includes the dials made after it.
     const DIALS_AT_ONCE: usize = 64;
 
     fn open(&mut self, at: Moment, out: &mut Outbox) {
@@ -1072,11 +1070,11 @@ impl Crowd for Audience {
     fn begin(&mut self, at: Moment, out: &mut Outbox) {
         self.times.begun_ns = at.now_ns;
         self.times.last_ns = at.now_ns;
-        // Whom the ramp has left waits for nothing any more.
+        // The ramp does not delay the remaining subscribers any longer.
         self.ramp = None;
         if self.plan.paced.is_some() {
             self.stage = Stage::Paced(Turn::Waiting { ready: false });
-            // A step may have been allowed before there was anybody to wake.
+            // A step may have been allowed before this thread could be woken.
             return self.on_time(at, out);
         }
         if self.plan.cycles.is_some() {
@@ -1122,7 +1120,7 @@ impl Crowd for Audience {
             Some(publisher) => self.publishers.dialed(publisher, token, at, out),
             None => match token {
                 Ok(token) => {
-                    // Of many who dial at once each is timed from its own attempt.
+                    // Many dial at once; each is timed from its own attempt.
                     let listener = &mut self.listeners[user as usize];
                     (listener.token, listener.since_ns) = (token, at.now_ns);
                 }
@@ -1258,7 +1256,7 @@ impl Crowd for Audience {
 }
 
 impl Sealable for Audience {
-    /// Only now it counts as connected, so the time of a connect from its dial includes the handshake.
+    /// A TLS connection counts as connected after its handshake, so its connect time includes the handshake.
     fn shaken(&mut self, token: Token, shaken: Shaken, at: Moment, out: &mut Outbox) {
         self.tally.handshakes.increment();
         if shaken.resumed {
@@ -1286,7 +1284,7 @@ impl Sealable for Audience {
 }
 
 impl Audience {
-    /// Which publisher a user is, if it is one.
+    /// The number of a publisher; `None` if the user is a subscriber.
     fn publisher(&self, user: u32) -> Option<u16> {
         // There are at most 65,535 of them, so the cast holds.
         user.checked_sub(self.listeners.len() as u32).map(|index| index as u16)
@@ -1311,13 +1309,13 @@ impl Listener {
         }
     }
 
-    /// It waits for its dial.
+    /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
         self.state == State::Dialing && self.token == Token::NONE
     }
 }
 
-/// What a thread came to.
+/// The outcome of a thread.
 pub(crate) struct Part {
     pub(crate) held: u32,
     pub(crate) slow: u32,
@@ -1329,14 +1327,14 @@ pub(crate) struct Part {
     pub(crate) errors: Errors,
     pub(crate) times: Times,
     pub(crate) rounds: Vec<Round>,
-    /// Who is not back after the storm, and who has not caught up.
+    /// Subscribers that did not reconnect after the storm, and subscribers that did not catch up.
     pub(crate) storm_left: (u32, u32),
 }
 
-/// Where the streams of chance begin that belong to audiences.
+/// First random stream used by audiences.
 const AUDIENCES: u64 = 3 << 32;
 
-/// The channel of a thread's subscriber: over all threads the n-th listens to the n-th channel, round and round.
+/// The channel of a thread's subscriber. Over all threads, subscribers are assigned to channels in rotation.
 fn channel_of(share: Share, index: usize, channels: usize) -> usize {
     (share.number + index * share.threads) % channels
 }

@@ -1,8 +1,8 @@
-//! What came when: counts over time, in as many columns as a plot can show, however long it lasts.
+//! Counts over time, in a bounded number of columns that a plot can show.
 //!
 //! ```text
-//!   time since the beginning ─► column: 2^n ns wide     a time beyond the last column: n grows by one, and
-//!   how long it took         ─► row: four to an octave                            two columns become one
+//!   time since the begin ─► column: 2^n ns wide       a time beyond the last column: n grows by one,
+//!   duration             ─► row: four per octave      and two columns become one
 //! ```
 
 use encke_stats::Distribution;
@@ -11,62 +11,61 @@ use serde::{Deserialize, Serialize};
 use super::receipts::Record;
 use crate::report::blob;
 
-/// How many there were by when, since a beginning.
+/// Number of events over time since a begin.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Curve(Columns<u32>);
 
-/// How long receipts took, by when their messages were sent: 112 rows of 4 bytes a column, at most 57 KB.
+/// Durations of receipts by the send time of their messages: 112 rows of 4 bytes per column, at most 57 KB.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Course(Columns<Rows>);
 
-/// Counts of receipts by how long they took.
+/// Counts of receipts by duration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Rows([u32; ROWS]);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Columns<T> {
-    /// The binary logarithm of a column's width in ns.
+    /// Binary logarithm of a column's width in ns.
     shift: u32,
     columns: Vec<T>,
 }
 
-/// What two columns become.
+/// Merges one column into another.
 trait Join {
     fn join(&mut self, other: &Self);
 }
 
 const COLUMNS_MAX: usize = 128;
-/// The first columns are 1 ms wide, about.
+/// The first columns are about 1 ms wide.
 const SHIFT_MIN: u32 = 20;
-/// Rows begin at 1 µs, about: what is below is in the first. The last begins at 240 s.
+/// The first row holds everything below about 1 µs; the last begins at 240 s.
 const OCTAVE_MIN: u32 = 10;
 const PER_OCTAVE: usize = 4;
 const ROWS: usize = 28 * PER_OCTAVE;
 
-/// Messages that were sent one after the other.
+/// Consecutive messages of a run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Column {
-    /// When the column begins, in seconds after the beginning of publishing.
+    /// Begin of the column, in seconds after publishing began.
     pub at_s: f64,
-    /// How wide it is.
+    /// Width in seconds.
     pub seconds: f64,
-    /// Messages that were sent within it and received by somebody.
+    /// Messages sent within the column that have receipts.
     pub messages: u64,
-    /// Medians of those messages.
+    /// Median time from the send to the first receipt, in ns.
     pub first_ns: Option<u64>,
-    /// See above.
+    /// Median time from the first receipt to the last, in ns.
     pub first_to_last_ns: Option<u64>,
-    /// See above.
+    /// Median time from the send to the last receipt, in ns.
     pub last_ns: Option<u64>,
-    /// Receipts of those messages: the last value of each bin that holds something, in ns, and how many it holds. A bin
-    /// is a quarter of an octave.
+    /// Durations of the receipts: the upper bound of each non-empty bin in ns, and its count. A bin is a quarter of an octave.
     #[serde(rename = "histogram", with = "blob")]
     pub receipts: Vec<(u64, u64)>,
 }
 
 impl Curve {
-    /// One more, so long after the beginning.
+    /// Counts an event this long after the begin.
     pub(crate) fn note(&mut self, since_ns: u64) {
         let count = self.0.at(since_ns);
         *count = count.saturating_add(1);
@@ -76,8 +75,7 @@ impl Curve {
         self.0.merge(other.0);
     }
 
-    /// How many there were up to a moment, in ns after the beginning; a point a column, with those that hold none left
-    /// out.
+    /// The cumulative count at the end of each non-empty column, in ns after the begin.
     pub(crate) fn points(&self) -> Vec<(u64, u64)> {
         let mut all = 0;
         let held = self.0.columns.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -90,7 +88,7 @@ impl Curve {
 }
 
 impl Course {
-    /// A receipt of a message that was sent so long after the beginning took so long.
+    /// Counts a receipt by the send time of its message (after the begin) and by its duration.
     pub(crate) fn note(&mut self, sent_ns: u64, took_ns: u64) {
         let count = &mut self.0.at(sent_ns).0[row(took_ns)];
         *count = count.saturating_add(1);
@@ -104,12 +102,12 @@ impl Course {
         1 << self.0.shift
     }
 
-    /// Which column a message belongs to.
+    /// The column of a message.
     pub(crate) fn column(&self, sent_ns: u64) -> usize {
         (sent_ns >> self.0.shift) as usize
     }
 
-    /// Of each column, in order: the last value of each row that holds something, in ns, and how many it holds.
+    /// For each column in order: the upper bound of each non-empty row in ns, and its count.
     pub(crate) fn columns(&self) -> impl Iterator<Item = Vec<(u64, u64)>> {
         self.0.columns.iter().map(|Rows(rows)| {
             let held = rows.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -118,29 +116,29 @@ impl Course {
     }
 }
 
-/// The row of a heat map that a value lies in.
+/// The heat map row of a value.
 fn row(ns: u64) -> usize {
     let octave = ns.max(1).ilog2();
     if octave < OCTAVE_MIN {
         return 0;
     }
-    // The two bits behind the first one.
+    // The two bits after the leading one.
     let quarter = (ns >> (octave - 2)) as usize & (PER_OCTAVE - 1);
     ((octave - OCTAVE_MIN) as usize * PER_OCTAVE + quarter).min(ROWS - 1)
 }
 
-/// Where a row begins.
+/// The lower bound of a row.
 fn edge_ns(row: usize) -> u64 {
     ((PER_OCTAVE + row % PER_OCTAVE) as u64) << (OCTAVE_MIN as usize - 2 + row / PER_OCTAVE)
 }
 
-/// A row's ends, in ns, by its last value.
+/// The bounds in ns of the row that contains `last_ns`.
 pub(crate) fn row_of(last_ns: u64) -> [u64; 2] {
     let row = row(last_ns);
     [edge_ns(row), edge_ns(row + 1)]
 }
 
-/// Receipts and messages by when the messages were sent; `begun_ns` is when publishing began.
+/// Receipts and messages by the send time of the messages. Publishing began at `begun_ns`.
 pub(super) fn columns<'a>(
     course: &Course,
     records: impl Iterator<Item = &'a Record>,

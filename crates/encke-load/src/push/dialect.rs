@@ -1,12 +1,12 @@
-//! How a push server is spoken to: where one listens, where one publishes, and how one goes on after a break.
+//! Dialects of push servers: how to subscribe, publish, and resume after a disconnect.
 //!
-//! | | listen | publish | go on |
+//! | | subscribe | publish | resume |
 //! |---|---|---|---|
 //! | encke | `GET /push/CH` | `POST /push/CH` | `Last-Event-ID`; poll, NDJSON and `encke.v1`: `since=ID` |
-//! | nchan | `GET /sub/CH` | `POST /pub/CH` | `Last-Event-ID`; poll: both validators of the last answer |
+//! | nchan | `GET /sub/CH` | `POST /pub/CH` | `Last-Event-ID`; poll: both validators of the last response |
 //! | mercure | `GET /.well-known/mercure?topic=CH` | a form to `/.well-known/mercure` | `Last-Event-ID` |
 //!
-//! Any other server is described by two templates, in which `{channel}` stands for the name of a channel.
+//! Other servers are described by two templates, in which `{channel}` stands for the name of a channel.
 
 use std::sync::Arc;
 
@@ -15,67 +15,67 @@ use encke_wire::http1::{put_field, put_field_number};
 use super::mark::Mark;
 use crate::message::MessageError;
 
-/// How subscribers receive.
+/// How subscribers receive messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// Server-sent events.
     Sse,
-    /// Long poll: a request a message, on a kept connection.
+    /// Long poll: one request per message, on a persistent connection.
     Poll,
     /// WebSocket.
     Ws,
-    /// A line of JSON a message.
+    /// One line of JSON per message.
     Ndjson,
 }
 
-/// Whose ways are used.
+/// A predefined dialect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preset {
-    /// This server.
+    /// Encke.
     Encke,
-    /// nginx with nchan, as `bench/peers/nchan.conf` has it: `/sub/CH` and `/pub/CH`.
+    /// nginx with nchan, as in `bench/peers/nchan.conf`: `/sub/CH` and `/pub/CH`.
     Nchan,
     /// A hub of the Mercure protocol.
     Mercure,
 }
 
-/// How a server is spoken to.
+/// How to speak to a push server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dialect {
-    /// Path and query where one listens.
+    /// Path and query to subscribe.
     pub subscribe: String,
-    /// Path and query to which messages are posted.
+    /// Path and query to post messages to.
     pub publish: String,
-    /// The body of a publish, in which `{data}` is the payload; `None`: the payload alone.
+    /// Body of a publish request, in which `{data}` is the payload; `None`: the payload alone.
     pub form: Option<String>,
-    /// Where the position goes.
+    /// Where a request carries the position.
     pub resume: Resume,
-    /// A query that has a poll answered at once: with it each subscriber begins, so that it has been answered
-    /// before it counts.
+    /// A query parameter that makes a poll return at once. Each subscriber begins with it, so that it counts as subscribed only
+    /// after a response.
     pub begin: Option<String>,
-    /// The sub-protocol of a WebSocket.
+    /// Sub-protocol of a WebSocket.
     pub protocol: Option<String>,
-    /// Further fields of subscribers, and of publishers.
+    /// Additional header fields of subscribers.
     pub subscriber_fields: Vec<(String, String)>,
-    /// See above.
+    /// Additional header fields of publishers.
     pub publisher_fields: Vec<(String, String)>,
 }
 
-/// How a subscription goes on where another ended.
+/// How a subscription resumes at a position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resume {
-    /// It does not.
+    /// Resuming is not supported.
     Never,
-    /// By a field with the position.
+    /// By a header field with the position.
     Field(String),
-    /// By a parameter of the query.
+    /// By a query parameter.
     Query(String),
-    /// By `If-Modified-Since` and `If-None-Match` with the validators of the last answer.
+    /// By `If-Modified-Since` and `If-None-Match` with the validators of the last response.
     Validators,
 }
 
 impl Transport {
-    /// Its name, as it is given on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sse => "sse",
@@ -87,8 +87,8 @@ impl Transport {
 }
 
 impl Dialect {
-    /// That of a preset; `None` if it does not have the transport. With `resumable` WebSockets of Encke speak
-    /// `encke.v1`, whose messages have ids; without they carry payloads alone, as everywhere.
+    /// The dialect of a preset; `None` if the server does not support the transport. With `resumable`, WebSockets to Encke use
+    /// `encke.v1`, whose messages have ids. Other WebSockets carry payloads alone.
     pub fn of(preset: Preset, transport: Transport, resumable: bool) -> Option<Self> {
         let last_event_id = || Resume::Field("Last-Event-ID".into());
         let plain = |subscribe: &str, publish: &str, resume: Resume| Self {
@@ -126,37 +126,37 @@ impl Dialect {
     }
 }
 
-/// The requests of a run, as far as they can be made before it.
+/// The requests of a run, prepared as far as possible.
 #[derive(Debug)]
 pub(crate) struct Requests {
     channels: Vec<Channel>,
     resume: Resume,
     begin: Option<String>,
-    /// What of a subscription follows its first line, without the empty line.
+    /// A subscription's header fields, without the request line and the final empty line.
     fields: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Channel {
     subscribe: String,
-    /// A whole request: a subscription that has no position.
+    /// A complete request: a subscription without a position.
     fresh: Arc<[u8]>,
-    /// The same, answered at once.
+    /// The same request with an immediate response.
     begin: Option<Arc<[u8]>>,
-    /// A publish up to its length.
+    /// A publish request up to its length.
     publish: Vec<u8>,
-    /// What stands before and after the payload.
+    /// The text before and after the payload.
     around: (Vec<u8>, Vec<u8>),
 }
 
-/// The key of RFC 6455 §1.3: nobody here is deceived by a cache.
+/// The key of RFC 6455 section 1.3. A random key would only protect against caches, which are absent here.
 pub(super) const WS_KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 
 impl Requests {
-    /// Those for channels of a server that is called `authority`.
+    /// The requests for channels of the server `authority`.
     ///
     /// # Errors
-    /// A field that may not be sent.
+    /// A header field is invalid.
     pub(crate) fn new(
         dialect: &Dialect,
         transport: Transport,
@@ -212,22 +212,22 @@ impl Requests {
         })
     }
 
-    /// A subscription that is answered at once, if there is such a thing here.
+    /// A subscription with an immediate response, if the dialect has one.
     pub(crate) fn begin(&self, channel: usize) -> Option<&Arc<[u8]>> {
         self.channels[channel].begin.as_ref()
     }
 
-    /// A subscription to what is said from now on.
+    /// A subscription to new messages only.
     pub(crate) fn fresh(&self, channel: usize) -> &Arc<[u8]> {
         &self.channels[channel].fresh
     }
 
-    /// Whether a subscription can go on where another ended.
+    /// Whether a subscription can resume at a position.
     pub(crate) fn can_resume(&self) -> bool {
         self.resume != Resume::Never
     }
 
-    /// A subscription that goes on behind a position; with `begin` it is answered at once, where that can be had.
+    /// A subscription that resumes after a position. `begin` requests an immediate response, if the dialect has one.
     pub(crate) fn resumed(&self, channel: usize, position: &str, begin: bool) -> Vec<u8> {
         let Channel { subscribe, .. } = &self.channels[channel];
         let mut target = subscribe.clone();
@@ -248,14 +248,14 @@ impl Requests {
             }
         };
         for (name, value) in fields {
-            // It came in a field or in a line: there it has no bytes that a field may not have.
+            // The position came from a header field or a line, so it has no bytes that are invalid in a field.
             let _sent_without_it = put(&mut out, name, value);
         }
         out.extend_from_slice(b"\r\n");
         out
     }
 
-    /// The publish of a message with a payload of so many bytes, all but the moment at which it is sent.
+    /// The publish request of a message with a payload of this length, complete except for its send time.
     pub(crate) fn draft(
         &self,
         channel: usize,
@@ -278,15 +278,15 @@ impl Requests {
     }
 }
 
-/// A publish that has yet to be dated.
+/// A publish request without its send time.
 pub(crate) struct Draft {
     request: Vec<u8>,
-    /// Of its mark.
+    /// Position of the mark.
     place: usize,
 }
 
 impl Draft {
-    /// The request, of a message that is sent at that moment.
+    /// The request with its send time.
     pub(crate) fn dated(mut self, sent_ns: u64) -> Vec<u8> {
         Mark::put_time(sent_ns, self.place, &mut self.request);
         self.request

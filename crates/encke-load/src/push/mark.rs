@@ -1,15 +1,15 @@
-//! The mark by which a message is known again, whatever wraps it: an event, a frame, a line of JSON, a body.
+//! The mark that identifies a message, whatever wraps it: an event, a frame, a line of JSON, a body.
 //!
 //! ```text
-//!   #RRRRRRRRLLLLNNNNNNNNTTTTTTTTTTTTTTTT.........      run · lane · number · when it was sent · filling
+//!   #RRRRRRRRLLLLNNNNNNNNTTTTTTTTTTTTTTTT.........      run · lane · number · send time · padding
 //! ```
-//! All of it is hexadecimal, so that JSON, event streams and forms leave it as it is. The time is that of the
-//! monotonic clock, which all threads of a machine share: a receiver needs nothing else to know how long a message
-//! took. The run tells messages of this run from those that a channel still holds of another.
+//! All digits are hexadecimal, so JSON, event streams and forms leave them unchanged. The time is from the monotonic clock,
+//! which all threads of a machine share. A receiver therefore needs only the mark to compute the latency. The run number
+//! separates messages of this run from older ones in the same channel.
 
 use memchr::memchr;
 
-/// Bytes of a mark: no payload is shorter.
+/// Bytes of a mark, and the minimum payload.
 pub const BYTES: usize = 1 + RUN + LANE + NUMBER + TIME;
 
 const RUN: usize = 8;
@@ -19,19 +19,19 @@ const TIME: usize = 16;
 const SIGN: u8 = b'#';
 const FILLING: u8 = b'.';
 
-/// Which message, and when it was sent.
+/// Identity and send time of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// Which sequence of messages.
+    /// The sequence of messages.
     pub(crate) lane: u16,
-    /// Which one of the lane, from 0.
+    /// The number within the lane, from 0.
     pub(crate) number: u32,
-    /// On the monotonic clock.
+    /// The send time, on the monotonic clock.
     pub(crate) sent_ns: u64,
 }
 
 impl Mark {
-    /// Appends a payload of `bytes`, at least [`BYTES`], of a run.
+    /// Appends a payload of `bytes` bytes, at least [`BYTES`].
     pub(crate) fn put(self, run: u32, bytes: usize, out: &mut Vec<u8>) {
         let end = out.len() + bytes.max(BYTES);
         out.push(SIGN);
@@ -42,14 +42,13 @@ impl Mark {
         out.resize(end, FILLING);
     }
 
-    /// Overwrites the time of a mark that [`Mark::put`] wrote at `place`: all else can be written before the clock is
-    /// read.
+    /// Overwrites the time of a mark that [`Mark::put`] wrote at `place`. The clock can thus be read after all other work.
     pub(crate) fn put_time(sent_ns: u64, place: usize, out: &mut [u8]) {
         let time = &mut out[place + BYTES - TIME..][..TIME];
         time.iter_mut().zip(digits_of(sent_ns, TIME)).for_each(|(byte, digit)| *byte = digit);
     }
 
-    /// The first mark of a run in a text, and what follows it.
+    /// The first mark of a run in a text, and the text after it.
     pub(crate) fn find(run: u32, text: &[u8]) -> Option<(Self, &[u8])> {
         let mut rest = text;
         loop {
@@ -61,7 +60,7 @@ impl Mark {
         }
     }
 
-    /// What stands behind a sign.
+    /// Parses the text after a sign.
     fn read(run: u32, text: &[u8]) -> Option<Self> {
         let (own, rest) = text.split_at_checked(RUN)?;
         let (lane, rest) = rest.split_at_checked(LANE)?;
@@ -70,7 +69,7 @@ impl Mark {
         if digits(own)? != u64::from(run) {
             return None;
         }
-        // As many digits as fit, so the casts hold.
+        // The casts hold, as the digits fit.
         Some(Self { lane: digits(lane)? as u16, number: digits(number)? as u32, sent_ns: digits(time)? })
     }
 }
@@ -83,7 +82,7 @@ fn digits_of(value: u64, count: usize) -> impl Iterator<Item = u8> {
     (0..count).rev().map(move |place| b"0123456789abcdef"[(value >> (4 * place)) as usize & 0xF])
 }
 
-/// Nothing in it depends on a digit: those of a time are never the same, so that a processor cannot foretell a branch.
+/// Parses digits without branches on their values: the digits of times vary, so such branches would be mispredicted.
 fn digits(text: &[u8]) -> Option<u64> {
     let (value, all) = text.iter().fold((0, 0), |(value, all), byte| {
         let digit = DIGITS[usize::from(*byte)];
@@ -92,7 +91,7 @@ fn digits(text: &[u8]) -> Option<u64> {
     (all != NO_DIGIT).then_some(value)
 }
 
-/// Of each byte what it counts as a digit.
+/// The value of each byte as a digit.
 const DIGITS: [u8; 256] = {
     let mut table = [NO_DIGIT; 256];
     let mut value = 0;
@@ -102,7 +101,7 @@ const DIGITS: [u8; 256] = {
     }
     table
 };
-/// It has a bit of every digit and others: digits never join to it.
+/// Has bits that no digit has, so an OR of digits never equals it.
 const NO_DIGIT: u8 = 0xFF;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Subscribers that are held open and those who publish to them: what comes to whom, when, and what does not.
+//! Push load: subscribers with open streams or polls, publishers, and an account of every message.
 //!
 //! ```text
 //!   Plan ─► Run: threads, each an Engine with an Audience ─► Tally, while it runs ─► Outcome ─► Report
-//!                                                ├─ listeners: stream (bytes to what is told), receipts (who has what)
-//!                                                └─ publishers, on the first thread: mark (what is known of a message)
+//!                                                ├─ listeners: stream (bytes to events), receipts (accounts)
+//!                                                └─ publishers, on the first thread: mark (identity of a message)
 //! ```
-//! What it promises: a subscriber counts when the server has answered it; each message is accounted for at each
-//! subscriber (received, late, lost, repeated); all times are of one clock, from just before a publisher's send to
-//! each receive. `docs/load.md`, "Push", has what is measured and how.
+//! Guarantees: a subscriber counts once the server has responded. Each message is accounted for at each subscriber (received,
+//! late, lost, repeated). All times use one clock, from just before a publisher's send to each receive. `docs/load.md`, "Push",
+//! describes what is measured and how.
 
 mod audience;
 mod course;
@@ -36,5 +36,5 @@ pub use run::{Memory, Messages, Outcome, Reach, Run, Storm};
 pub use stream::Wrong;
 pub use tally::Totals;
 
-/// The clock by which messages and receipts are timed: the system's monotonic one, or that of a simulated world.
+/// The clock that times messages and receipts: the system's monotonic clock, or that of a simulated world.
 pub(crate) type Clockwork = Box<dyn FnMut() -> u64>;

@@ -1,14 +1,14 @@
-//! Rounds that somebody begins from outside: who measures a server's processor time beside must know when a round is on.
+//! Paced rounds: the caller starts each round, so that it can measure the server's processor time during it.
 //!
 //! ```text
-//!             made ready                          run, measured
-//!   connect   nobody is connected                 all connect
-//!   fan       all are connected                   one message, until everybody has it
-//!   sustained all are connected                   publishers publish as soon as they are answered, as long as planned
-//!   cycle     nobody is connected                 all connect at once, one message, until everybody has it
-//!   storm     all are connected                   all are cut and connect again at once
+//!             prepared                            run, measured
+//!   connect   no connections                      all connect
+//!   fan       all are connected                   one message, until all have received it
+//!   sustained all are connected                   publishers publish back to back for the planned time
+//!   cycle     no connections                      all connect at once, one message, until all have received it
+//!   storm     all are connected                   all are cut and reconnect at once
 //!
-//!   who looks on ── step ──► Pacer ──► the audience ── Ready │ Done ──► who looks on
+//!   caller ── step ──► Pacer ──► the audience ── Ready │ Done ──► caller
 //! ```
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// What a round is.
+/// The kind of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the head of this file says it")]
 pub enum Paced {
@@ -27,35 +27,35 @@ pub enum Paced {
     Storm,
 }
 
-/// What an audience says of a step.
+/// A report of the audience about a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// The next one runs a round.
+    /// The round is prepared; the next step runs it.
     Ready,
-    /// That is what a round came to.
+    /// The figures of a completed round.
     Done(Figures),
 }
 
-/// What a round came to; what it has nothing of is 0.
+/// The figures of a round; 0 if a figure does not apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// From the round's beginning until all were answered, ns.
+    /// Time from the begin of the round until all were subscribed, in ns.
     pub connect_ns: u64,
-    /// From the message's send to the first who had it, ns.
+    /// Time from the message's send to its first receipt, in ns.
     pub first_ns: u64,
-    /// From the first who had it to the last, ns.
+    /// Time from the first receipt to the last, in ns.
     pub first_to_last_ns: u64,
-    /// Subscribers that were there.
+    /// Number of subscribers.
     pub held: u32,
-    /// Receipts until publishing ended, and how long that was, ns.
+    /// Receipts until publishing ended.
     pub in_time: u64,
-    /// See above.
+    /// Duration of publishing, in ns.
     pub published_ns: u64,
-    /// Receipts that did not happen.
+    /// Missing receipts.
     pub lost: u64,
 }
 
-/// The audience's end: what it may do, and where it tells of it.
+/// The audience's side: takes permitted steps, and reports their results.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     allowed: Arc<AtomicU32>,
@@ -63,14 +63,14 @@ pub(crate) struct Pacer {
     told: Sender<Step>,
 }
 
-/// The other end.
+/// The caller's side.
 #[derive(Debug)]
 pub(crate) struct Pacing {
     allowed: Arc<AtomicU32>,
     steps: Receiver<Step>,
 }
 
-/// Both ends.
+/// Creates both sides.
 pub(crate) fn pair() -> (Pacer, Pacing) {
     let allowed = Arc::new(AtomicU32::new(0));
     let (told, steps) = channel();
@@ -78,7 +78,7 @@ pub(crate) fn pair() -> (Pacer, Pacing) {
 }
 
 impl Paced {
-    /// All of them, by the names that they have on the command line.
+    /// All kinds, with their names on the command line.
     pub const NAMED: [(&'static str, Self); 5] = [
         ("connect", Self::Connect),
         ("fan", Self::Fan),
@@ -87,31 +87,31 @@ impl Paced {
         ("storm", Self::Storm),
     ];
 
-    /// Its name.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         Self::NAMED.into_iter().find(|(_, paced)| *paced == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it begins with nobody there.
+    /// Whether rounds begin without connections.
     pub(super) const fn begins_alone(self) -> bool {
         matches!(self, Self::Connect | Self::Cycle)
     }
 }
 
 impl Pacing {
-    /// One step more may be taken. Who waits has to be woken.
+    /// Permits one more step. The caller must then wake the audience's thread.
     pub(crate) fn allow(&self) {
         self.allowed.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits so long for what comes of it.
+    /// Waits for the report of a step.
     pub(crate) fn wait(&self, at_most: Duration) -> Result<Step, RecvTimeoutError> {
         self.steps.recv_timeout(at_most)
     }
 }
 
 impl Pacer {
-    /// Whether a step may be taken now; then it is.
+    /// Takes a step if one is permitted; returns whether it did.
     pub(crate) fn take(&mut self) -> bool {
         let may = self.allowed.load(Ordering::Acquire) != self.taken;
         self.taken += u32::from(may);

@@ -1,4 +1,4 @@
-//! What a run of subscribers does: how many, on what, what is said to them and how, and what befalls them.
+//! The plan of a push run: subscribers, channels, messages, and disturbances.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,70 +16,68 @@ use crate::pace::Pace;
 use crate::plan::Stop;
 use crate::words;
 
-/// What a run does.
+/// Settings of a push run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server.
+    /// Address of the server.
     pub server: Address,
-    /// Addresses that connections come from, each in its turn; none: as [`Plan::placed`] has it.
+    /// Local addresses that connections are made from, in rotation. Empty: chosen by [`Plan::placed`].
     pub sources: Vec<IpAddr>,
-    /// What speaks TLS with it; none: nothing is sealed.
+    /// Creates the TLS sessions; `None` for plaintext.
     pub tls: Option<Arc<dyn Sessions>>,
-    /// What the server is called in `Host`.
+    /// The server's name in `Host`.
     pub authority: String,
-    /// How it is spoken to.
+    /// Dialect of the server.
     pub dialect: Dialect,
-    /// How subscribers receive.
+    /// How subscribers receive messages.
     pub transport: Transport,
-    /// Names of channels; subscriber n listens to the n-th, round and round.
+    /// Names of channels, assigned to subscribers in rotation.
     pub channels: Vec<String>,
-    /// Subscribers in all.
+    /// Subscribers, over all threads.
     pub subscribers: u32,
-    /// When messages are published: on a schedule, or each publisher as soon as it is answered.
+    /// When messages are published: on a schedule, or each publisher as soon as it has a response.
     pub pace: Pace,
     /// Connections that publish.
     pub publishers: u16,
     /// Bytes of a message, at least [`mark::BYTES`].
     pub payload_bytes: usize,
-    /// When publishing ends; a count is one of messages.
+    /// When publishing ends; a count is a number of messages.
     pub stop: Stop,
-    /// Subscribers that connect a second, at the beginning; `None`: [`DIALS_MAX`] at a time.
+    /// Subscribers that connect per second at the beginning; `None`: [`DIALS_MAX`] at a time.
     pub connect_rate: Option<crate::Rate>,
-    /// Of the subscribers, the share that stops reading as soon as it is answered. They are not expected to
-    /// receive anything.
+    /// The share of subscribers that stops reading once subscribed. No receipts are expected from them.
     pub slow: f64,
-    /// Of the subscribers, the share that leaves and comes back each second.
+    /// The share of subscribers that leaves and reconnects each second.
     pub churn: f64,
-    /// At half time all are cut and come back at once. It needs a [`Stop::After`].
+    /// Cuts all subscribers halfway, so that they reconnect at once. Requires [`Stop::After`].
     pub storm: bool,
-    /// In place of all that: all connect, one message, all receive it, all leave, a second's rest; so often.
-    /// It needs one thread.
+    /// Requires one thread. Runs this number of cycles instead: all connect, one message reaches all, all leave, and a second
+    /// passes before the next cycle.
     pub cycles: Option<u32>,
-    /// In place of all that: rounds of this kind, each begun from outside. They need one thread.
+    /// Runs paced rounds of this kind instead, each started by the caller. Requires one thread.
     pub paced: Option<Paced>,
-    /// Threads; each has its share of the subscribers, the first one the publishers, too.
+    /// Threads; each has its share of the subscribers. The first one also has the publishers.
     pub threads: u16,
-    /// Who is not connected and answered by then tries again; a publish that is not answered by then has failed.
+    /// Time for a subscriber to connect and subscribe before it retries, and for a publish before it fails.
     pub timeout: Duration,
-    /// How long at the end what has not come is waited for.
+    /// How long to wait for outstanding receipts at the end.
     pub drain: Duration,
-    /// How events are waited for.
+    /// Reactor back end.
     pub backend: Backend,
-    /// Where chance begins.
+    /// Seed of the random generator.
     pub seed: u64,
-    /// What tells messages of this run from those of others.
+    /// Identifies messages of this run.
     pub run: u32,
-    /// A process of this machine whose memory and processor time are told beside.
+    /// A local process whose memory and processor time are measured.
     pub watch: Option<u32>,
 }
 
-/// Subscribers that connect at a time where no rate is given: half of a listener's usual queue (512), so that
-/// opening them is no test of that queue.
+/// Maximum concurrent connects without a rate: half of a listener's usual queue (512), so that connecting does not test it.
 pub const DIALS_MAX: u32 = 256;
 
 impl Plan {
-    /// A thousand subscribers of one channel and ten messages of 64 bytes a second for ten seconds: what is meant
-    /// where nothing else is said. The run's number is `run`.
+    /// The default plan: a thousand subscribers of one channel, and ten messages of 64 bytes per second for ten seconds. `run`
+    /// identifies the run.
     pub fn new(
         server: impl Into<Address>,
         authority: String,
@@ -116,26 +114,26 @@ impl Plan {
         }
     }
 
-    /// With the addresses that connections come from, where nobody has named some; see [`crate::Plan::placed`].
+    /// Fills in `sources` if none are given; see [`crate::Plan::placed`].
     #[must_use]
     pub fn placed(self) -> Self {
         Self { sources: Sources::of(&self.server, &self.sources, self.connections()), ..self }
     }
 
-    /// Connections in all.
+    /// Connections of subscribers and publishers.
     pub(crate) fn connections(&self) -> u64 {
         u64::from(self.subscribers) + u64::from(self.publishers)
     }
 
-    /// Sequences of messages. Each belongs to one channel and one publisher, which sends its messages one after the
-    /// other: so they have an order that a receiver can check.
+    /// Number of lanes: sequences of messages. Each belongs to one channel and one publisher, which sends its messages one
+    /// after the other. A receiver can therefore check their order.
     pub(crate) fn lanes(&self) -> usize {
         self.channels.len().max(self.publishers.into())
     }
 }
 
 impl fmt::Display for Plan {
-    /// What is done, in a line.
+    /// One line: subscribers, messages and threads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let channels = words::plural(self.channels.len() as u64, "channel");
         let subscribers = words::plural(self.subscribers.into(), "subscriber");

@@ -1,13 +1,13 @@
-//! Those who publish: connections that each post one message at a time.
+//! Publishers: connections that each post one message at a time.
 //!
 //! ```text
 //!   Away ── dialed ──► Dialing ── connected ──► Idle ◄──────────────┐
-//!    ▲ ▲                  │                      │ a ticket         │ answered
-//!    │ └── a moment ── Resting ◄─ could not ─┐   ▼                  │
-//!    └────── ended by the server ────────────┴─ Busy ───────────────┘
-//!                                                └─ no answer: the message counts as refused
+//!    ▲ ▲                  │                      │ a ticket         │ response
+//!    │ └── back-off ── Resting ◄─── failed ───┐   ▼                  │
+//!    └────── ended by the server ─────────────┴─ Busy ───────────────┘
+//!                                                 └─ no response: the message counts as refused
 //! ```
-//! A message that is due while everybody is busy stays due: how late it is sent is the lag of the schedule.
+//! A message that is due while all publishers are busy stays due; its delay is the lag of the schedule.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,20 +27,20 @@ use crate::plan::{Share, WarmUp};
 use crate::tally::{Cause, Errors, Phase};
 use crate::tickets::Tickets;
 
-/// A run's publishers; on all threads but the first there are none.
+/// The publishers of a run. Only the first thread has any.
 pub(crate) struct Publishers {
     plan: Arc<Plan>,
     requests: Arc<Requests>,
     shared: Arc<Shared>,
     tally: Arc<Tally>,
     publishers: Vec<Publisher>,
-    /// Who waits for a message.
+    /// Publishers without an open request.
     idle: VecDeque<u16>,
     tickets: Option<Tickets>,
-    /// Messages that are sent and not answered.
+    /// Messages sent without a response yet.
     under_way: usize,
     published: usize,
-    /// Since when none of them is connected.
+    /// The time at which the last publisher lost its connection, if all have.
     alone_since_ns: Option<u64>,
     timeout_ns: u64,
     errors: Errors,
@@ -50,11 +50,11 @@ pub(crate) struct Publishers {
 struct Publisher {
     token: Token,
     state: State,
-    /// Dialing, Idle, Busy: since when. Resting: until when.
+    /// Dialing, Idle, Busy: begin of the state. Resting: end of the back-off.
     since_ns: u64,
-    /// Of its lanes, the next one's place.
+    /// Index of its next lane.
     turn: usize,
-    /// What is under way.
+    /// The message of its open request.
     mark: Option<Mark>,
     reader: Reader,
     partial: Vec<u8>,
@@ -70,15 +70,15 @@ enum State {
 }
 
 impl Publisher {
-    /// It waits for its dial.
+    /// Whether its dial is queued.
     fn is_in_line(&self) -> bool {
         self.state == State::Dialing && self.token == Token::NONE
     }
 }
 
-/// Messages of a run. Each thread keeps 32 bytes of each, so these are 134 MB.
+/// Maximum messages of a run. Each thread keeps 32 bytes per message, which is 134 MB.
 pub const MESSAGES_MAX: usize = 1 << 22;
-/// Who could not connect tries again after this.
+/// Back-off after a failure to connect.
 const REST_NS: u64 = 100_000_000;
 
 impl Publishers {
@@ -115,7 +115,7 @@ impl Publishers {
         }
     }
 
-    /// Connects all who are away; `user` is the name of the first.
+    /// Dials all publishers without a connection. `user` is the user number of the first.
     pub(crate) fn open(&mut self, user: u32, at: Moment, out: &mut Outbox) {
         for (index, one) in self.publishers.iter_mut().enumerate() {
             if one.state == State::Away {
@@ -129,21 +129,21 @@ impl Publishers {
         self.publishers.iter().all(|one| matches!(one.state, State::Idle | State::Busy))
     }
 
-    /// Publishing begins, at the plan's pace.
+    /// Begins to publish at the plan's pace.
     pub(crate) fn begin(&mut self, at: Moment) {
         let whole = Share { number: 0, threads: 1 };
         let Plan { stop, pace, seed, .. } = &*self.plan;
         self.tickets = Some(Tickets::of(*stop, pace, WarmUp::None, *seed, whole, at.now_ns));
     }
 
-    /// Nothing more is begun.
+    /// Publishes no more messages.
     pub(crate) fn stop(&mut self) {
         if let Some(tickets) = &mut self.tickets {
             tickets.stop();
         }
     }
 
-    /// Whether none of them has been connected for as long as somebody waits for an answer.
+    /// Whether no publisher has been connected for the duration of the timeout.
     pub(crate) fn are_gone(&mut self, at: Moment) -> bool {
         if self.publishers.iter().any(|one| matches!(one.state, State::Idle | State::Busy)) {
             self.alone_since_ns = None;
@@ -153,17 +153,17 @@ impl Publishers {
         since_ns.saturating_add(self.timeout_ns) <= at.now_ns
     }
 
-    /// Whether nobody waits for an answer.
+    /// Whether no request is open.
     pub(crate) const fn are_idle(&self) -> bool {
         self.under_way == 0
     }
 
-    /// Whether all has been said.
+    /// Whether all messages have been sent.
     pub(crate) fn are_said(&self) -> bool {
         self.tickets.as_ref().is_none_or(Tickets::is_exhausted)
     }
 
-    /// Whether all has been said and answered.
+    /// Whether all messages have been sent and have a response.
     pub(crate) fn are_over(&self) -> bool {
         self.are_idle() && self.are_said()
     }
@@ -172,7 +172,7 @@ impl Publishers {
         self.errors
     }
 
-    /// When they must hear of the time, if nothing happens before.
+    /// The next moment at which `on_time` must run even without an event.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let due_ns = self.tickets.as_ref().filter(|_| !self.idle.is_empty()).and_then(Tickets::next_ns);
         let waits = self.publishers.iter().filter_map(|one| match one.state {
@@ -184,7 +184,7 @@ impl Publishers {
         due_ns.into_iter().chain(waits).min()
     }
 
-    /// What is due, and who has waited too long.
+    /// Sends due messages, and handles timeouts.
     pub(crate) fn on_time(&mut self, user: u32, at: Moment, clock: &mut Clockwork, out: &mut Outbox) {
         for index in 0..self.publishers.len() as u16 {
             let one = &mut self.publishers[usize::from(index)];
@@ -215,12 +215,12 @@ impl Publishers {
         }
     }
 
-    /// Has somebody who is idle publish, if anybody is; when. The clock is read last: what it takes to make a
-    /// message is not the server's time.
+    /// Publishes a message from an idle publisher; returns the send time, or `None` if all are busy. The clock is read last,
+    /// since the time to build a message is not the server's.
     pub(crate) fn publish(&mut self, clock: &mut Clockwork, out: &mut Outbox) -> Option<u64> {
         let index = self.idle.pop_front()?;
         let one = &mut self.publishers[usize::from(index)];
-        // Its lanes are index, index + publishers and so on.
+        // The lanes of a publisher are index, index + publishers and so on.
         let (lanes, step) = (self.plan.lanes(), usize::from(self.plan.publishers));
         let lane = usize::from(index) + one.turn * step;
         one.turn = if lane + step < lanes { one.turn + 1 } else { 0 };
@@ -264,7 +264,7 @@ impl Publishers {
         out.put(one.token, Op::Recv);
     }
 
-    /// Bytes of an answer.
+    /// Handles bytes of a response.
     pub(crate) fn received(&mut self, index: u16, lease: &[u8], at: Moment, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
         let mut kept = std::mem::take(&mut one.partial);
@@ -290,7 +290,7 @@ impl Publishers {
         self.publishers[usize::from(index)].partial = kept;
     }
 
-    /// The server has ended a connection in order.
+    /// Handles an orderly end of a connection by the server.
     pub(crate) fn ended(&mut self, index: u16, at: Moment, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
         if one.state == State::Busy && one.reader.ended() {
@@ -306,13 +306,13 @@ impl Publishers {
 
     pub(crate) fn failed(&mut self, index: u16, op: OpKind, fault: Fault, at: Moment, out: &mut Outbox) {
         match (self.publishers[usize::from(index)].state, op) {
-            // It was at rest: a server may end who is silent for long.
+            // An idle connection: a server may close it after a while.
             (State::Idle, _) => self.hang_up(index, at, out),
             _ => self.lose(index, fault.into(), at, out),
         }
     }
 
-    /// TLS cannot begin or go on.
+    /// TLS failed on a connection.
     pub(crate) fn untrusted(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
         match self.publishers[usize::from(index)].state {
             State::Idle => self.hang_up(index, at, out),
@@ -337,7 +337,7 @@ impl Publishers {
         }
     }
 
-    /// A connection is of no use any more, and what was under way on it has no answer.
+    /// Gives up a connection; its message, if there is one, counts as refused.
     fn lose(&mut self, index: u16, cause: Cause, at: Moment, out: &mut Outbox) {
         let one = &mut self.publishers[usize::from(index)];
         match one.mark.take() {
@@ -372,7 +372,7 @@ impl Publishers {
         (one.reader, one.partial) = (Reader::new(), Vec::new());
     }
 
-    /// Gives up what is under way, and closes every connection.
+    /// Closes every connection. Messages without a response count as refused.
     pub(crate) fn close(&mut self, out: &mut Outbox) {
         for one in &mut self.publishers {
             if one.token != Token::NONE {

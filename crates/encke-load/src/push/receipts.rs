@@ -1,71 +1,69 @@
-//! Who has received what: of each subscriber how far it has come in each lane, of each message when it came to the
-//! first and to the last.
+//! Accounts for receipts: each subscriber's progress in each lane, and each message's first and last receipt.
 //!
 //! ```text
 //!    from            missing        next           sent
 //!     │ ██████████████░░░░██████████│· · · · · · · ·│       one subscriber, one lane
-//!     └ joined here     └ passed over, may still come: then it is late
+//!     └ joined here     └ skipped, may still arrive: then it is late
 //! ```
-//! A number at `next` is what must come. One beyond it passes some over. One before it is late if it was passed
-//! over, else it has come before: repeated. Before `from` the subscriber was not there yet: what was on its way
-//! at that moment may come or not, and is no figure.
+//! The message `next` is expected. A higher number skips some. A lower one is late if it was skipped, and otherwise repeated.
+//! Messages before `from` were sent before the subscription. They may or may not arrive, and count in no figure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::mark::Mark;
 
-/// How far the subscribers of a thread have come.
+/// Progress of a thread's subscribers.
 #[derive(Debug)]
 pub(crate) struct Receipts {
     channels: usize,
     lanes: usize,
     lanes_each: usize,
-    /// `lanes_each` for each subscriber.
+    /// `lanes_each` entries per subscriber.
     places: Vec<Place>,
-    /// What was passed over and has not come, by place, in order; empty at rest.
+    /// Skipped messages that have not arrived, by place and in order; empty if there are none.
     missing: BTreeMap<u32, Vec<Range<u32>>>,
-    /// Those of subscriptions that have ended and were not gone on with.
+    /// Accounts of subscriptions that ended and were not resumed.
     closed: Vec<Account>,
 }
 
-/// 8 bytes a lane of a subscriber.
+/// 8 bytes per lane of a subscriber.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     from: u32,
     next: u32,
 }
 
-/// What a message is to its receiver.
+/// Classification of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Receipt {
-    /// It comes for the first time, and so many before it have been passed over.
+    /// The expected message, or a later message that skips `passed` messages.
     New { passed: u32 },
-    /// It was passed over, and comes now.
+    /// A message skipped earlier that arrives late.
     Late,
-    /// It has come before.
+    /// A message that was received before.
     Repeated,
-    /// It was sent before the subscriber was there.
+    /// A message sent before the subscription.
     Early,
-    /// Of a lane that it does not listen to.
+    /// A message of a lane that is not subscribed to.
     Foreign,
 }
 
-/// What a subscription came to in one lane.
+/// The result of a subscription in one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Account {
     pub(crate) lane: u16,
     pub(crate) from: u32,
     pub(crate) next: u32,
-    /// Up to where messages were due; `None`: up to the last.
+    /// End of the expected messages; `None`: the last message.
     pub(crate) until: Option<u32>,
     pub(crate) missing: Vec<Range<u32>>,
 }
 
-/// Nobody is there.
+/// Marks a lane without a subscription.
 const ABSENT: Place = Place { from: u32::MAX, next: u32::MAX };
-/// Stretches that are remembered as passed over, of one subscriber and lane. Of more the oldest is given up: should it
-/// come all the same, it is called repeated.
+/// Maximum skipped ranges kept per subscriber and lane. Beyond that the oldest is dropped: if its messages still arrive, they
+/// count as repeated.
 const MISSING_MAX: usize = 1_024;
 
 impl Receipts {
@@ -75,7 +73,7 @@ impl Receipts {
         Self { channels, lanes, lanes_each, places, missing: BTreeMap::new(), closed: Vec::new() }
     }
 
-    /// A subscriber of a channel is there, and gets what is sent from now on; `sent` tells how many of a lane were.
+    /// Subscribes to a channel from now on. `sent` returns the number of messages sent in a lane.
     pub(crate) fn join(&mut self, subscriber: usize, channel: usize, sent: impl Fn(usize) -> u32) {
         self.leave(subscriber, channel);
         for nth in 0..self.lanes_each {
@@ -87,7 +85,7 @@ impl Receipts {
         }
     }
 
-    /// It is gone, and will not go on where it was: it has missed what was passed over, not what was to come.
+    /// Ends a subscription that is not resumed. Skipped messages count as lost, later ones do not.
     pub(crate) fn leave(&mut self, subscriber: usize, channel: usize) {
         for nth in 0..self.lanes_each {
             let place = subscriber * self.lanes_each + nth;
@@ -98,7 +96,7 @@ impl Receipts {
         }
     }
 
-    /// A message has come to a subscriber of a channel.
+    /// Records a message received by a subscriber of a channel.
     pub(crate) fn receive(&mut self, subscriber: usize, channel: usize, mark: Mark) -> Receipt {
         let lane = usize::from(mark.lane);
         if lane % self.channels != channel || lane >= self.lanes {
@@ -123,7 +121,7 @@ impl Receipts {
         if self.fill(index as u32, mark.number) { Receipt::Late } else { Receipt::Repeated }
     }
 
-    /// What a subscriber has still to get, if so many of each lane were sent.
+    /// The number of messages a subscriber still lacks. `sent` returns the number of messages sent in a lane.
     pub(crate) fn owed(&self, subscriber: usize, channel: usize, sent: impl Fn(usize) -> u32) -> u64 {
         let places = &self.places[subscriber * self.lanes_each..][..self.lanes_each];
         let each = places.iter().enumerate().map(|(nth, place)| {
@@ -138,7 +136,7 @@ impl Receipts {
         each.sum()
     }
 
-    /// Whether a subscriber has still to get a message.
+    /// Whether a subscriber lacks a message.
     pub(crate) fn lacks(&self, subscriber: usize, channel: usize, lane: u16, number: u32) -> bool {
         let lane = usize::from(lane);
         if lane % self.channels != channel {
@@ -153,7 +151,7 @@ impl Receipts {
                 || missing.is_some_and(|missing| missing.iter().any(|range| range.contains(&number))))
     }
 
-    /// What they all came to; subscriber n listens to the channel `channel(n)`.
+    /// The accounts of all subscriptions. Subscriber n is subscribed to the channel `channel(n)`.
     pub(crate) fn into_accounts(mut self, channel: impl Fn(usize) -> usize) -> Vec<Account> {
         let mut accounts = std::mem::take(&mut self.closed);
         for place in 0..self.places.len() {
@@ -170,7 +168,7 @@ impl Receipts {
         (from != ABSENT.from).then_some(Account { lane: lane as u16, from, next, until: None, missing })
     }
 
-    /// Takes a number out of what was passed over; whether it was there.
+    /// Removes a number from the skipped messages; returns whether it was among them.
     fn fill(&mut self, index: u32, number: u32) -> bool {
         let Some(missing) = self.missing.get_mut(&index) else { return false };
         let Some(at) = missing.iter().position(|range| range.contains(&number)) else { return false };
@@ -188,17 +186,17 @@ fn len(range: &Range<u32>) -> u64 {
     u64::from(range.end - range.start)
 }
 
-/// When each message came, by lane and number.
+/// The receipts of each message, by lane and number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Vec<Vec<Record>>);
 
-/// 32 bytes a message.
+/// Receipts of a message, 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) sent_ns: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// By so many it was received; 0: by nobody, and the others mean nothing.
+    /// Number of receipts. If it is 0, the other fields are unset.
     pub(crate) received: u32,
 }
 
@@ -207,7 +205,7 @@ impl Ledger {
         Self(vec![Vec::new(); lanes])
     }
 
-    /// A message has come to one more. If that is the first one: how it went with the message before, so far.
+    /// Records a receipt. For the first receipt of a message, returns the record of the preceding message.
     pub(crate) fn note(&mut self, mark: Mark, now_ns: u64) -> Option<Record> {
         let lane = self.0.get_mut(usize::from(mark.lane))?;
         let number = mark.number as usize;
@@ -219,7 +217,7 @@ impl Ledger {
         (lane[number].received == 1).then_some(before)
     }
 
-    /// Adds another thread's.
+    /// Adds the ledger of another thread.
     pub(crate) fn merge(&mut self, other: Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             if mine.len() < theirs.len() {
@@ -231,7 +229,7 @@ impl Ledger {
         }
     }
 
-    /// Of each message that somebody received.
+    /// The records of all messages with receipts.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
         self.0.iter().flatten().filter(|record| record.received > 0)
     }
@@ -262,7 +260,7 @@ mod tests {
         Mark { lane, number, sent_ns: SENT_NS }
     }
 
-    /// What a subscriber of one lane that joined at 2 says to these numbers, and its account.
+    /// The classification of these numbers by a subscriber of one lane that joined at 2, and its account.
     fn told(numbers: &[u32]) -> (Vec<Receipt>, Account) {
         let mut receipts = Receipts::new(1, 1, 1);
         receipts.join(0, 0, |_| 2);

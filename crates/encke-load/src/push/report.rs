@@ -1,4 +1,4 @@
-//! What a run of subscribers came to, for people and for machines.
+//! Results of a push run, for people and machines.
 
 mod explained;
 mod merged;
@@ -20,53 +20,53 @@ use crate::slo::Figures;
 use crate::verdict::{BUSY, Limit, SENT, SHORTEST, TICK_NS, Verdict, WAITING};
 use crate::words;
 
-/// A run and what is to be said of it.
+/// A push run and its evaluation.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was done.
+    /// The plan.
     pub plan: Plan,
-    /// To what, as it was written.
+    /// The URL as given by the user.
     pub url: String,
-    /// The command that does it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// What it came to.
+    /// Results of the run.
     pub outcome: Outcome,
-    /// Who was the limit.
+    /// The bottleneck.
     pub verdict: Verdict,
-    /// On which machine.
+    /// The machine of the generator.
     pub environment: Environment,
 }
 
-/// So many messages that waited for a publisher are no accident.
+/// If this share of messages waited for a publisher, it is no accident.
 const QUEUED: f64 = 0.01;
-/// From this share of the time between first and last on, receiving is part of what was measured.
+/// From this share of the time between first and last receipt, the generator's own cost matters.
 const OWN_PART: f64 = 0.5;
 
 impl Report {
-    /// Judges a run.
+    /// Evaluates a run.
     pub fn new(plan: Plan, url: String, command: String, outcome: Outcome) -> Self {
         let verdict = judge(&plan, &outcome);
         Self { plan, url, command, outcome, verdict, environment: Environment::look() }
     }
 
-    /// Receipts a second.
+    /// Receipts per second.
     pub fn rate(&self) -> f64 {
         per_second(self.outcome.totals.received, self.outcome.elapsed)
     }
 
-    /// On a schedule: messages that were due and never begun.
+    /// On a schedule: messages that were due but never begun.
     pub fn unsent(&self) -> u64 {
         due(&self.plan).map_or(0, |due| due.saturating_sub(self.outcome.totals.published))
     }
 }
 
 impl Figures for Report {
-    /// Of every receipt.
+    /// Latency of all receipts.
     fn latency(&self) -> &Distribution {
         &self.outcome.totals.latency
     }
 
-    /// Connections that failed or broke and messages that were refused, of all connections and messages.
+    /// Errors of connections and refused messages, as a share of all connections and messages.
     fn error_share(&self) -> Option<f64> {
         let totals = &self.outcome.totals;
         let tried = totals.published + totals.connected + totals.unconnected;
@@ -83,18 +83,18 @@ impl Figures for Report {
     }
 }
 
-/// Messages that a schedule has; `None`: there is none, or it has no end.
+/// The number of messages due in an even schedule that ends by time; `None` for other plans.
 fn due(plan: &Plan) -> Option<u64> {
     match (&plan.pace, plan.stop, plan.cycles) {
         (Pace::Open(rate, crate::Arrivals::Even), Stop::After(time), None) => {
-            // The last moment is not within the time.
+            // The last moment is outside the time.
             Some(rate.due_within(time).ceil() as u64)
         }
         _ => None,
     }
 }
 
-/// Who was the limit.
+/// Determines the bottleneck.
 fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
     let totals = &outcome.totals;
     let busy = outcome.threads.iter().map(|thread| thread.busy).fold(0.0, f64::max);
@@ -121,7 +121,7 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
     } else if plan.cycles.is_some() || plan.pace == Pace::Closed {
         (Limit::Server, format!("The server was the limit: {used}."))
     } else if late_ns <= TICK_NS && sent >= SENT {
-        // Latencies count from the send, so how late that was is in none of them.
+        // Latencies count from the send, so its lateness affects none of them.
         (Limit::Kept, format!("The schedule was kept (99 of 100 messages within {late}); {used}."))
     } else if sent < SENT || totals.queued as f64 >= QUEUED * totals.published as f64 {
         let (sent, queued) = (words::percent(sent), words::plural(totals.queued, "message"));
@@ -141,7 +141,7 @@ fn judge(plan: &Plan, outcome: &Outcome) -> Verdict {
     Verdict { limit, text, remarks: remarks(plan, outcome, waiting) }
 }
 
-/// What else should be known before a figure is believed.
+/// Remarks that qualify the results.
 fn remarks(plan: &Plan, outcome: &Outcome, waiting: f64) -> Vec<String> {
     let totals = &outcome.totals;
     let mut remarks = Vec::new();
@@ -181,7 +181,7 @@ fn remarks(plan: &Plan, outcome: &Outcome, waiting: f64) -> Vec<String> {
     remarks
 }
 
-/// What a receipt costs this side in ns, and which part of a message's way from the first to the last that is.
+/// The generator's own cost of a receipt in ns, and its share of the time from a message's first receipt to the last.
 fn own_part(plan: &Plan, outcome: &Outcome) -> Option<(f64, f64)> {
     let run_ns: u64 = outcome.threads.iter().map(|thread| thread.run_ns).sum();
     let each_ns = run_ns as f64 / outcome.totals.received.max(1) as f64;
@@ -207,7 +207,7 @@ mod tests {
         Plan::new(server, "h".into(), dialect, Transport::Sse, 1)
     }
 
-    /// 20 columns of 5 messages, each of whose times is so many times what it was.
+    /// 20 columns of 5 messages, with all times multiplied by `times`.
     fn columns(times: u64) -> Vec<Column> {
         let column = |place: u32| Column {
             at_s: f64::from(place) / 2.0,
@@ -221,7 +221,7 @@ mod tests {
         (0..20).map(column).collect()
     }
 
-    /// 100 messages to 1,000 subscribers, all received but 7.
+    /// 100 messages to 1,000 subscribers; all but 7 receipts arrived.
     fn outcome(busy: f64, waiting: f64) -> Outcome {
         let mut totals = Totals {
             published: 100,
@@ -316,7 +316,7 @@ mod tests {
         let Ok(SavedRun::Push(read)) = SavedRun::read(&json.to_string()) else { panic!("{json:#}") };
         assert_eq!(read.json(), json);
         assert_eq!(read.summary(), saved.summary());
-        // What older programs did not say is not missed.
+        // Fields that older programs did not write have defaults.
         let mut old = json.clone();
         let object = old.as_object_mut().expect("an object");
         for key in ["began", "began_unix_ns", "environment", "columns"] {
@@ -349,7 +349,7 @@ mod tests {
         for from_elsewhere in ["http:", "https:", "<script", "<link", "@import", "url(", "NaN", "inf,"] {
             assert!(!own.contains(from_elsewhere), "{from_elsewhere}");
         }
-        // A run that came to nothing has a page all the same.
+        // A run without results has a page as well.
         saved.columns.clear();
         saved.times = saved::Times::default();
         assert!(!saved.page().contains("NaN"));
@@ -449,7 +449,8 @@ mod tests {
 
     #[test]
     fn a_receiver_that_takes_half_the_time_itself_says_so() {
-        // 10 µs a receipt by 1,000 are 10 ms of the 30 from the first to the last, and of 15 more than half.
+        // Receipts of 10 µs by 1,000 subscribers take 10 ms: less than half of 30 ms from first to last, but more than half of
+        // 15 ms.
         let remarked = |outcome: &Outcome| {
             remarks(&plan(), outcome, 0.0).iter().any(|remark| remark.contains("Receiving took this side"))
         };

@@ -1,7 +1,7 @@
-//! A run of subscribers: what it is started with, and what it came to.
+//! A push run: starting it, following it, and its outcome.
 //!
-//! Receipts are accounted for when all is over, because a thread does not know what another has published or what was
-//! refused: until then each keeps how far each of its subscribers has come.
+//! Receipts are accounted for after the run, since a thread does not know what others publish or which messages are refused.
+//! Until then each thread keeps the progress of its subscribers.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
@@ -28,87 +28,87 @@ use crate::sealed::Sealed;
 use crate::tally::Errors;
 use crate::threads::{Script, Threads};
 
-/// Threads at work on a plan.
+/// Handle of a running plan.
 pub struct Run {
     script: Arc<Listening>,
     threads: Threads<Part>,
     pacing: Pacing,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// When its threads were started: nanoseconds since 1970.
+    /// When the threads were started, in nanoseconds since 1970.
     pub began_unix_ns: u64,
-    /// What was counted.
+    /// All counters and histograms.
     pub totals: Totals,
-    /// What went wrong.
+    /// All errors, by kind.
     pub errors: Errors,
-    /// Who has received what was said.
+    /// Expected and lost receipts.
     pub reach: Reach,
     /// How messages spread.
     pub messages: Messages,
-    /// Subscribers at the end, and those among them that read nothing.
+    /// Subscribers at the end.
     pub held: u32,
-    /// See above.
+    /// Subscribers at the end that do not read.
     pub slow: u32,
-    /// From the first connect(2) until the last subscriber was answered.
+    /// Time from the first connect(2) until the last subscriber was subscribed.
     pub opening: Duration,
-    /// From the beginning of publishing to the last receipt.
+    /// Time from the begin of publishing to the last receipt.
     pub elapsed: Duration,
-    /// The run over time, by when messages were sent.
+    /// The run over time, by the send time of messages.
     pub columns: Vec<Column>,
-    /// How many subscribers had been answered so long after the first connect(2): ns, subscribers.
+    /// Subscribers over time: ns since the first connect(2), and how many were subscribed.
     pub opened: Vec<(u64, u64)>,
-    /// How all came back who were cut at once.
+    /// How subscribers reconnected after a storm.
     pub storm: Option<Storm>,
-    /// How many were back so long after the cut: the same.
+    /// Reconnects over time: ns since the cut, and how many were subscribed again.
     pub returned: Vec<(u64, u64)>,
     /// The rounds of a cycle.
     pub rounds: Vec<Round>,
-    /// What each thread had of the processors while messages were published.
+    /// Processor share of each thread while messages were published.
     pub threads: Vec<ThreadShare>,
-    /// What TCP on this machine counted meanwhile, other programs included.
+    /// TCP counters of this machine during the run, other programs included.
     pub tcp: Option<TcpCounters>,
-    /// What subscribers cost in memory here.
+    /// The generator's memory, before and with all subscribers.
     pub own: Option<Memory>,
-    /// The same at the server, if it was watched, and the processor time that it used while messages were published.
+    /// The server's memory, if it was watched, and its processor time while messages were published.
     pub server: Option<(Memory, Duration)>,
-    /// The address space of the server, if it was watched: what `ps` calls VSZ.
+    /// The server's address space, if it was watched: VSZ in ps(1).
     pub server_mapped: Option<Memory>,
 }
 
-/// Who has received what was said.
+/// Expected and lost receipts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reach {
-    /// Receipts that were due: of each message that the server took, one by each subscriber that was there or went on
-    /// where it was.
+    /// Expected receipts: each accepted message counts once for each subscriber that was subscribed, or that resumed its
+    /// subscription later.
     pub expected: u64,
-    /// Those that did not happen.
+    /// Expected receipts that are missing.
     pub lost: u64,
 }
 
-/// How messages spread: one value a message that somebody received.
+/// How messages spread, with one value per message that has receipts.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Messages {
-    /// From the publisher's send to the first who had it.
+    /// Time from the publisher's send to the first receipt.
     pub first: Distribution,
-    /// From the first who had it to the last.
+    /// Time from the first receipt to the last.
     pub spread: Distribution,
-    /// From the publisher's send to the last who had it.
+    /// Time from the publisher's send to the last receipt.
     pub last: Distribution,
 }
 
-/// How all came back who were cut at once; `None` is what did not come to its end.
+/// How subscribers reconnected after a storm; `None` if they did not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Storm {
-    /// Until the last of them was answered.
+    /// Time from the cut until the last subscriber was subscribed again.
     pub back: Option<Duration>,
-    /// Until the last of them had what was said meanwhile.
+    /// Time from the cut until the last subscriber had received all missed messages.
     pub caught_up: Option<Duration>,
 }
 
-/// Memory before the first connection, and when all subscribers were there.
+/// Memory before the first connection, and with all subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each is what its name says")]
 pub struct Memory {
@@ -116,18 +116,18 @@ pub struct Memory {
     pub held_bytes: u64,
 }
 
-/// Between two looks whether there is still somebody to wait for.
+/// Interval between checks whether the run has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Reach {
-    /// The share that was received; `None` if nothing was due.
+    /// Receipts as a share of those expected; `None` if none were expected.
     pub fn share(self) -> Option<f64> {
         (self.expected > 0).then(|| (self.expected - self.lost) as f64 / self.expected as f64)
     }
 }
 
 impl Memory {
-    /// What one of so many takes.
+    /// Bytes per subscriber, for `count` subscribers.
     pub fn each(self, count: u32) -> f64 {
         self.held_bytes.saturating_sub(self.before_bytes) as f64 / f64::from(count.max(1))
     }
@@ -137,7 +137,7 @@ impl Run {
     /// Starts the threads.
     ///
     /// # Errors
-    /// What the plan needs is not to be had.
+    /// The back end, descriptors or threads that the plan needs are unavailable, or a header field is invalid.
     pub fn start(plan: Plan) -> Result<Self, Trouble> {
         let (pacer, pacing) = paced::pair();
         let script =
@@ -147,40 +147,39 @@ impl Run {
         Ok(Self { script, threads, pacing })
     }
 
-    /// Of rounds that are begun from outside: makes the next one ready, or runs it, and waits for what comes of it.
-    /// `None`: the run has ended.
+    /// Paced rounds: prepares the next round or runs it, and waits for the report. `None`: the run has ended.
     pub fn step(&mut self) -> Option<Step> {
         self.pacing.allow();
         self.threads.halter().wake();
         loop {
             match self.pacing.wait(LOOK) {
                 Ok(step) => return Some(step),
-                // It may have ended before it took the other end.
+                // The run may have ended before the audience took its side of the channel.
                 Err(RecvTimeoutError::Timeout) if !self.threads.wait(Duration::ZERO) => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// Waits until the run is over, true, or so long, false.
+    /// Waits for at most this long; returns whether the run is over.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         self.threads.wait(at_most)
     }
 
-    /// What ends it from another thread: nothing more is published, what is under way may end.
+    /// Handle that ends the run from another thread: publishing stops, and open requests may finish.
     pub fn halter(&self) -> Halt {
         self.threads.halter().clone()
     }
 
-    /// What is counted so far, and the moment on the monotonic clock.
+    /// The time on the monotonic clock, and the totals so far.
     pub fn totals(&mut self) -> (u64, Totals) {
         (self.threads.now_ns(), self.script.totals())
     }
 
-    /// What the run came to, once [`Run::wait`] has said that it is over.
+    /// The outcome of the run. Call it once [`Run::wait`] has returned true.
     ///
     /// # Errors
-    /// It could not be run to its end.
+    /// The first error that kept a thread from finishing.
     pub fn outcome(self) -> Result<Outcome, Trouble> {
         let after = self.script.plan.watch.and_then(host::process_usage);
         let whole = self.threads.whole()?;
@@ -204,14 +203,14 @@ impl Run {
     }
 }
 
-/// Crowds that listen.
+/// The script of crowds that subscribe.
 struct Listening {
     plan: Arc<Plan>,
     requests: Arc<Requests>,
     shared: Arc<Shared>,
-    /// One a thread.
+    /// One per thread.
     tallies: Vec<Arc<Tally>>,
-    /// Until the first thread takes it.
+    /// Present until the first thread takes it.
     pacer: Mutex<Option<Pacer>>,
     samples: Mutex<Samples>,
 }
@@ -297,7 +296,7 @@ impl Script for Listening {
     }
 }
 
-/// What threads came to, put together; what the system tells is added by who has asked it.
+/// Combines the outcomes of all threads. The caller adds the figures of the operating system.
 pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Vec<Part>) -> Outcome {
     let refused = shared.refused();
     let mut reach = Reach::default();
@@ -361,10 +360,10 @@ pub(super) fn outcome_of(plan: &Plan, shared: &Shared, totals: Totals, parts: Ve
     }
 }
 
-/// Adds what one subscriber was due and has not got in one lane, of which `sent` messages were sent.
+/// Adds the expected and lost receipts of one subscriber in one lane. `sent` messages were sent in the lane.
 fn add(reach: &mut Reach, account: &Account, sent: u32, refused: &[(u16, u32)]) {
     let lane = account.lane;
-    // Those of a stretch that the server took.
+    // The number of messages in a range that the server accepted.
     let taken = |from: u32, to: u32| {
         let first = refused.partition_point(|one| *one < (lane, from));
         let last = refused.partition_point(|one| *one < (lane, to));

@@ -1,8 +1,8 @@
-//! Whole runs in the simulator: subscribers and publishers on their engines, a push server of the test's own, a world,
-//! one seed a run.
+//! Whole push runs in the simulator: subscribers and publishers on their engines, a test server and a simulated world, with one
+//! seed per run.
 //!
-//! The server loses, doubles and swaps what it is told to, and counts it. What the generator says must be exactly
-//! that: an instrument that is right when all is well has shown nothing.
+//! The server loses, duplicates and reorders messages on request, and counts each case. The generator must report exactly these
+//! counts: an instrument that is only tested without faults proves nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::simulation::{MS, address, calm};
 use crate::{Arrivals, Rate};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Sse, Transport::Poll, Transport::Ws, Transport::Ndjson];
-/// Steps after which a run that has not ended is stuck.
+/// A run that has not ended after this number of steps is stuck.
 const STEPS_MAX: usize = 20_000_000;
 
 fn dialect(transport: Transport) -> Dialect {
@@ -61,22 +61,22 @@ fn plan(transport: Transport, subscribers: u32, messages: u64) -> Plan {
 
 // ---- the server ----
 
-/// What a server does that is not plain delivery. Each is about every so-manieth delivery or publish; 0: never.
+/// Deviations of a server from plain delivery. Each `…_every` applies to every n-th delivery or publish; 0: never.
 #[derive(Clone, Copy, Default)]
 struct Manners {
     lose_every: u64,
     double_every: u64,
-    /// The delivery is held back until the next one to the same subscriber has gone.
+    /// Holds a delivery back until the next one to the same subscriber was sent.
     swap_every: u64,
     refuse_every: u64,
-    /// Before anything is sent, and for each further subscriber of a message.
+    /// Delay before the first send of a message, and for each further subscriber.
     first_ns: u64,
     each_ns: u64,
-    /// It ends the connection of each so-manieth delivery, after it.
+    /// Ends the connection after each n-th delivery.
     close_every: u64,
 }
 
-/// What it did, by its own account.
+/// The server's own counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     accepted: u64,
@@ -95,9 +95,9 @@ struct Server {
     manners: Manners,
     counts: Counts,
     conns: BTreeMap<u64, Conn>,
-    /// What was published, by channel: the place is the id, from 1.
+    /// Published messages by channel; the position is the id, from 1.
     history: BTreeMap<String, Vec<Vec<u8>>>,
-    /// What is to be sent, and when; in order of time.
+    /// Pending sends and their times, in order of time.
     later: VecDeque<(u64, Token, Vec<u8>)>,
 }
 
@@ -107,7 +107,7 @@ struct Conn {
     sending: bool,
     closing: bool,
     listens: Option<(Transport, String)>,
-    /// A poll that waits, and up to where it has been told.
+    /// A waiting poll, and its position.
     polls: Option<usize>,
     swapped: Option<Vec<u8>>,
 }
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// Serves a request, if one is whole.
+    /// Serves a request, if it is complete.
     fn request(&mut self, token: Token, now_ns: u64) -> bool {
         let Some(conn) = self.conns.get_mut(&token.word()) else { return false };
         let Some(end) = conn.input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
@@ -290,7 +290,7 @@ impl Server {
         }
     }
 
-    /// The oldest message behind its position, if there is one; else nothing, unless it does not wait.
+    /// Sends the oldest message after the poll's position. Without one the poll waits, unless `at_once`.
     fn answer_poll(&mut self, token: Token, at_once: bool) {
         let Some(conn) = self.conns.get_mut(&token.word()) else { return };
         let (Some(since), Some((_, channel))) = (conn.polls, &conn.listens) else { return };
@@ -359,7 +359,7 @@ struct Ended {
     outcome: Outcome,
     server: Counts,
     trace: u64,
-    /// What was told of rounds that are begun from outside.
+    /// Reports of paced rounds.
     steps: Vec<Step>,
 }
 
@@ -367,7 +367,7 @@ fn run(seed: u64, conditions: Conditions, manners: Manners, plan: Plan) -> Ended
     run_paced(seed, conditions, manners, plan, 0)
 }
 
-/// The same, of rounds that are begun from outside: so many steps, or none.
+/// Runs a plan with this number of permitted steps of paced rounds, or none.
 fn run_paced(seed: u64, conditions: Conditions, manners: Manners, plan: Plan, paces: usize) -> Ended {
     let (pacer, pacing) = paced::pair();
     (0..paces).for_each(|_| pacing.allow());
@@ -421,7 +421,7 @@ fn assert_near(ns: Option<u64>, expected_ms: f64, tolerance: f64) {
     assert!((ms - expected_ms).abs() <= expected_ms * tolerance, "{ms} ms instead of {expected_ms}");
 }
 
-// ---- what is received ----
+// ---- receipts ----
 
 #[test]
 fn by_every_transport_each_message_reaches_each_subscriber_once() {
@@ -466,7 +466,7 @@ fn what_a_server_loses_doubles_and_swaps_is_told_exactly() {
             let taken = server.published - server.refused;
             assert_eq!((totals.published, totals.refused), (server.published, server.refused), "{case}");
             assert_eq!(outcome.reach.expected, taken * 40, "{case}");
-            // What was held back for a next one that never came is lost, too.
+            // A delivery is also lost if it was held back and no next one came.
             let kept_back = outcome.reach.lost - server.lost;
             assert_eq!(totals.late + kept_back, server.swapped, "{case}");
             assert!(kept_back == 0 || server.swapped > 0 && kept_back <= 40, "{case}: {kept_back}");
@@ -491,12 +491,12 @@ fn channels_and_publishers_have_lanes_of_their_own() {
     }
 }
 
-// ---- how long it takes ----
+// ---- times ----
 
 #[test]
 fn the_first_the_last_and_what_lies_between_are_told_apart() {
-    // One server sends to one after the other, a millisecond each; the other prepares all for 99 ms and then sends to
-    // all at once. The span from first to last would call the second one perfect.
+    // One server sends to one subscriber after the other, a millisecond each. The other prepares everything for 99 ms and then
+    // sends to all at once. By the time between first and last receipt alone, the second one would be perfect.
     let one_by_one = Manners { each_ns: MS, ..Manners::default() };
     let all_at_once = Manners { first_ns: 99 * MS, ..Manners::default() };
     for (manners, first_ms, spread_ms, p50_ms) in
@@ -520,7 +520,7 @@ fn the_first_the_last_and_what_lies_between_are_told_apart() {
     }
 }
 
-// ---- what befalls subscribers ----
+// ---- disturbances ----
 
 #[test]
 fn who_leaves_and_comes_back_misses_nothing_where_that_can_be_had() {
@@ -538,7 +538,7 @@ fn who_leaves_and_comes_back_misses_nothing_where_that_can_be_had() {
         assert!((30..=42).contains(&totals.left), "{case}: {} of 40 left", totals.left);
         assert_eq!((outcome.reach.lost, totals.repeated), (0, 0), "{case}");
         assert_eq!(totals.back.count(), totals.left, "{case}");
-        // Who leaves before it has heard of a position has to begin anew: lines have none before the first message.
+        // A subscriber that leaves without a position starts as a new one. NDJSON has none before the first message.
         match transport {
             Transport::Sse | Transport::Poll => assert_eq!(outcome.reach.expected, 200 * 40, "{case}"),
             Transport::Ndjson => assert!(outcome.reach.expected > 200 * 39, "{case}: {:?}", outcome.reach),
@@ -580,7 +580,7 @@ fn a_run_without_a_server_or_a_stream_comes_to_its_end() {
     assert_eq!((outcome.totals.answered, outcome.totals.published, outcome.held), (0, 0, 0));
     assert!(!outcome.errors.is_empty());
 
-    // It asks for events and is answered with lines.
+    // The subscriber requests an event stream and gets NDJSON.
     let dialect = Dialect { subscribe: "/ndjson/{channel}".into(), ..dialect(Transport::Sse) };
     let other = Plan { dialect, ..plan(Transport::Sse, 20, 5) };
     let Ended { outcome, .. } = run(11, calm(), Manners::default(), other);
@@ -632,7 +632,7 @@ fn a_round_that_is_begun_from_outside_opens_no_connection_that_it_does_not_need(
                 Step::Done(figures) => Some((figures.held, figures.lost)),
             });
             assert_eq!(held.collect::<Vec<_>>(), [None, Some((30, 0))].repeat(3), "{case}");
-            // And the publisher's.
+            // And one connection of the publisher.
             assert_eq!(server.accepted, opened + 1, "{case}");
         }
     }
@@ -675,7 +675,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     pacing.allow();
     crowd.on_time(at(1), &mut out);
     assert_eq!(out.dials, [30], "the publisher");
-    // Nobody dials it: its time has not begun, the round's has.
+    // The dial stays queued: its timeout has not started, but that of the round has.
     crowd.on_time(at(3_000), &mut out);
     assert_eq!(wanted(&crowd, &out), [30]);
     assert_eq!(pacing.wait(Duration::ZERO), Ok(Step::Ready));
@@ -685,7 +685,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
     crowd.on_time(at(6_000), &mut out);
     assert_eq!(wanted(&crowd, &out).len(), 31);
     assert!(matches!(pacing.wait(Duration::ZERO), Ok(Step::Done(figures)) if figures.held == 0));
-    // The next round gives them up, and has them stand behind again.
+    // The next round cancels the dials and queues them again.
     pacing.allow();
     crowd.on_time(at(6_000), &mut out);
     assert_eq!(wanted(&crowd, &out), [30]);
@@ -702,7 +702,7 @@ fn who_stands_in_the_line_of_dials_takes_no_time_and_may_be_given_up_there() {
         }
     }
     assert_eq!(dialed, [30].into_iter().chain(0..30).collect::<Vec<_>>());
-    // Who was dialed has so long to connect.
+    // A dialed user has the timeout to connect.
     crowd.on_time(at(10_500), &mut out);
     assert_eq!(tally.unconnected.value(), 31);
     assert!(wanted(&crowd, &out).is_empty());

@@ -1,16 +1,16 @@
-//! What a server tells a subscriber, out of the bytes of its connection.
+//! Reads a subscriber's stream: turns the bytes of its connection into events.
 //!
 //! ```text
-//!             ┌───────────── poll: the answer has ended: Polled ──────────────┐
-//!             ▼                                                               │
-//!   Head ── a whole head ──┬─ event stream, NDJSON: Answered ─► Body ─────────┤   units of the body: an event, a line,
-//!                          ├─ poll ─────────────────────────► Body ───────────┘   a whole poll; each Message, Gap …
-//!                          ├─ 101: Answered ───────────────► Frames
-//!                          └─ any other status: TurnedAway, or an error           the end: Ended
+//!             ┌─────────── poll: end of the response: Polled ──────────────────┐
+//!             ▼                                                                │
+//!   Head ── complete head ─┬─ event stream, NDJSON: Answered ─► Body ──────────┤   units of the body: an event, a line,
+//!                          ├─ poll ───────────────────────────► Body ──────────┘   a whole poll; each Message, Gap …
+//!                          ├─ 101: Answered ──────────────────► Frames
+//!                          └─ any other status: TurnedAway, or an error            the end: Ended
 //! ```
-//! A unit is looked at when it lies there whole: mostly where it was received, else in `partial`, which is empty
-//! at rest. So a position (the id of the last event) is taken over exactly when its message is, wherever the
-//! connection is cut. Lines of event streams end with LF or CR LF.
+//! A unit is processed once it is complete: usually where it was received, otherwise in `partial`, which is empty at rest. A
+//! position (the id of the last event) therefore advances exactly with its message, wherever the connection breaks. Lines of
+//! event streams end with LF or CR LF.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,17 +26,17 @@ use memchr::{memchr, memmem};
 use super::dialect::Transport;
 use super::mark::Mark;
 
-/// What must be remembered of a subscriber's connection between two reads, and where it stands in its channel.
+/// State of a subscriber's connection between reads, and its position in the channel.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     phase: Phase,
-    /// Half a head, or of the body what is no whole unit yet.
+    /// A partial head, or the incomplete unit at the end of the body.
     partial: Vec<u8>,
-    /// Where a further subscription goes on, as the server has said it.
+    /// The position at which the next subscription resumes, as given by the server.
     position: Option<Box<[u8]>>,
-    /// The position after the answer that is being read.
+    /// The position after the response being read.
     pending: Option<Box<[u8]>>,
-    /// When an event stream wants its subscribers back after its end.
+    /// Retry time of an event stream after its end.
     retry_ms: Option<u32>,
 }
 
@@ -49,70 +49,70 @@ enum Phase {
     UntilClose,
     /// `None`: between two frames.
     Frames(Option<Box<Decoder>>),
-    /// Nothing follows that would matter.
+    /// The rest of the input is ignored.
     Over,
 }
 
-/// What the server has told.
+/// Events of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
-    /// The subscription stands.
+    /// The server has accepted the subscription.
     Answered,
     Message(Mark),
-    /// It says itself that something is missing.
+    /// The server reports a gap.
     Gap,
-    /// A poll has its answer.
+    /// The response to a poll is complete.
     Polled,
-    /// To be sent back.
+    /// A frame to send in return.
     Pong(Vec<u8>),
-    /// The subscription has ended, in order; when to come back, in ms, if it was said.
+    /// An orderly end of the subscription, with the retry time in ms if given.
     Ended(Option<u64>),
-    /// It did not come about; when to come back, in ms, if it was said.
+    /// The subscription was rejected, with the retry time in ms if given.
     TurnedAway(Option<u64>),
 }
 
-/// Why a connection cannot be understood.
+/// Why a connection is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// It is no HTTP.
+    /// The response is not valid HTTP.
     Http(Refusal),
-    /// It is no WebSocket.
+    /// A WebSocket frame is invalid.
     Frame(Failure),
-    /// Another status than one of a subscription.
+    /// The status is not one of a subscription.
     Status(u16),
-    /// It was answered, but by something else than the stream that was asked for.
+    /// The response is not the requested kind of stream.
     NoStream,
-    /// A message beyond `UNIT_BYTES_MAX`.
+    /// A message exceeds `UNIT_BYTES_MAX`.
     TooLarge,
 }
 
 impl Wrong {
-    /// Whether asking again would be answered the same.
+    /// Whether another attempt would have the same result.
     pub(crate) const fn is_final(self) -> bool {
         matches!(self, Self::Status(400..=499) | Self::NoStream)
     }
 }
 
-/// How a stream is to be read.
+/// How to read a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) transport: Transport,
-    /// Whose marks are looked for.
+    /// Marks of this run are searched for.
     pub(crate) run: u32,
-    /// Whether positions are wanted: each message has one, which is copied.
+    /// Whether positions are needed: each message has one, which is copied.
     pub(crate) positions: bool,
 }
 
-/// Bytes of an event, a line, a frame or an answer to a poll; they lie in memory until they are whole.
+/// Maximum bytes of an event, a line, a frame or a poll's response. They stay in memory until they are complete.
 const UNIT_BYTES_MAX: usize = 64 << 20;
 
 impl Stream {
-    /// Where a further subscription goes on, if that is known.
+    /// The position at which the next subscription resumes, if known.
     pub(crate) fn position(&self) -> Option<Cow<'_, str>> {
         self.position.as_deref().map(String::from_utf8_lossy)
     }
 
-    /// Takes over a position: mostly it is as long as the last, over which it is written.
+    /// Stores a position, in place if it is as long as the last.
     fn go_on_behind(&mut self, id: &[u8]) {
         match &mut self.position {
             Some(position) if position.len() == id.len() => position.copy_from_slice(id),
@@ -120,21 +120,21 @@ impl Stream {
         }
     }
 
-    /// The connection is gone; the position stays.
+    /// Resets the state for a new connection, but keeps the position.
     pub(crate) fn reset(&mut self) {
         let position = self.position.take();
         *self = Self { position, ..Self::default() };
     }
 
-    /// Forgets the position, too.
+    /// Resets the state including the position.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Reads what has come, and appends what it tells. `head` is room to work in.
+    /// Reads input, and appends its events to `told`. `head` is working memory.
     ///
     /// # Errors
-    /// Nothing more can be understood.
+    /// The response is invalid; the connection cannot be read any further.
     pub(crate) fn feed(
         &mut self,
         reading: Reading,
@@ -150,7 +150,7 @@ impl Stream {
         } else {
             self.read(reading, head, lease, told)?;
         }
-        // A stream that ends with its first bytes never was one.
+        // A stream that ends with its first bytes counts as rejected.
         if let [Told::Answered, .., Told::Ended(retry_ms)] = told[before..] {
             let silent = !told[before..].iter().any(|told| matches!(told, Told::Message(_)));
             if silent {
@@ -187,7 +187,7 @@ impl Stream {
                     }
                 }
                 Phase::Length(left) => {
-                    // Within `rest`, so the cast holds.
+                    // At most `rest.len()`, so the cast holds.
                     let taken = (*left).min(rest.len() as u64) as usize;
                     *left -= taken as u64;
                     let whole = *left == 0;
@@ -216,7 +216,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The connection has ended in order.
+    /// Handles an orderly end of the connection.
     pub(crate) fn ended(&mut self, reading: Reading, told: &mut Vec<Told>) {
         match self.phase {
             Phase::UntilClose => self.end_body(reading, told),
@@ -224,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Takes a whole head, which lies at the beginning of `bytes`.
+    /// Applies a complete head, at the beginning of `bytes`.
     fn understand(
         &mut self,
         reading: Reading,
@@ -297,7 +297,7 @@ impl Stream {
 
     // ---- bodies ----
 
-    /// Takes a piece of a body: the units that are whole with it.
+    /// Takes a piece of a body, and processes the units that it completes.
     fn take(&mut self, reading: Reading, piece: &[u8], told: &mut Vec<Told>) -> Result<(), Wrong> {
         if self.partial.is_empty() {
             let used = self.units(reading, piece, told);
@@ -314,7 +314,7 @@ impl Stream {
         if self.partial.len() > UNIT_BYTES_MAX { Err(Wrong::TooLarge) } else { Ok(()) }
     }
 
-    /// How much of a text are whole units.
+    /// Processes complete units; returns their length.
     fn units(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
         match reading.transport {
             Transport::Sse => self.events(reading, text, told),
@@ -326,12 +326,12 @@ impl Stream {
                 }
                 used
             }
-            // Its end is that of the body.
+            // A poll's unit ends with its body; frames are read elsewhere.
             Transport::Poll | Transport::Ws => 0,
         }
     }
 
-    /// Events, each up to its empty line.
+    /// Processes events up to their empty lines; returns their length.
     fn events(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) -> usize {
         let (mut used, mut at) = (0, 0);
         let (mut id, mut gap): (Option<&[u8]>, bool) = (None, false);
@@ -360,12 +360,12 @@ impl Stream {
                 self.retry_ms = ms.or(self.retry_ms);
             }
         }
-        // What belongs to an event that has not ended is found again with its end.
+        // Messages of an incomplete event are found again once it is complete.
         told.truncate(open);
         used
     }
 
-    /// A line or a frame: an envelope, or a payload alone.
+    /// Processes a line or a frame: an envelope, or only a payload.
     fn envelope(&mut self, reading: Reading, text: &[u8], told: &mut Vec<Told>) {
         let before = told.len();
         find_all(reading.run, text, told);
@@ -380,7 +380,7 @@ impl Stream {
         }
     }
 
-    /// A frame or a piece of one; how much of the input it was.
+    /// Processes a frame or a part of one; returns its length in the input.
     fn take_frame(
         &mut self,
         reading: Reading,
@@ -404,7 +404,8 @@ impl Stream {
             }
             Some(websocket::Event::Ping(payload)) => {
                 let mut pong = Vec::new();
-                // A server does not foretell what it has sent itself; no cache is deceived by zeros.
+                // A fixed mask suffices: masks protect caches from content that an attacker chooses (RFC 6455 section 10.3),
+                // and this payload is the server's own.
                 websocket::put_masked(&mut pong, Opcode::Pong, payload, [0; 4]);
                 told.push(Told::Pong(pong));
             }
@@ -425,11 +426,11 @@ impl Stream {
     }
 }
 
-/// Encke's close code where a WebSocket without envelopes would have a gap.
+/// Encke's close code for a gap on a WebSocket without envelopes.
 const GAP_CODE: u16 = 4410;
 const RULES: Rules = Rules::new(Peer::Server, UNIT_BYTES_MAX as u64);
 
-/// Where a poll goes on: Encke's id, or the two validators of nchan with a line feed between them.
+/// The position after a poll: Encke's id, or nchan's two validators separated by a line feed.
 fn position_of(head: &ResponseHead, bytes: &[u8]) -> Option<Box<[u8]>> {
     if let Some(id) = head.field(bytes, "Encke-Id") {
         return Some(id.into());
@@ -486,7 +487,7 @@ mod tests {
         Told::Message(mark(number))
     }
 
-    /// What was told by pieces, where it ends, the position then, and whether nothing is kept.
+    /// Events of some pieces, the error, the position, and whether no partial input is kept.
     type Heard = (Vec<Told>, Option<Wrong>, Option<String>, bool);
 
     fn hear(transport: Transport, pieces: &[&[u8]]) -> Heard {
@@ -502,7 +503,7 @@ mod tests {
         (told, wrong, stream.position().map(Cow::into_owned), at_rest)
     }
 
-    /// Whole, byte by byte, and split at every place.
+    /// Reads the bytes whole, byte by byte, and split at every position.
     fn every_way(transport: Transport, bytes: &[u8]) -> Heard {
         let whole = hear(transport, &[bytes]);
         let single: Vec<&[u8]> = bytes.chunks(1).collect();

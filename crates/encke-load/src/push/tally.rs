@@ -1,6 +1,6 @@
-//! What is counted of subscribers and publishers while they run.
+//! Counters of subscribers and publishers during a run.
 //!
-//! A thread writes its own tally; anybody may read it at any time, as with all cells of `encke-stats`.
+//! Each thread writes its own tally. Any thread may read it at any time, as with all cells of `encke-stats`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,66 +8,66 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use encke_io::lock;
 use encke_stats::{Counter, Distribution, Histogram};
 
-/// What one thread counts.
+/// Counters of one thread.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Messages handed to a publisher's connection.
     pub published: Counter,
-    /// Those that the server refused, or whose publisher had no answer in time.
+    /// Messages that the server refused, or that had no response in time.
     pub refused: Counter,
-    /// On a schedule: messages that were due before anybody was free to send them.
+    /// On a schedule: messages that were due before a publisher was free to send them.
     pub queued: Counter,
-    /// Receipts: a message at one subscriber, the first time it came there.
+    /// Receipts: first arrivals of a message at a subscriber.
     pub received: Counter,
-    /// Those that came behind a later one.
+    /// Receipts that arrived after a later message.
     pub late: Counter,
-    /// What came to somebody again.
+    /// Messages that arrived again at a subscriber.
     pub repeated: Counter,
-    /// What came to somebody who was not there yet when it was sent: in no figure.
+    /// Messages sent before their receiver had subscribed; they count in no other figure.
     pub early: Counter,
-    /// Gaps of which the server said so itself.
+    /// Gaps reported by the server.
     pub gaps: Counter,
-    /// Subscriptions that the server answered.
+    /// Subscriptions accepted by the server.
     pub answered: Counter,
-    /// Subscriptions that it ended.
+    /// Subscriptions ended by the server or by an error.
     pub closed: Counter,
-    /// Subscriptions that it put off.
+    /// Subscriptions rejected with a retry time.
     pub turned_away: Counter,
-    /// Subscriptions that were left, by `churn` or a storm.
+    /// Subscriptions left by churn or a storm.
     pub left: Counter,
-    /// Connections that were established, and attempts that failed.
+    /// Connections established.
     pub connected: Counter,
-    /// See above.
+    /// Failed attempts to connect.
     pub unconnected: Counter,
-    /// TLS handshakes that were completed.
+    /// TLS handshakes completed.
     pub handshakes: Counter,
-    /// Those of them that went on with a session of before.
+    /// TLS handshakes that resumed an earlier session.
     pub resumed: Counter,
-    /// Bytes received by subscribers and publishers, all framing included but TLS'.
+    /// Bytes received by subscribers and publishers, including all framing except that of TLS.
     pub received_bytes: Counter,
     /// Bytes handed to the kernel.
     pub sent_bytes: Counter,
-    /// From a publisher's send to a subscriber's receive, of each receipt.
+    /// Per receipt: time from the publisher's send to the receive.
     pub latency: Histogram,
-    /// From a publisher's send to the first of this thread's subscribers that had the message.
+    /// Per message: time from the publisher's send to the first receipt on this thread.
     pub first: Histogram,
-    /// The same to the last of them, once one of them has a later message of its sequence.
+    /// Per message: time from the send to the last receipt, once a later message of its lane has a receipt.
     pub last: Histogram,
-    /// From connect(2) to established, a handshake included.
+    /// Time from connect(2) to established, including the TLS handshake.
     pub connect: Histogram,
-    /// TLS' handshake alone.
+    /// The TLS handshake alone.
     pub handshake: Histogram,
-    /// From connect(2) to the server's answer, of subscribers at the beginning.
+    /// Initial subscribers: time from connect(2) to the server's response.
     pub answer: Histogram,
-    /// The same of those who came back.
+    /// Reconnects: time from connect(2) to the server's response.
     pub back: Histogram,
-    /// From a publisher's send to the server's answer.
+    /// Time from a publisher's send to the server's response.
     pub taken: Histogram,
-    /// On a schedule: from when a message was due to its send.
+    /// On a schedule: time from when a message was due to its send.
     pub lag: Histogram,
 }
 
-/// A tally at a moment, or several together.
+/// Values of a tally at one moment, or the sum of several.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[expect(missing_docs, reason = "each is the cell of the same name in Tally")]
 pub struct Totals {
@@ -101,7 +101,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// All threads together, as of about now.
+    /// The sum of all tallies, approximately as of now.
     pub fn of<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Self {
         let mut totals = Self::default();
         for tally in tallies {
@@ -145,15 +145,15 @@ impl Totals {
     }
 }
 
-/// What all threads of a run look at.
+/// State shared by all threads of a run.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Of each lane how many messages were begun. It grows before a message is sent: who reads it knows that all
-    /// with higher numbers are sent later.
+    /// Messages begun in each lane. The count grows before the send: messages with higher numbers are sent after the count is
+    /// read.
     sent: Vec<AtomicU32>,
-    /// No message will be begun any more, and each has its answer.
+    /// Whether publishing has ended and each message has a response.
     said: AtomicBool,
-    /// Messages that the server did not take, or about which it did not say so: nobody has to receive them.
+    /// Messages that the server refused or did not acknowledge: no receipts are expected for them.
     refused: Mutex<Vec<(u16, u32)>>,
 }
 
@@ -166,7 +166,7 @@ impl Shared {
         }
     }
 
-    /// The number of a lane's next message, which is about to be sent.
+    /// Takes the number of a lane's next message, just before its send.
     pub(crate) fn begin(&self, lane: usize) -> u32 {
         self.sent[lane].fetch_add(1, Ordering::AcqRel)
     }
@@ -175,7 +175,7 @@ impl Shared {
         self.sent[lane].load(Ordering::Acquire)
     }
 
-    /// All has been said.
+    /// Marks publishing as ended.
     pub(crate) fn end(&self) {
         self.said.store(true, Ordering::Release);
     }
@@ -188,7 +188,7 @@ impl Shared {
         lock(&self.refused).push((lane, number));
     }
 
-    /// What was refused, in order.
+    /// Refused messages, in order.
     pub(crate) fn refused(&self) -> Vec<(u16, u32)> {
         let mut refused = lock(&self.refused).clone();
         refused.sort_unstable();

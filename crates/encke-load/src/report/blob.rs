@@ -1,22 +1,22 @@
-//! A histogram as text: what HdrHistogram's tools read (V2, deflated, base64), and what comes back unchanged.
+//! Histograms as text: readable by HdrHistogram tools (V2, deflated, base64), and read back unchanged.
 //!
 //! ```text
-//!   ours    64 buckets an octave   │       a       │       b       │
-//!   theirs 128 buckets an octave   │       │   a   │       │   b   │     (2 significant digits)
+//!   here            64 buckets per octave   │       a       │       b       │
+//!   HdrHistogram   128 buckets per octave   │       │   a   │       │   b   │     (2 significant digits)
 //! ```
-//! Each bucket here is two of an HdrHistogram of two digits, so its count stands in the upper one: whose end is the value
-//! that is told here, too. Reading it gives the same buckets, merging there and merging here the same sums, and a
-//! quantile there is the one here, which is at most 1/64 above the truth.
+//! A bucket here spans two buckets of an HdrHistogram with two digits, and its count is stored in the upper one. The end of
+//! that bucket is also the value reported here. Reading restores the same buckets, and merging gives the same sums on both
+//! sides. Quantiles agree as well: they are at most 1/64 above the true value.
 
 use encke_wire::base64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Deserializer as Reader, Serialize, Serializer as Writer, de};
 
-/// Longest duration that a fresh histogram has room for: an hour. One that is longer makes more.
+/// The initial range of a histogram, in ns: an hour. A longer duration extends it.
 const ROOM_NS: u64 = 3_600_000_000_000;
 
-/// Values (any of a bucket's, ns) and how many, as text.
+/// Encodes pairs of a value (any in its bucket, ns) and its count.
 pub(crate) fn text(held: &[(u64, u64)]) -> String {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, ROOM_NS, 2).expect("2 digits, 1 ns to an hour");
     histogram.auto(true);
@@ -30,14 +30,14 @@ pub(crate) fn text(held: &[(u64, u64)]) -> String {
     String::from_utf8(text).expect("base64 is ASCII")
 }
 
-/// What a text holds: the last value of each bucket in ns, and how many lie in it. `None` if it is no histogram.
+/// Decodes a text into the upper bound of each bucket in ns, and its count. `None` if the text is not a histogram.
 pub(crate) fn held(text: &str) -> Option<Vec<(u64, u64)>> {
     let bytes = base64::decode(text.as_bytes())?;
     let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice()).ok()?;
     Some(histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect())
 }
 
-/// As serde's `with` wants it.
+/// For serde's `with`.
 pub(crate) fn serialize<S: Writer>(buckets: &[(u64, u64)], writer: S) -> Result<S::Ok, S::Error> {
     text(buckets).serialize(writer)
 }
@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(back, pairs(&distribution), "seed {seed}");
         }
         assert_eq!(held(&text(&[])), Some(Vec::new()));
-        // Two hours are longer than there is room for.
+        // Two hours exceed the initial range.
         assert_eq!(held(&text(&[(7_200_000_000_000, 3)])).map(|held| held[0].1), Some(3));
     }
 

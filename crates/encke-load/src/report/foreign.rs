@@ -1,7 +1,7 @@
-//! Reports in the layouts of other tools, for scripts that search them for their lines.
+//! Reports in the layout of other tools, for scripts that parse their output.
 //!
-//! The words and columns are those tools'; what stands in them is measured as everywhere here. Where a tool tells
-//! something that is not known here (the name of the server's software), the line is left out.
+//! Words and columns are those of the tools; the values are measured as elsewhere in this crate. Values that are unknown here
+//! (the name of the server's software) are left out with their line.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use encke_io::socket::Address;
 use super::Report;
 
 impl Report {
-    /// As `ab` prints it (version 2.3).
+    /// The report in the layout of `ab` (version 2.3).
     pub fn ab(&self) -> String {
         let mut text = String::new();
         self.put_ab(&mut text).expect("a String takes everything");
         text
     }
 
-    /// As `htstress` prints it.
+    /// The report in the layout of `htstress`.
     pub fn htstress(&self) -> String {
         let totals = &self.outcome.totals;
         let ended = totals.finished + totals.failed;
@@ -84,7 +84,7 @@ impl Report {
     }
 }
 
-/// What stands behind the server in a URL.
+/// The path of a URL.
 fn path(url: &str) -> &str {
     let server = url.find("://").map_or(0, |at| at + 3);
     url[server..].find('/').map_or("/", |slash| &url[server + slash..])

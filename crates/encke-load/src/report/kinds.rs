@@ -1,4 +1,4 @@
-//! A saved run of either kind: of requests, or of subscribers.
+//! A saved run of either kind: requests or subscribers.
 
 use serde_json::Value;
 
@@ -8,20 +8,20 @@ use crate::compare::Comparison;
 use crate::explain::{self, Explained};
 use crate::push;
 
-/// What a file holds that `--json` or `--save` has written.
+/// The contents of a file written by `--json` or `--save`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SavedRun {
-    /// `encke load URL`.
+    /// Written by `encke load URL`.
     Requests(Box<Saved>),
-    /// `encke load push URL`: `"kind": "push"`.
+    /// Written by `encke load push URL`: `"kind": "push"`.
     Push(Box<push::Saved>),
 }
 
 impl SavedRun {
-    /// Reads a run.
+    /// Parses a saved run.
     ///
     /// # Errors
-    /// It is no saved run.
+    /// The text is not a saved run.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         let malformed = |error: serde_json::Error| Unreadable::Malformed(error.to_string());
         let value: Value = serde_json::from_str(text).map_err(malformed)?;
@@ -37,7 +37,7 @@ impl SavedRun {
         serde_json::from_value(value).map(Self::Requests).map_err(malformed)
     }
 
-    /// As JSON.
+    /// The run as JSON.
     pub fn json(&self) -> Value {
         match self {
             Self::Requests(run) => run.json(),
@@ -45,7 +45,7 @@ impl SavedRun {
         }
     }
 
-    /// On one screen.
+    /// The run as text for one screen.
     pub fn summary(&self) -> String {
         match self {
             Self::Requests(run) => run.summary(),
@@ -53,7 +53,7 @@ impl SavedRun {
         }
     }
 
-    /// As a page of HTML.
+    /// The run as an HTML page.
     pub fn page(&self) -> String {
         match self {
             Self::Requests(run) => run.page(),
@@ -61,7 +61,7 @@ impl SavedRun {
         }
     }
 
-    /// What is to be said of its figures.
+    /// The findings about its figures.
     pub fn explained(&self) -> Explained {
         match self {
             Self::Requests(run) => explain::of(run),
@@ -69,10 +69,10 @@ impl SavedRun {
         }
     }
 
-    /// Several as one.
+    /// Merges several runs.
     ///
     /// # Errors
-    /// There is no sense in a sum of them.
+    /// The runs cannot be merged.
     pub fn merged(runs: Vec<Self>) -> Result<Self, Unlike> {
         let (mut requests, mut push) = (Vec::new(), Vec::new());
         for run in runs {
@@ -88,10 +88,10 @@ impl SavedRun {
         }
     }
 
-    /// Two side by side.
+    /// Compares two runs.
     ///
     /// # Errors
-    /// They are of two kinds.
+    /// The runs are of different kinds.
     pub fn compared(names: [String; 2], runs: [&Self; 2]) -> Result<Comparison, Unlike> {
         match runs {
             [Self::Requests(one), Self::Requests(other)] => Ok(Comparison::of_runs(names, [one, other])),

@@ -1,12 +1,12 @@
-//! Runs of several generators as one: what one server did for all of them together.
+//! Merges the runs of several generators into the result of one server under their combined load.
 //!
 //! ```text
 //!   counts, histograms, errors   added up
-//!   seconds                      those that ended at the same time, by the machines' clocks
-//!   rate                         all answers by the time from the first beginning to the last end
-//!   verdict                      the first that is none, else that of all
+//!   seconds                      combined by the machines' clocks
+//!   rate                         all responses ÷ (last end − first begin)
+//!   verdict                      no verdict if one of the runs has none
 //! ```
-//! What is the same for runs of subscribers ([`crate::push`]) is here, too: spans, verdicts, errors, durations.
+//! Parts shared with runs of subscribers ([`crate::push`]) are also here: spans, verdicts, errors, durations.
 
 use std::fmt;
 use std::iter;
@@ -23,28 +23,28 @@ use crate::estimate::Estimate;
 use crate::series::Stretch;
 use crate::words;
 
-/// Why runs cannot be joined.
+/// Why runs cannot be merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unlike {
-    /// There are fewer than two.
+    /// Fewer than two runs.
     Few,
-    /// A closed loop and an open one.
+    /// A closed loop and an open loop.
     Loops,
     /// Requests and subscribers.
     Kinds,
-    /// Subscribers by different transports.
+    /// Subscribers with different transports.
     Transports,
 }
 
-/// Two runs were made at the same time if they have so much of the shorter one in common.
+/// Two runs count as simultaneous if they share this part of the shorter one.
 const OVERLAP: f64 = 0.9;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Saved {
-    /// All of them as one.
+    /// Merges runs.
     ///
     /// # Errors
-    /// There is no sense in a sum of them.
+    /// The runs cannot be merged.
     pub fn merged(runs: &[Self]) -> Result<Self, Unlike> {
         let [first, others @ ..] = runs else { return Err(Unlike::Few) };
         if others.is_empty() {
@@ -83,7 +83,7 @@ impl Saved {
         Ok(all)
     }
 
-    /// Adds what can be added.
+    /// Adds all sums.
     fn take_in(&mut self, other: &Self) {
         let (mine, theirs) = (&mut self.requests, &other.requests);
         for (sum, count) in [
@@ -154,17 +154,17 @@ impl Saved {
         }]
     }
 
-    /// From about when its first request that counts began to its end.
+    /// The approximate time from its first counted request to its end, in ns since 1970.
     fn span(&self) -> Range<u64> {
         let warm_up_ns = (self.plan.warm_up.seconds.unwrap_or(0.0) * 1e9) as u64;
-        // A file may say anything of its time.
+        // A file may contain any time.
         let opened = self.began_unix_ns.saturating_add(self.connections.opening_ns);
         let from = opened.saturating_add(warm_up_ns);
         from..from.saturating_add(self.elapsed_ns)
     }
 }
 
-/// What the runs' seconds brought together, by the second in whose middle they lay.
+/// The seconds of all runs combined. Each stretch counts for the second that contains its midpoint.
 fn seconds_of(runs: &[Saved], began_unix_ns: u64) -> Vec<Stretch> {
     let mut all: Vec<(Stretch, Distribution)> = Vec::new();
     for run in runs {
@@ -172,7 +172,7 @@ fn seconds_of(runs: &[Saved], began_unix_ns: u64) -> Vec<Stretch> {
         let mut of_run: Vec<f64> = Vec::new();
         for stretch in &run.seconds {
             let place = (late_s + stretch.at_s - stretch.seconds / 2.0).max(0.0) as usize;
-            // Only what has a place within a day: a file may say anything of its time.
+            // Only places within one day: a file may contain any time.
             if place >= 86_400 {
                 continue;
             }
@@ -205,18 +205,18 @@ fn seconds_of(runs: &[Saved], began_unix_ns: u64) -> Vec<Stretch> {
     .collect()
 }
 
-/// When each of some runs was made, by its machine's clock: nanoseconds since 1970.
+/// The time span of each run by its machine's clock, in nanoseconds since 1970.
 pub(crate) struct Spans(pub(crate) Vec<Range<u64>>);
 
 impl Spans {
-    /// From the first beginning to the last end.
+    /// Time from the first begin to the last end.
     pub(crate) fn whole_ns(&self) -> u64 {
         let began = self.0.iter().map(|span| span.start).min().unwrap_or(0);
         let ended = self.0.iter().map(|span| span.end).max().unwrap_or(0);
         ended.saturating_sub(began)
     }
 
-    /// The time in which all of them were under way.
+    /// The time during which all runs were active.
     pub(crate) fn common_ns(&self) -> u64 {
         let began = self.0.iter().map(|span| span.start).max().unwrap_or(0);
         let ended = self.0.iter().map(|span| span.end).min().unwrap_or(0);
@@ -225,7 +225,7 @@ impl Spans {
 }
 
 impl SavedVerdict {
-    /// That of runs together: none, if one of them has none.
+    /// The verdict on merged runs: no verdict if one of them has none.
     pub(crate) fn of_all<R>(runs: &[R], verdict: impl Fn(&R) -> &Self) -> Self {
         let all: Vec<&Self> = runs.iter().map(verdict).collect();
         let without: Vec<&Self> = all.iter().filter(|verdict| !verdict.is_verdict).copied().collect();
@@ -247,7 +247,7 @@ impl SavedVerdict {
 }
 
 impl Environment {
-    /// That of the first; names that differ are all told.
+    /// The environment of the first run, with all distinct names.
     pub(crate) fn of_all<R>(runs: &[R], environment: impl Fn(&R) -> &Self) -> Self {
         Self {
             processor: said_by_all(runs, ", ", |run| &environment(run).processor),
@@ -258,7 +258,7 @@ impl Environment {
 }
 
 impl Held {
-    /// Adds durations to others.
+    /// Adds the durations of another run.
     pub(crate) fn take_in(sum: &mut Option<Self>, more: Option<&Self>) {
         if let Some(Self(more)) = more {
             sum.get_or_insert_with(|| Self(Distribution::new())).0.merge(more);
@@ -267,7 +267,7 @@ impl Held {
 }
 
 impl SavedError {
-    /// Adds those of another run.
+    /// Adds the errors of another run.
     pub(crate) fn take_in(errors: &mut Vec<Self>, more: &[Self]) {
         for theirs in more {
             let same = |mine: &&mut Self| (&mine.phase, &mine.cause) == (&theirs.phase, &theirs.cause);
@@ -286,7 +286,7 @@ impl SavedError {
 }
 
 impl System {
-    /// Adds what was counted on another machine.
+    /// Adds the counters of another machine.
     pub(crate) fn take_in(&mut self, more: Self) {
         for (sum, count) in
             [(&mut self.listen_drops, more.listen_drops), (&mut self.retransmits, more.retransmits)]
@@ -296,7 +296,7 @@ impl System {
     }
 }
 
-/// What the runs say, once if all say the same.
+/// The texts of all runs, only once if they are equal.
 pub(crate) fn said_by_all<R>(runs: &[R], between: &str, said: impl Fn(&R) -> &str) -> String {
     let all: Vec<&str> = runs.iter().map(said).collect();
     match all.split_first() {
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(both.seconds[2].latency.len(), 2, "the third second of one, the first of the other");
         assert_eq!((both.plan.connections, both.parts.len()), (128, 2));
         assert!(both.verdict.remarks.iter().any(|remark| remark.contains("8.00 s in common")), "{both:?}");
-        // It can be saved, and joined again.
+        // The merged run can be saved and merged again.
         let read = Saved::read(&both.json().to_string()).expect("a run");
         let three = Saved::merged(&[read, one]).expect("closed loops");
         assert_eq!((three.requests.finished, three.parts.len()), (3_000, 3));

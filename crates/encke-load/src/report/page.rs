@@ -1,5 +1,5 @@
-//! A run as a page to hand out: what came of it at a glance, plots, what not to trust, and all numbers as tables. What
-//! a page of subscribers has as well ([`crate::push`]) is below the page of requests.
+//! A run as an HTML page: key figures, plots, findings, and tables of all numbers. Parts shared with pages of subscribers
+//! ([`crate::push`]) follow after the page of requests.
 
 use std::fmt::Write as _;
 
@@ -15,13 +15,13 @@ use crate::explain::{self, Explained, Trust};
 use crate::series::Stretch;
 use crate::words;
 
-/// Places along the time: a plot is some 500 points wide, and a table of more is not read.
+/// Maximum points along the time axis: a plot is about 500 points wide, and a longer table is not read.
 const COLUMNS: usize = 240;
-/// Rows of a heat map in a factor of ten.
+/// Rows of a heat map per factor of ten.
 const CELLS_PER_DECADE: f64 = 12.0;
 
 impl Saved {
-    /// One file of HTML that needs nothing but itself.
+    /// A self-contained HTML file.
     pub fn page(&self) -> String {
         let mut body = String::new();
         self.put_head(&mut body);
@@ -43,7 +43,7 @@ impl Saved {
         page("en", &format!("Load: {}", self.urls.join(" ")), &body)
     }
 
-    /// What was done, and what came of it at a glance.
+    /// Title, origin, key figures and verdict.
     fn put_head(&self, body: &mut String) {
         put_title(body, &self.urls.join(" "), &self.plan.text);
         put_origin(body, &self.began, &self.version, &self.environment, &self.command);
@@ -65,7 +65,7 @@ impl Saved {
         put_verdict(body, &self.verdict);
     }
 
-    /// The distributions that were measured, by their names.
+    /// The measured distributions and their names.
     fn measured(&self) -> Vec<(&'static str, &Distribution)> {
         let latency = &self.latency;
         let named = [
@@ -77,13 +77,13 @@ impl Saved {
         named.into_iter().filter_map(|(name, held)| Some((name, &held.as_ref()?.0))).collect()
     }
 
-    /// Latency by the share of requests that took no longer.
+    /// Latency by percentile.
     fn spectrum(&self) -> String {
         let estimate = self.latency.open_loop_estimate.as_ref().map(estimated).unwrap_or_default();
         spectrum("Latency by percentile: this share took no longer", &self.measured(), estimate)
     }
 
-    /// How many took how long.
+    /// Histogram of latencies.
     fn histogram(&self) -> String {
         let Some(waited) = self.waited() else { return String::new() };
         let mut bars: Vec<(f64, f64, f64)> = Vec::new();
@@ -102,7 +102,7 @@ impl Saved {
         plot.figure()
     }
 
-    /// How long connects took, and when they were made.
+    /// Connect times, and when the connections were made.
     fn connects(&self, columns: &[Stretch]) -> String {
         let mut figures = String::new();
         if let Some(Held(connect)) = &self.latency.connect {
@@ -217,7 +217,7 @@ impl Saved {
     }
 }
 
-/// Seconds joined so that they are at most [`COLUMNS`].
+/// Joins seconds into at most [`COLUMNS`] columns.
 fn columns(seconds: &[Stretch]) -> Vec<Stretch> {
     let each = seconds.len().div_ceil(COLUMNS).max(1);
     let joined = seconds.chunks(each).map(|chunk| {
@@ -241,13 +241,13 @@ fn columns(seconds: &[Stretch]) -> Vec<Stretch> {
             ..sum
         }
     });
-    // What is shorter than a tenth of its neighbours says too little to be drawn beside them.
+    // A column shorter than a tenth of the longest is too noisy to plot.
     let joined: Vec<Stretch> = joined.collect();
     let longest = joined.iter().map(|column| column.seconds).fold(0.0, f64::max);
     joined.into_iter().filter(|column| column.seconds > 0.1 * longest).collect()
 }
 
-/// Durations by the share of all that took no longer, and beside them what an open-loop user would have seen.
+/// Durations by percentile, with the estimate for an open-loop user.
 pub(crate) fn spectrum(
     caption: &str,
     measured: &[(&str, &Distribution)],
@@ -260,13 +260,13 @@ pub(crate) fn spectrum(
         held.buckets()
             .map(|(_, last, count)| {
                 below += count as f64;
-                // What lies at the very end has no nines of its own.
+                // The last value would have infinitely many nines.
                 ((below / all).min(1.0 - 0.5 / all), last.min(held.max_ns()).max(1) as f64)
             })
             .collect()
     };
     let curves: Vec<_> = measured.iter().map(|(name, held)| (*name, points(held))).collect();
-    // A lag below a microsecond is none: it would take the room of all the rest.
+    // A lag below a microsecond is negligible, and would dominate a logarithmic axis.
     let values = curves.iter().flat_map(|(_, points)| points.iter().map(|(_, ns)| ns.max(1_000.0)));
     let values = values.chain(estimate.iter().map(|(_, ns)| *ns));
     let (x, y) = (Axis::over(Scale::Nines, [most], percentile), Axis::over(Scale::Log, values, time));
@@ -280,12 +280,12 @@ pub(crate) fn spectrum(
     plot.figure()
 }
 
-/// What was measured, and how.
+/// Appends the title: URLs and plan.
 pub(crate) fn put_title(body: &mut String, urls: &str, how: &str) {
     let _infallible = writeln!(body, "<h1>{}</h1>\n<p>{}</p>", escaped(urls), escaped(how));
 }
 
-/// When, by which program, where, and the command that does it again.
+/// Appends the origin: begin, program version, machine and command.
 pub(crate) fn put_origin(
     body: &mut String,
     began: &str,
@@ -303,7 +303,7 @@ pub(crate) fn put_origin(
     );
 }
 
-/// What is seen at a glance: names, figures.
+/// Appends key figures, given as name and value.
 pub(crate) fn put_figures(body: &mut String, figures: &[(&str, String)]) {
     body.push_str("<div class=\"figures\">\n");
     for (name, figure) in figures {
@@ -312,7 +312,7 @@ pub(crate) fn put_figures(body: &mut String, figures: &[(&str, String)]) {
     body.push_str("</div>\n");
 }
 
-/// What went wrong, as a table, if anything did.
+/// Appends a table of errors, if there are any.
 pub(crate) fn put_errors(body: &mut String, errors: &[SavedError]) {
     if errors.is_empty() {
         return;
@@ -328,7 +328,7 @@ pub(crate) fn put_errors(body: &mut String, errors: &[SavedError]) {
     *body += &table(&["failure", "count", "first at", "what had come of the first"], rows);
 }
 
-/// What not to trust, as a list.
+/// Appends the findings as a list.
 pub(crate) fn put_findings(body: &mut String, explained: &Explained) {
     body.push_str("<h2>What not to trust</h2>\n<ul>\n");
     for finding in explained.findings() {
@@ -339,7 +339,7 @@ pub(crate) fn put_findings(body: &mut String, explained: &Explained) {
     body.push_str("</ul>\n");
 }
 
-/// A verdict and what else should be known before a figure is believed.
+/// Appends a verdict and its remarks.
 pub(crate) fn put_verdict(body: &mut String, verdict: &SavedVerdict) {
     let class = if verdict.is_verdict { "" } else { " class=\"warning\"" };
     let _infallible = writeln!(body, "<p{class}>{}</p>", escaped(&verdict.text));
@@ -348,13 +348,13 @@ pub(crate) fn put_verdict(body: &mut String, verdict: &SavedVerdict) {
     }
 }
 
-/// The head of a table of durations, and one of its rows.
+/// The header of a table of durations.
 pub(crate) fn quantile_names() -> Vec<&'static str> {
     let names = PERCENTILES.iter().map(|(name, _)| *name);
     std::iter::once("").chain(names).chain(["max", "mean", "count"]).collect()
 }
 
-/// See above.
+/// A row of a table of durations.
 pub(crate) fn quantile_row(name: &str, held: &Distribution) -> Vec<String> {
     let quantiles = PERCENTILES.iter().map(|(_, share)| told(held.quantile_ns(*share)));
     let ends =
@@ -379,13 +379,13 @@ fn latency_over_time(columns: &[Stretch]) -> String {
     durations_over_time("Latency over time", time_axis(columns), curves)
 }
 
-/// Curves of durations.
+/// A plot of three curves of durations.
 pub(crate) fn durations_over_time(
     caption: &str,
     x: Axis,
     curves: [(&'static str, Vec<(f64, f64)>); 3],
 ) -> String {
-    // What is shorter than a microsecond (of one receiver the first is the last) would take the room of all the rest.
+    // Values below a microsecond (with one receiver, the first receipt is the last) would dominate the logarithmic axis.
     let values = curves.iter().flat_map(|(_, points)| points.iter().map(|point| point.1.max(1_000.0)));
     let y = Axis::over(Scale::Log, values, time);
     let mut plot = Plot::new(caption, x, y);
@@ -395,12 +395,12 @@ pub(crate) fn durations_over_time(
     plot.figure()
 }
 
-/// How dark a cell of a heat map is: the root of its share, so that one slow answer of a thousand can be seen.
+/// Darkness of a heat map cell: the root of its share, so that one slow response of a thousand is visible.
 pub(crate) fn shade(count: u64, most: u64) -> f64 {
     0.08 + 0.92 * (count as f64 / most.max(1) as f64).sqrt()
 }
 
-/// How many took how long, over time: the darker, the more of that moment's answers.
+/// A heat map of latency over time: darker cells have a larger share of that column's responses.
 fn heat(columns: &[Stretch]) -> String {
     let mut cells = Vec::new();
     for column in columns {
@@ -432,7 +432,7 @@ fn rate_over_time(columns: &[Stretch]) -> String {
     plot.figure()
 }
 
-/// Failures and wrong answers; nothing where there are none.
+/// Failures and wrong responses per second; empty if there are none.
 fn errors_over_time(columns: &[Stretch]) -> String {
     let bars = |count: fn(&Stretch) -> u64| -> Vec<(f64, f64, f64)> {
         let held = columns.iter().filter(|column| count(column) > 0);
@@ -459,19 +459,19 @@ fn middle(column: &Stretch) -> f64 {
     column.at_s - column.seconds / 2.0
 }
 
-/// The row of a heat map that a value lies in.
+/// The heat map row of a value.
 fn cell(ns: u64) -> i32 {
     (ns.max(1) as f64).log10().mul_add(CELLS_PER_DECADE, 1e-9).floor() as i32
 }
 
-/// Where a row begins.
+/// The lower bound of a row.
 fn edge(cell: i32) -> f64 {
     10_f64.powf(f64::from(cell) / CELLS_PER_DECADE)
 }
 
 pub(crate) fn time(ns: f64) -> String {
     let text = words::time(ns.round() as u64);
-    // An axis has round numbers: 1 ms, not 1.00 ms.
+    // Axis labels are round numbers: 1 ms, not 1.00 ms.
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
     let number =
         if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
@@ -483,7 +483,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 pub(crate) fn seconds(value: f64) -> String {
-    // Three times a tenth is a little more than three tenths.
+    // Three times 0.1 is slightly more than 0.3.
     format!("{} s", (value * 1e6).round() / 1e6)
 }
 
@@ -502,7 +502,7 @@ mod tests {
     use crate::random::Random;
     use crate::report::example;
 
-    /// A run of so many seconds in which something goes wrong now and then.
+    /// A run of this many seconds with occasional errors.
     fn run(seconds: u32) -> Saved {
         let mut random = Random::new(7, 0);
         let mut saved = example().saved();

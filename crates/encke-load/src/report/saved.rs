@@ -1,7 +1,7 @@
-//! A run as it is saved: JSON, schema 1, written and read by the same types.
+//! The saved form of a run: JSON, schema 1, written and read by the same types.
 //!
-//! Keys are snake_case with the unit last; they are added to, never changed. What is read may be of an older program, so
-//! whatever came later has a default.
+//! Keys are snake_case with the unit last. Keys are added, but never changed. A file may be from an older program, so later
+//! fields have defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,80 +24,80 @@ use crate::tally::{Error, Totals};
 use crate::verdict::Verdict;
 use crate::watch::Watched;
 
-/// Of the files that are read here.
+/// Schema version of the files that can be read.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// A run: what was done, where, and what came of it.
+/// A run of requests: plan, environment and results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Saved {
-    /// 1.
+    /// Schema version, 1.
     pub schema: u32,
-    /// Of the program that made it.
+    /// Version of the program that made the run.
     pub version: String,
-    /// The command that does it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// When it began, as RFC 3339 has it, UTC.
+    /// Begin of the run: RFC 3339, UTC.
     #[serde(default)]
     pub began: String,
-    /// The same, in nanoseconds since 1970.
+    /// Begin of the run, in nanoseconds since 1970.
     #[serde(default)]
     pub began_unix_ns: u64,
-    /// On what.
+    /// The machine of the generator.
     #[serde(default)]
     pub environment: Environment,
-    /// To what, as it was written.
+    /// The URLs as given by the user.
     pub urls: Vec<String>,
-    /// How.
+    /// The plan.
     pub plan: SavedPlan,
-    /// Who was the limit.
+    /// The bottleneck.
     pub verdict: SavedVerdict,
-    /// Each request in one of them.
+    /// Requests by their end.
     pub requests: Requests,
-    /// Answers a second.
+    /// Responses per second.
     pub rate_per_s: f64,
-    /// From the first request that counts to the last answer.
+    /// Time from the first counted request to the last response, in ns.
     pub elapsed_ns: u64,
-    /// Finished requests by class: `2xx`.
+    /// Finished requests by status class, such as `2xx`.
     pub statuses: BTreeMap<String, u64>,
-    /// Bytes.
+    /// Bytes received and sent.
     pub bytes: Bytes,
-    /// Connections.
+    /// Connections made and failed.
     pub connections: Connections,
-    /// How long things took.
+    /// Histograms of times.
     pub latency: Latencies,
-    /// What went wrong, the most frequent first.
+    /// Errors, the most frequent first.
     pub errors: Vec<SavedError>,
     /// The generator's threads.
     pub threads: Vec<Thread>,
-    /// What TCP on this machine counted meanwhile, other programs included.
+    /// TCP counters of this machine during the run, other programs included.
     pub system: System,
-    /// What the server used, if somebody watched it.
+    /// Resources used by the server, if it was watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Watched>,
-    /// Of several servers what came of each; none if there is one.
+    /// Per-server results of a run with several servers; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<SavedTarget>,
     /// The run over time.
     pub seconds: Vec<Stretch>,
-    /// The runs that were joined to this one; none if it is one.
+    /// The runs that were merged into this one; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<SavedPart>,
 }
 
-/// What came of one server among several.
+/// The results of one server among several.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SavedTarget {
     /// `http://HOST:PORT`.
     pub name: String,
-    /// Each request in one of them. (`unsent` is the run's alone, and 0 here.)
+    /// Requests by their end. `unsent` is known only for the whole run, and 0 here.
     pub requests: Requests,
-    /// Answers a second.
+    /// Responses per second.
     pub rate_per_s: f64,
-    /// From its first request that counts to its last answer.
+    /// Time from its first counted request to its last response, in ns.
     pub elapsed_ns: u64,
     /// Bytes of bodies received.
     pub bodies_bytes: u64,
-    /// What users waited.
+    /// Latency of users.
     pub latency: Option<Held>,
 }
 
@@ -115,7 +115,7 @@ impl SavedTarget {
     }
 }
 
-/// A run that is part of another.
+/// A run that was merged into another.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Saved")]
 pub struct SavedPart {
@@ -129,11 +129,11 @@ pub struct SavedPart {
     pub verdict: SavedVerdict,
 }
 
-/// As [`Plan`], for people and scripts.
+/// The saved form of [`Plan`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Plan")]
 pub struct SavedPlan {
-    /// The kind of loop, and how it was driven, in a line.
+    /// One line: kind of loop, connections and threads.
     #[serde(default)]
     pub text: String,
     pub server: String,
@@ -144,7 +144,7 @@ pub struct SavedPlan {
     pub warm_up: Extent,
     pub connections: u32,
     pub threads: u16,
-    /// `http/1` or `http/2`; nothing in runs that were saved before there was a choice.
+    /// `http/1` or `http/2`; empty in runs saved before there was a choice.
     #[serde(default)]
     pub protocol: String,
     pub pipeline: u16,
@@ -154,20 +154,20 @@ pub struct SavedPlan {
     pub seed: u64,
 }
 
-/// When requests began.
+/// The saved form of [`Pace`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SavedPace {
     /// `closed` or `open`.
     pub r#loop: String,
-    /// Open: how many a second.
+    /// Open loop: requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
-    /// Open: `even` or `poisson`.
+    /// Open loop: `even` or `poisson`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
 }
 
-/// So many requests, so long, or neither.
+/// A number of requests, a duration, or neither.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "that is all")]
 pub struct Extent {
@@ -177,19 +177,19 @@ pub struct Extent {
     pub seconds: Option<f64>,
 }
 
-/// As [`crate::Verdict`].
+/// The saved form of [`crate::Verdict`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Verdict")]
 pub struct SavedVerdict {
     /// `server`, `connections`, `kept`, `behind`, `generator`, `starved`, `server_starved`, `too_short`.
     pub limit: String,
-    /// Whether the figures are the server's.
+    /// Whether the results describe the server.
     pub is_verdict: bool,
     pub text: String,
     pub remarks: Vec<String>,
 }
 
-/// As [`crate::Totals`] counts them.
+/// The saved form of the request counters in [`crate::Totals`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Totals")]
@@ -202,43 +202,43 @@ pub struct Requests {
     pub aborted: u64,
     pub warm_up: u64,
     pub queued: u64,
-    /// Of those that finished: their answers may have been read late, with others.
+    /// Finished requests whose response may have been read late, with others.
     pub gathered: u64,
-    /// Open loop: due, and never begun.
+    /// Open loop: requests that were due and never begun.
     pub unsent: u64,
 }
 
-/// Bytes that went to and fro.
+/// Bytes transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bytes {
-    /// Heads and framing included.
+    /// Bytes received, including heads and framing.
     pub received: u64,
-    /// Bodies without their framing.
+    /// Bytes of bodies received, without their framing.
     pub bodies: u64,
-    /// Handed to the kernel.
+    /// Bytes handed to the kernel.
     pub sent: u64,
 }
 
-/// Connections in all.
+/// Connection counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connections {
-    /// Established.
+    /// Connections established.
     pub made: u64,
-    /// That could not be.
+    /// Connections that could not be established.
     pub failed: u64,
-    /// TLS handshakes that were completed.
+    /// TLS handshakes completed.
     pub handshakes: u64,
-    /// Of those, the ones that went on with a session of before.
+    /// TLS handshakes that resumed an earlier session.
     pub resumed: u64,
-    /// That the server ended while no request was under way on them.
+    /// Connections that the server ended while no request was open on them.
     pub ended_at_rest: u64,
-    /// How long opening those took that were open before the run.
+    /// Time to open the connections before the run, in ns.
     pub opening_ns: u64,
 }
 
-/// How long things took; what was not measured is not there.
+/// Histograms of times; `None` if not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Totals")]
@@ -255,12 +255,12 @@ pub struct Latencies {
     pub connect: Option<Held>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Held>,
-    /// Closed loop with stalls: what an open-loop user would have seen, at most.
+    /// Closed loop with stalls: upper estimate of the latency of an open-loop user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_loop_estimate: Option<Percentiles>,
 }
 
-/// Durations: their percentiles for whoever reads, and all of them as a histogram.
+/// A distribution of durations, saved as percentiles and as a complete histogram.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(into = "Told", from = "Told")]
 pub struct Held(pub Distribution);
@@ -278,7 +278,7 @@ struct Told {
     histogram: Vec<(u64, u64)>,
 }
 
-/// What a share of all did not exceed; `None` of nothing.
+/// Percentiles in ns; `None` without values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -291,61 +291,61 @@ pub struct Percentiles {
     pub p99_999_ns: Option<u64>,
 }
 
-/// A kind of failure.
+/// One kind of failure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SavedError {
-    /// When in a request.
+    /// Phase of the request.
     pub phase: String,
-    /// Why.
+    /// Reason.
     pub cause: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// When it first happened, in ns after the beginning of the run.
+    /// Time of the first occurrence, in ns after the beginning of the run.
     pub first_ns: u64,
-    /// The first bytes of what had come of the answer then; what is no UTF-8 is replaced.
+    /// First bytes of the response received at the first occurrence; invalid UTF-8 is replaced.
     #[serde(default)]
     pub sample: String,
-    /// Whether this side ran out of something.
+    /// Whether the generator ran out of a resource.
     #[serde(default)]
     pub ours: bool,
 }
 
-/// What a thread of the generator had of the processors, as shares of the run's time.
+/// Processor use of a generator thread, as shares of the run's time.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Thread {
-    /// It ran.
+    /// The share in which it ran.
     pub busy: f64,
-    /// It could have run, but others did.
+    /// The share in which it was runnable but waited for a processor.
     pub waiting: f64,
-    /// CPU time.
+    /// CPU time, in ns.
     pub cpu_ns: u64,
 }
 
-/// What TCP counted, where the system tells it.
+/// TCP counters, where the system provides them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct System {
-    /// Connections that listeners lost because their queue was full.
+    /// Connections that listeners dropped because their queue was full.
     pub listen_drops: Option<u64>,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: Option<u64>,
 }
 
-/// Why a text is no saved run.
+/// Why a text is not a saved run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// It is no JSON, or something is missing in it.
+    /// The text is not JSON, or a field is missing.
     Malformed(String),
-    /// It was made by a program with another idea of runs.
+    /// The schema version is not supported.
     Schema(u64),
-    /// It is what `--find-max` came to: many runs.
+    /// The text is the result of `--find-max`, which consists of many runs.
     Search,
 }
 
 impl Saved {
-    /// Reads what [`Report::json`] wrote.
+    /// Parses the output of [`Report::json`].
     ///
     /// # Errors
-    /// It is no saved run of requests.
+    /// The text is not a saved run of requests.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         match SavedRun::read(text)? {
             SavedRun::Requests(run) => Ok(*run),
@@ -353,12 +353,12 @@ impl Saved {
         }
     }
 
-    /// As JSON.
+    /// The run as JSON.
     pub fn json(&self) -> Value {
         serde_json::to_value(self).expect("every key is a string, and every number one of JSON's")
     }
 
-    /// What a user waits: in an open loop from when a request was due, in a closed one from its send.
+    /// The latency of users: in an open loop from when a request was due, in a closed loop from its send.
     pub fn waited(&self) -> Option<&Distribution> {
         self.latency
             .response
@@ -367,21 +367,21 @@ impl Saved {
             .map(|Held(distribution)| distribution)
     }
 
-    /// The share of counted requests that failed or were answered wrongly; `None` if none has ended.
+    /// The share of counted requests that failed or had a wrong response; `None` if none has ended.
     pub fn error_share(&self) -> Option<f64> {
         let requests = &self.requests;
         let ended = requests.finished + requests.failed;
         (ended > 0).then(|| (requests.failed + requests.wrong) as f64 / ended as f64)
     }
 
-    /// Whether requests waited for answers, and not for a schedule.
+    /// Whether the run was a closed loop.
     pub fn is_closed(&self) -> bool {
         self.plan.pace.r#loop == "closed"
     }
 }
 
 impl Report {
-    /// Everything that is known of a run, as it is saved.
+    /// The saved form of the run.
     pub fn saved(&self) -> Saved {
         let outcome = &self.outcome;
         let totals = &outcome.totals;
@@ -431,7 +431,7 @@ impl Report {
         }
     }
 
-    /// The same as JSON.
+    /// The run as JSON.
     pub fn json(&self) -> Value {
         self.saved().json()
     }
@@ -535,7 +535,7 @@ impl System {
 }
 
 impl Held {
-    /// What was measured; nothing of nothing.
+    /// The measured distribution; `None` if it is empty.
     pub(crate) fn of(distribution: &Distribution) -> Option<Self> {
         (distribution.count() > 0).then(|| Self(distribution.clone()))
     }
@@ -569,7 +569,7 @@ impl Percentiles {
 }
 
 impl Percentiles {
-    /// In order.
+    /// The percentiles in ascending order.
     pub(crate) fn values(&self) -> [Option<u64>; 6] {
         [self.p50_ns, self.p90_ns, self.p99_ns, self.p99_9_ns, self.p99_99_ns, self.p99_999_ns]
     }
@@ -612,7 +612,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How often something happened a second; never, if it took no time.
+/// The rate per second; 0 if no time has elapsed.
 pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
@@ -682,7 +682,7 @@ mod tests {
             let error = Saved::read(&text).expect_err(said).to_string();
             assert!(error.contains(said), "{error}");
         }
-        // What older programs did not say is not missed.
+        // Fields that older programs did not write have defaults.
         let mut old = json.clone();
         let object = old.as_object_mut().expect("an object");
         for key in ["environment", "began", "began_unix_ns"] {

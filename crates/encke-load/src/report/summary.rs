@@ -1,4 +1,4 @@
-//! A report on one screen.
+//! A report as text for one screen.
 
 use std::fmt::Write as _;
 
@@ -10,14 +10,14 @@ use crate::gathering::PART;
 use crate::words;
 
 impl Report {
-    /// What an `ab` user reads at a glance, in at most 24 lines unless much went wrong.
+    /// The key results, in at most 24 lines unless there are many errors.
     pub fn summary(&self) -> String {
         self.saved().summary()
     }
 }
 
 impl Saved {
-    /// As [`Report::summary`].
+    /// See [`Report::summary`].
     pub fn summary(&self) -> String {
         let mut text = String::new();
         self.put(&mut text).expect("a String takes everything");
@@ -133,11 +133,11 @@ impl Saved {
     }
 }
 
-/// Kinds of failure that are shown; JSON has all.
+/// Maximum kinds of failure shown; JSON has all.
 const ERRORS_SHOWN: usize = 6;
 const SAMPLE_SHOWN: usize = 40;
 
-/// A line about TLS, if there was any.
+/// Appends a line about TLS, if there were handshakes.
 pub(crate) fn put_handshakes(
     out: &mut String,
     made: u64,
@@ -151,7 +151,7 @@ pub(crate) fn put_handshakes(
     writeln!(out, "handshakes   {made} of TLS, {resumed} resumed (p50 {p50}, p99 {p99} each)")
 }
 
-/// What went wrong, who was the limit, and how to do it again.
+/// Appends the errors, the verdict and the command to repeat the run.
 pub(crate) fn put_end(
     out: &mut String,
     errors: &[SavedError],
@@ -176,7 +176,7 @@ pub(crate) fn put_end(
     writeln!(out, "Again: {command}")
 }
 
-/// An empty line, and the names of percentiles.
+/// Appends an empty line and the names of the percentiles.
 pub(crate) fn put_names(out: &mut String) -> std::fmt::Result {
     write!(out, "\n{:<13}", "")?;
     for (name, _) in PERCENTILES {
@@ -185,7 +185,7 @@ pub(crate) fn put_names(out: &mut String) -> std::fmt::Result {
     writeln!(out, "{:>9}{:>9}", "max", "mean")
 }
 
-/// A line of percentiles.
+/// Appends a line of percentiles.
 pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std::fmt::Result {
     write!(out, "{name:<13}")?;
     let distribution = held.map(|Held(distribution)| distribution);
@@ -197,7 +197,7 @@ pub(crate) fn put_row(out: &mut String, name: &str, held: Option<&Held>) -> std:
     writeln!(out, "{:>9}{:>9}", told(max), told(mean))
 }
 
-/// The median, and what one of a hundred takes.
+/// The median and the 99th percentile.
 pub(crate) fn ends(held: Option<&Held>) -> [String; 2] {
     [0.5, 0.99].map(|share| told(held.and_then(|Held(held)| held.quantile_ns(share))))
 }

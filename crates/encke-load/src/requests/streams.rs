@@ -1,13 +1,12 @@
-//! Requests by HTTP/2: a flight is a stream of its user's connection, streams end in any order, and one that fails takes
-//! no other along.
+//! Requests over HTTP/2: a flight is a stream of its user's connection. Streams end in any order and fail independently.
 //!
 //! ```text
-//!   ring: waits ── the server has room ──► Errand, on a stream ──┬─► finished, lost
-//!     ▲                                                          │
-//!     └────────── the server leaves and has not looked at it ────┘
+//!   ring: waits ── a stream is available ──► Errand, on a stream ──┬─► finished, failed
+//!     ▲                                                            │
+//!     └────────── GOAWAY, and the request was not processed ───────┘
 //! ```
-//! What holds of users, tickets and connections is [`super`]'s; here stands what differs. A user at rest has room for
-//! another stream, so in an open loop it may be at rest and at work at the same time.
+//! Users, tickets and connections work as in [`super`]; this file contains the differences. An idle user has room for another
+//! stream. In an open loop a user may therefore be idle and have open streams.
 
 use super::{Flight, Requests, State};
 use crate::check::Comparison;
@@ -16,32 +15,32 @@ use crate::tally::{Cause, Phase};
 use encke_io::{Op, Segment, Send, Token};
 use encke_session::http2::{self, Multiplex, Told};
 
-/// A user's connection as HTTP/2 has it.
+/// The HTTP/2 state of a user's connection.
 pub(super) struct Carrier {
     wire: Multiplex<Errand>,
-    /// When the server was heard last.
+    /// When data last arrived from the server.
     heard_ns: u64,
-    /// It has looked at a request.
+    /// Whether the server has processed a request.
     has_looked: bool,
 }
 
 /// A flight on a stream.
 struct Errand {
     flight: Flight,
-    /// The head of its answer has come.
+    /// Whether the head of the response has arrived.
     answering: bool,
     compared: Comparison,
 }
 
 impl Carrier {
-    /// Whether a flight is on it.
+    /// Whether it has open streams.
     pub(super) fn is_busy(&self) -> bool {
         !self.wire.is_empty()
     }
 }
 
 impl Requests {
-    /// A connection is there, sealed if it shall be: says what is spoken on it.
+    /// Starts HTTP/2 on a connection, after the TLS handshake if there is one.
     pub(super) fn greet(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let user = &mut self.users[index as usize];
         (user.state, user.since_ns) = (State::Greeting, at.now_ns);
@@ -50,7 +49,7 @@ impl Requests {
         self.flush(index, out);
     }
 
-    /// Has a user begin what it may, and sends all of it at once.
+    /// Lets a user begin as many requests as it may, and sends them in one send.
     pub(super) fn refill_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -60,7 +59,7 @@ impl Requests {
             self.plan.requests_per_connection.map_or(u64::MAX, |limit| limit.saturating_sub(user.served));
         if !carrier.is_busy() && (left == 0 || carrier.wire.is_leaving()) {
             if user.served > 0 && user.count > 0 && !carrier.has_looked {
-                // Who takes connections only to leave would be asked for ever.
+                // Without this, a server that accepts connections only to send GOAWAY would be dialed forever.
                 let cause = Cause::Http2(http2::Cause::Leave(http2::Code(0)));
                 return self.unconnected(index, Phase::Greeting, &cause, at, out);
             }
@@ -69,7 +68,7 @@ impl Requests {
         }
         let own = usize::from(self.plan.pipeline).saturating_sub(carrier.wire.len());
         let room = carrier.wire.room().min(own).min(usize::try_from(left).unwrap_or(usize::MAX));
-        // Who is at rest has waited for what is due.
+        // An idle user has waited for its ticket.
         let rested = user.rested || user.queued;
         while usize::from(self.users[index as usize].count) < room
             && let Some(ticket) = self.tickets.take(at.now_ns)
@@ -92,7 +91,7 @@ impl Requests {
         }
     }
 
-    /// Puts a flight on a stream; false if the server takes none at present.
+    /// Starts a stream for a flight; returns false if the server accepts no more at present.
     fn launch(&mut self, index: u32, flight: Flight, at: Moment) -> bool {
         let Some(letter) = self.load.letter(&self.plan, flight.message) else {
             self.lose(flight, Phase::Write, &Cause::Unfit, &[], at);
@@ -113,7 +112,7 @@ impl Requests {
         }
     }
 
-    /// Sends what streams have to say, if nothing is on its way.
+    /// Sends pending HTTP/2 output, unless a send is in flight.
     pub(super) fn flush(&mut self, index: u32, out: &mut Outbox) {
         let Some(carrier) = self.carriers.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
@@ -133,7 +132,7 @@ impl Requests {
         out.put(user.token, Op::Send(Send { segments, more: false }));
     }
 
-    /// Takes what the server has said.
+    /// Processes input of the server.
     pub(super) fn hear(&mut self, index: u32, bytes: &[u8], at: Moment, out: &mut Outbox) {
         let Some(mut carrier) = self.carriers[index as usize].take() else { return };
         carrier.heard_ns = at.woken_ns;
@@ -156,7 +155,7 @@ impl Requests {
         self.flush(index, out);
     }
 
-    /// Something has become of a stream.
+    /// Handles an event of a stream.
     fn note(&mut self, index: u32, carrier: &mut Carrier, told: Told<Errand>, at: Moment) {
         match told {
             Told::Head(place) => {
@@ -185,7 +184,7 @@ impl Requests {
         }
     }
 
-    /// Gives up streams that have taken too long; on a connection from which nothing has come meanwhile, all of them.
+    /// Cancels streams that exceed the timeout. If nothing was received for that long, fails the whole connection.
     pub(super) fn expire_streams(&mut self, index: u32, at: Moment, out: &mut Outbox) {
         let Some(carrier) = self.carriers[index as usize].as_deref_mut() else { return };
         let timeout_ns = self.timeout_ns;
@@ -209,14 +208,14 @@ impl Requests {
         self.flush(index, out);
     }
 
-    /// A connection is of no use any more: what was on it has failed.
+    /// Fails all streams of a connection that is given up.
     pub(super) fn lose_streams(&mut self, index: u32, phase: Phase, cause: &Cause, at: Moment) {
         for errand in self.take_streams(index) {
             self.lose(errand.flight, errand.phase(phase), cause, &[], at);
         }
     }
 
-    /// The run is over: what is under way is given up.
+    /// Aborts all streams because the run is over.
     pub(super) fn abort_streams(&mut self, index: u32) {
         for errand in self.take_streams(index) {
             self.abort(errand.flight);
@@ -232,7 +231,7 @@ impl Requests {
 }
 
 impl Errand {
-    /// What it is at, if before its answer that is `before`.
+    /// The current phase; `before` is the phase before the response begins.
     fn phase(&self, before: Phase) -> Phase {
         if self.answering { Phase::Body } else { before }
     }

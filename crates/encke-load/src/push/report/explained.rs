@@ -1,4 +1,4 @@
-//! Which figures of a run of subscribers not to trust, and why, in words.
+//! Explains which figures of a push run not to trust, and why.
 
 use super::Saved;
 use super::summary::reach;
@@ -6,13 +6,13 @@ use crate::explain::{Explained, Findings, Trust};
 use crate::report::saved::Held;
 use crate::words;
 
-/// Messages below which a percentile of messages is the luck of a few: p99 has one beyond it.
+/// With fewer messages, percentiles of messages depend on chance: p99 has only one message beyond it.
 const MESSAGES: u64 = 100;
-/// The first message is unlike the others if it takes so many times as long.
+/// The first messages are an outlier if they take more than this multiple of the others' time.
 const FIRST: u64 = 3;
 
 impl Saved {
-    /// What is to be said of the figures.
+    /// The findings about the figures.
     pub fn explained(&self) -> Explained {
         let mut findings = Findings::default();
         findings.verdict(&self.verdict, "Times and rates");
@@ -30,7 +30,7 @@ impl Saved {
     }
 }
 
-/// Of subscribers.
+/// Findings about subscribers.
 impl Findings {
     fn receipts(&mut self, run: &Saved) {
         let receipts = &run.receipts;
@@ -42,7 +42,7 @@ impl Findings {
                 words::count(receipts.expected),
                 reach(receipts.reach)
             );
-            // What is lost counts as the longest: more than one of a hundred, and p99 would be another.
+            // A lost receipt counts as the longest: if more than 1 % are lost, p99 would differ.
             let many = receipts.lost * 100 > receipts.expected;
             self.say("each receiver", if many { Trust::Not } else { Trust::Doubt }, text);
         }

@@ -1,10 +1,10 @@
-//! Runs of several generators as one: subscribers of one server that were held by several machines.
+//! Merges the push runs of several generators, whose subscribers shared one server.
 //!
 //! ```text
-//!   counts, histograms, errors   added up; a machine's own messages only reach its own subscribers' accounts
-//!   rate                         all receipts by the time from the first beginning to the last end
-//!   over time                    not joined: each machine's clock knows only its own messages
-//!   verdict                      the first that is none, else that of all
+//!   counts, histograms, errors   added up; messages of a machine count only for its own subscribers
+//!   rate                         all receipts ÷ (last end − first begin)
+//!   over time                    not merged: each machine's clock knows only its own messages
+//!   verdict                      no verdict if one of the runs has none
 //! ```
 
 use std::ops::Range;
@@ -18,10 +18,10 @@ use crate::report::saved::{Held, SavedError, SavedVerdict, per_second, rfc3339};
 use crate::words;
 
 impl Saved {
-    /// All of them as one.
+    /// Merges runs.
     ///
     /// # Errors
-    /// There is no sense in a sum of them.
+    /// The runs cannot be merged.
     pub fn merged(runs: &[Self]) -> Result<Self, Unlike> {
         let [first, others @ ..] = runs else { return Err(Unlike::Few) };
         if others.is_empty() {
@@ -45,7 +45,7 @@ impl Saved {
         all.url = said_by_all(runs, " ", |run| &run.url);
         all.plan.text = said_by_all(runs, " + ", |run| &run.plan.text);
         all.environment = Environment::of_all(runs, |run| &run.environment);
-        // What each has measured by itself, in its own time, has no sum.
+        // Measurements that each machine made in its own time have no sum.
         (all.columns, all.subscribers.course) = (Vec::new(), Vec::new());
         (all.memory, all.server) = (None, None);
         all.verdict = SavedVerdict::of_all(runs, |run| &run.verdict);
@@ -61,7 +61,7 @@ impl Saved {
         Ok(all)
     }
 
-    /// Adds what can be added.
+    /// Adds all sums.
     fn take_in(&mut self, other: &Self) {
         let (receipts, theirs) = (&mut self.receipts, &other.receipts);
         for (sum, count) in [
@@ -113,7 +113,7 @@ impl Saved {
         SavedError::take_in(&mut self.errors, &other.errors);
         self.threads.extend(&other.threads);
         self.system.take_in(other.system);
-        // Of a storm: when the last one of all was back.
+        // A storm ends when the last subscriber of all runs has reconnected.
         self.storm = self.storm.take().zip(other.storm.as_ref()).map(|(mut mine, theirs)| {
             mine.back_ns = mine.back_ns.zip(theirs.back_ns).map(|(mine, theirs)| mine.max(theirs));
             let caught_up = mine.caught_up_ns.zip(theirs.caught_up_ns);
@@ -138,9 +138,9 @@ impl Saved {
         }]
     }
 
-    /// From about when its first message was sent to its end.
+    /// The approximate time from its first message to its end, in ns since 1970.
     const fn span(&self) -> Range<u64> {
-        // A file may say anything of its time.
+        // A file may contain any time.
         let from = self.began_unix_ns.saturating_add(self.subscribers.opening_ns);
         from..from.saturating_add(self.elapsed_ns)
     }

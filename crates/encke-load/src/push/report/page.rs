@@ -1,4 +1,4 @@
-//! A run of subscribers as a page to hand out: what came of it at a glance, plots, what not to trust, and all numbers.
+//! A push run as an HTML page: key figures, plots, findings, and tables of all numbers.
 
 use encke_stats::page::{page, table};
 use encke_stats::plot::{Axis, Plot, Scale};
@@ -16,7 +16,7 @@ use crate::report::summary::told;
 use crate::words;
 
 impl Saved {
-    /// One file of HTML that needs nothing but itself.
+    /// A self-contained HTML file.
     pub fn page(&self) -> String {
         let mut body = String::new();
         self.put_head(&mut body);
@@ -49,7 +49,7 @@ impl Saved {
         page("en", &format!("Push: {}", self.url), &body)
     }
 
-    /// What was done, and what came of it at a glance.
+    /// Title, origin, key figures and verdict.
     fn put_head(&self, body: &mut String) {
         put_title(body, &self.url, &self.plan.text);
         put_origin(body, &self.began, &self.version, &self.environment, &self.command);
@@ -151,10 +151,10 @@ impl Saved {
     }
 }
 
-/// What is measured from a publisher's send on.
+/// Durations measured from a publisher's send.
 const SPREAD: [&str; 4] = ["each receiver", "the first", "first to last", "the last"];
 
-/// Messages of a bar, at least, and bars.
+/// Minimum messages per bar, and maximum bars.
 const MESSAGES_EACH: u64 = 10;
 const BARS_MAX: u64 = 60;
 
@@ -163,11 +163,11 @@ fn time_axis(columns: &[Column]) -> Axis {
     Axis::between(Scale::Linear, 0.0, end, seconds)
 }
 
-/// Which share of a message's receivers had it how long after its send: the darker, the more.
+/// The share of a message's receivers by time since its send: darker cells have more receipts.
 fn fan_out(columns: &[Column]) -> String {
     let mut cells = Vec::new();
     for (place, column) in columns.iter().enumerate() {
-        // Up to the next one, so that messages far apart are no thin lines, unless nothing was said for long.
+        // Extends to the next column, so that rare messages are not drawn as thin lines, but not across long pauses.
         let next_s = columns.get(place + 1).map_or(f64::INFINITY, |next| next.at_s);
         let end_s = (column.at_s + column.seconds * 3.0).min(next_s);
         let end_s = if next_s.is_finite() { end_s } else { column.at_s + column.seconds };
@@ -202,7 +202,7 @@ fn messages_over_time(columns: &[Column]) -> String {
 }
 
 fn receipts_over_time(columns: &[Column]) -> String {
-    // A bar of less than some messages shows how they fell into it.
+    // A bar with few messages would only show how they happen to fall into bars.
     let messages: u64 = columns.iter().map(|column| column.messages).sum();
     let count = (messages / MESSAGES_EACH).clamp(1, BARS_MAX);
     let end_s = columns.last().map_or(1.0, |column| column.at_s + column.seconds);

@@ -1,7 +1,7 @@
-//! A run of subscribers as it is saved: JSON, schema 1, `"kind": "push"`, written and read by the same types.
+//! The saved form of a push run: JSON, schema 1, `"kind": "push"`, written and read by the same types.
 //!
-//! Keys are snake_case with the unit last; they are added to, never changed. What is read may be of an older program, so
-//! whatever came later has a default.
+//! Keys are snake_case with the unit last. Keys are added, but never changed. A file may be from an older program, so later
+//! fields have defaults.
 
 use encke_stats::Distribution;
 use serde::{Deserialize, Serialize};
@@ -15,69 +15,69 @@ use crate::report::saved::{
     Held, SCHEMA, SavedError, SavedPace, SavedVerdict, System, Thread, nanoseconds, rfc3339,
 };
 
-/// A run: what was done, where, and what came of it.
+/// A push run: plan, environment and results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Saved {
-    /// 1.
+    /// Schema version, 1.
     pub schema: u32,
     /// `push`.
     pub kind: String,
-    /// Of the program that made it.
+    /// Version of the program that made the run.
     pub version: String,
-    /// The command that does it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// When it began, as RFC 3339 has it, UTC.
+    /// Begin of the run: RFC 3339, UTC.
     #[serde(default)]
     pub began: String,
-    /// The same, in nanoseconds since 1970.
+    /// Begin of the run, in nanoseconds since 1970.
     #[serde(default)]
     pub began_unix_ns: u64,
-    /// To what, as it was written.
+    /// The URL as given by the user.
     pub url: String,
-    /// On what.
+    /// The machine of the generator.
     #[serde(default)]
     pub environment: Environment,
-    /// How.
+    /// The plan.
     pub plan: SavedPlan,
-    /// Who was there.
+    /// Subscriber counters.
     pub subscribers: Subscribers,
-    /// What was said.
+    /// Message counters.
     pub messages: Published,
-    /// Who has received it.
+    /// Receipt counters.
     pub receipts: Receipts,
-    /// Receipts a second.
+    /// Receipts per second.
     pub rate_per_s: f64,
-    /// From the beginning of publishing to the last receipt.
+    /// Time from the begin of publishing to the last receipt, in ns.
     pub elapsed_ns: u64,
-    /// Bytes.
+    /// Bytes received and sent.
     pub bytes: Traffic,
-    /// How long things took.
+    /// Histograms of times.
     pub times: Times,
-    /// How all came back who were cut at once.
+    /// How subscribers reconnected after a storm.
     pub storm: Option<SavedStorm>,
     /// The rounds of a cycle.
     pub rounds: Vec<SavedRound>,
-    /// What subscribers cost in memory here.
+    /// The generator's memory per subscriber.
     pub memory: Option<SavedMemory>,
-    /// What the server used, if it was watched.
+    /// Resources used by the server, if it was watched.
     pub server: Option<Server>,
-    /// What went wrong, the most frequent first.
+    /// Errors, the most frequent first.
     pub errors: Vec<SavedError>,
     /// The generator's threads.
     pub threads: Vec<Thread>,
-    /// What TCP on this machine counted meanwhile, other programs included.
+    /// TCP counters of this machine during the run, other programs included.
     pub system: System,
-    /// Who was the limit.
+    /// The bottleneck.
     pub verdict: SavedVerdict,
-    /// The run over time, by when messages were sent.
+    /// The run over time, by the send time of messages.
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// The runs that were joined to this one; none if it is one.
+    /// The runs that were merged into this one; otherwise empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<SavedPart>,
 }
 
-/// A run that is part of another.
+/// A run that was merged into another.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is the field of the same name in Saved")]
 pub struct SavedPart {
@@ -90,12 +90,12 @@ pub struct SavedPart {
     pub verdict: SavedVerdict,
 }
 
-/// As [`Plan`], for people and scripts.
+/// The saved form of [`Plan`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Plan")]
 pub struct SavedPlan {
-    /// What was done, in a line.
+    /// One line: subscribers, messages and threads.
     pub text: String,
     pub server: String,
     pub transport: String,
@@ -117,7 +117,7 @@ pub struct SavedPlan {
     pub seed: u64,
 }
 
-/// So many messages, so long, or neither.
+/// A number of messages, a duration, or neither.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "that is all")]
 pub struct Extent {
@@ -127,15 +127,15 @@ pub struct Extent {
     pub seconds: Option<f64>,
 }
 
-/// Who was there.
+/// Subscriber counters.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the others are the cells of the same names in Tally")]
 pub struct Subscribers {
     pub answered: u64,
-    /// At the end.
+    /// Subscribers at the end.
     pub held: u32,
-    /// Of those, the ones that read nothing.
+    /// Subscribers at the end that do not read.
     pub slow: u32,
     pub closed: u64,
     pub turned_away: u64,
@@ -143,13 +143,13 @@ pub struct Subscribers {
     pub unconnected: u64,
     pub handshakes: u64,
     pub resumed: u64,
-    /// From the first connect(2) until the last subscriber was answered.
+    /// Time from the first connect(2) until the last subscriber was subscribed, in ns.
     pub opening_ns: u64,
-    /// How many had been answered so long after the first connect(2): ns, subscribers.
+    /// Subscribers over time: ns since the first connect(2), and how many were subscribed.
     pub course: Vec<(u64, u64)>,
 }
 
-/// What was said.
+/// Message counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the cell of the same name in Tally")]
@@ -157,11 +157,11 @@ pub struct Published {
     pub published: u64,
     pub refused: u64,
     pub queued: u64,
-    /// On a schedule: due, and never begun.
+    /// On a schedule: messages that were due and never begun.
     pub unsent: u64,
 }
 
-/// Who has received what was said.
+/// Receipt counters.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "as in Reach and Tally")]
@@ -169,7 +169,7 @@ pub struct Receipts {
     pub expected: u64,
     pub received: u64,
     pub lost: u64,
-    /// The share of those due that happened.
+    /// Receipts as a share of those expected.
     pub reach: Option<f64>,
     pub repeated: u64,
     pub out_of_order: u64,
@@ -177,7 +177,7 @@ pub struct Receipts {
     pub gaps_told: u64,
 }
 
-/// Bytes that went to and fro, all framing included.
+/// Bytes transferred, including all framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "that is all")]
@@ -186,55 +186,55 @@ pub struct Traffic {
     pub sent: u64,
 }
 
-/// How long things took; what was not measured is not there.
+/// Histograms of times; `None` if not measured.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Times {
-    /// From a publisher's send to a subscriber's receive, of each receipt.
+    /// Per receipt: time from the publisher's send to the receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Held>,
-    /// The same to the first who had it, of each message.
+    /// Per message: time from the send to the first receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<Held>,
-    /// From the first who had it to the last.
+    /// Per message: time from the first receipt to the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_to_last: Option<Held>,
-    /// From the send to the last.
+    /// Per message: time from the send to the last receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Held>,
-    /// From connect(2) to established, TLS' handshake included.
+    /// Time from connect(2) to established, including the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Held>,
-    /// TLS' handshake alone.
+    /// The TLS handshake alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Held>,
-    /// From connect(2) to the server's answer, of subscribers at the beginning.
+    /// Initial subscribers: time from connect(2) to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Held>,
-    /// The same of those who came back.
+    /// Reconnects: time from connect(2) to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<Held>,
-    /// From a publisher's send to the server's answer.
+    /// Time from a publisher's send to the server's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<Held>,
-    /// On a schedule: from when a message was due to its send.
+    /// On a schedule: time from when a message was due to its send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Held>,
 }
 
-/// How all came back who were cut at once; what did not come to its end is not there.
+/// How subscribers reconnected after a storm; `None` if they did not.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SavedStorm {
-    /// Until the last of them was answered.
+    /// Time from the cut until the last subscriber was subscribed again, in ns.
     pub back_ns: Option<u64>,
-    /// Until the last of them had what was said meanwhile.
+    /// Time from the cut until the last subscriber had received all missed messages, in ns.
     pub caught_up_ns: Option<u64>,
-    /// How many were back so long after the cut: ns, subscribers.
+    /// Reconnects over time: ns since the cut, and how many were subscribed again.
     pub course: Vec<(u64, u64)>,
 }
 
-/// As [`crate::push::Round`].
+/// The saved form of [`crate::push::Round`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is the field of the same name in Round")]
@@ -246,34 +246,34 @@ pub struct SavedRound {
     pub received: u32,
 }
 
-/// As [`Memory`].
+/// The saved form of [`Memory`].
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what its name says")]
 pub struct SavedMemory {
     pub before_bytes: u64,
     pub held_bytes: u64,
-    /// Of one subscriber.
+    /// Bytes per subscriber.
     pub each_bytes: f64,
 }
 
-/// What a watched server used.
+/// Resources used by a watched server.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// Before the first connection, and when all subscribers were there.
+    /// Memory before the first connection, and with all subscribers.
     pub memory: SavedMemory,
-    /// Processor time while messages were published.
+    /// Processor time while messages were published, in ns.
     pub cpu_ns: u64,
 }
 
 impl Saved {
-    /// As JSON.
+    /// The run as JSON.
     pub fn json(&self) -> Value {
         serde_json::to_value(self).expect("every key is a string, and every number one of JSON's")
     }
 
-    /// The distributions that were measured, by their names; those of messages first.
+    /// The measured distributions and their names, distributions of messages first.
     pub(crate) fn measured(&self) -> Vec<(&'static str, &Distribution)> {
         let times = &self.times;
         let named = [
@@ -291,7 +291,7 @@ impl Saved {
 }
 
 impl Report {
-    /// Everything that is known of a run, as it is saved.
+    /// The saved form of the run.
     pub fn saved(&self) -> Saved {
         let Self { plan, outcome, .. } = self;
         let totals = &outcome.totals;
@@ -380,7 +380,7 @@ impl Report {
         }
     }
 
-    /// The same as JSON.
+    /// The run as JSON.
     pub fn json(&self) -> Value {
         self.saved().json()
     }

@@ -1,4 +1,4 @@
-//! A report on one screen.
+//! A push report as text for one screen.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use crate::report::summary::{ends, put_end, put_handshakes, put_names, put_row};
 use crate::words;
 
 impl Report {
-    /// What a person reads at a glance, in at most 24 lines unless much went wrong. Of a cycle: report 001's lines.
+    /// The key results, in at most 24 lines unless there are many errors. For a cycle: lines in the format of report 001.
     pub fn summary(&self) -> String {
         self.saved().summary()
     }
 }
 
 impl Saved {
-    /// As [`Report::summary`].
+    /// See [`Report::summary`].
     pub fn summary(&self) -> String {
         let mut text = String::new();
         let put = if self.plan.cycles.is_some() { self.put_rounds(&mut text) } else { self.put(&mut text) };
@@ -107,7 +107,7 @@ impl Saved {
         if told.is_empty() { Ok(()) } else { writeln!(out, "memory       {}", told.join(", ")) }
     }
 
-    /// Two lines a round: what, how many, seconds, seconds each.
+    /// Two lines per round: name, count, seconds, seconds per subscriber.
     fn put_rounds(&self, out: &mut String) -> std::fmt::Result {
         for round in &self.rounds {
             let held = round.held;
@@ -132,7 +132,7 @@ impl Saved {
 }
 
 impl super::saved::SavedStorm {
-    /// How it ended.
+    /// The outcome of the storm in words.
     pub(super) fn words(&self) -> String {
         match [self.back_ns, self.caught_up_ns].map(|after| after.map(words::time)) {
             [Some(back), Some(caught_up)] => {
@@ -144,7 +144,7 @@ impl super::saved::SavedStorm {
     }
 }
 
-/// A share of receipts, never rounded up to all.
+/// A share of receipts. Only a complete share is written as 100 %.
 pub(super) fn reach(share: Option<f64>) -> String {
     match share {
         Some(1.0) => "100 %".into(),
@@ -153,7 +153,7 @@ pub(super) fn reach(share: Option<f64>) -> String {
     }
 }
 
-/// A line of what there is of other things, if there is any.
+/// Appends a line of other counts, unless all are 0.
 fn put_others(out: &mut String, others: &[(u64, &str)]) -> std::fmt::Result {
     let some = others.iter().filter(|(number, _)| *number > 0);
     let some: Vec<String> = some.map(|(number, what)| format!("{} {what}", words::count(*number))).collect();
