@@ -1,4 +1,4 @@
-//! Compiles the specimens, and leaves the compiler's name for the results: what C does depends on it.
+//! Compiles the C specimens, and exports the compiler's name for the results, which depend on it.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ fn main() {
         println!("cargo::rerun-if-changed={file}");
     }
     let mut build = cc::Build::new();
-    // As the reports compiled theirs, and each function at a line of the cache: else what the linker puts before it decides
-    // which of two ways is the faster one. A debug build must not judge them by -O0.
+    // Optimized as the reports compiled their programs. Each function starts a cache line; otherwise the linker's layout
+    // decides which of two variants is faster. A debug build must not measure them at -O0.
     build
         .files(&sources)
         .opt_level(2)

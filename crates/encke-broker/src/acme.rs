@@ -1,13 +1,11 @@
-//! A certificate from an authority that gives them away by itself (ACME, RFC 8555): one order, from the account to the
-//! chain.
+//! An ACME client (RFC 8555): orders one certificate, from the account to the chain.
 //!
 //! ```text
-//!  account ─► order ─► each name: its challenge ─► Stage::show ─► "look" ─► the directory looks ─┬─ sees it ─► CSR ─► chain
-//!                                                                                                └─ not ────► Refused
+//!  account ─► order ─► each name: its challenge ─► Stage::show ─► ready ─► the directory validates ─┬─ valid ───► CSR ─► chain
+//!                                                                                                   └─ invalid ─► Refused
 //! ```
-//! When to order, where keys and certificates are kept, and how a challenge is answered is not decided here ([`Stage`]). It
-//! waits for the network: it is called on a thread that nobody waits for. Tokio runs on that thread for as long as an
-//! order takes, and nowhere else.
+//! The caller decides when to order, stores keys and certificates, and responds to challenges (see [`Stage`]). [`order`] blocks
+//! on the network, so it needs a thread that may block. Tokio runs only on that thread, and only during an order.
 
 use std::error::Error as _;
 use std::fmt;
@@ -20,85 +18,85 @@ use instant_acme::{
 };
 use tokio::runtime;
 
-/// Everything together: three round trips a name, validation, and the signature. Let's Encrypt takes some ten seconds; a
-/// directory that has not answered after three minutes is tried again later.
+/// Limit of a whole order: three round trips per name, validation, and the signature. Let's Encrypt takes about ten seconds. If
+/// a directory has not finished after three minutes, the server retries later.
 const ORDER_TIME: Duration = Duration::from_secs(180);
-/// How long a validation, and afterwards a signature, may take. It is asked for after half a second first, then after a
-/// second, two, four and so on.
+/// Polling of the validation, and later of the signature, for at most 80 s each. The first poll follows after half a second,
+/// the next ones after one, two, four seconds, and so on.
 const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(2.0)
     .timeout(Duration::from_secs(80));
 
-/// What is asked for.
+/// The parameters of an order.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// URL of the directory (RFC 8555 §7.1.1), with https.
     pub directory: &'a str,
-    /// A file with the authority, as PEM, that vouches for the directory; else those that the system trusts.
+    /// PEM file with the CA certificates that the directory is verified with; `None` for the system's roots.
     pub root: Option<&'a Path>,
-    /// Whom the directory may write to; told when an account is made.
+    /// Contact address for the directory, which receives it when an account is created.
     pub email: Option<&'a str>,
-    /// The account, as [`Stage::remember`] was told; else one is made.
+    /// The account, as passed to [`Stage::remember`]; `None` creates one.
     pub account: Option<&'a str>,
-    /// Names that the certificate is for.
+    /// DNS names of the certificate.
     pub names: &'a [String],
-    /// How it is proved that they are ours.
+    /// How control of the names is proved.
     pub challenge: Challenge,
     /// The certificate signing request for those names (RFC 2986, DER).
     pub csr: &'a [u8],
 }
 
-/// How a name is proved.
+/// A method to prove control of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Challenge {
-    /// By a certificate that answers the application protocol `acme-tls/1` on port 443 (RFC 8737).
+    /// A certificate served for the application protocol `acme-tls/1` on port 443 (RFC 8737).
     TlsAlpn,
-    /// By a page on port 80 (RFC 8555 §8.3).
+    /// A page on port 80 (RFC 8555 §8.3).
     Http,
 }
 
-/// What must be seen where a name leads to.
+/// The response that the directory expects from the server of a name.
 #[derive(Clone, Copy, Debug)]
 pub enum Proof<'a> {
-    /// A self-signed certificate for `name` with this digest (SHA-256) in its extension acmeIdentifier.
+    /// A self-signed certificate for `name` with this SHA-256 digest in its extension acmeIdentifier (RFC 8737 §3).
     TlsAlpn {
-        /// The name that is proved.
+        /// The name to be validated.
         name: &'a str,
-        /// What the extension holds.
+        /// SHA-256 of the key authorization: the content of the extension.
         digest: [u8; 32],
     },
     /// `content` at `/.well-known/acme-challenge/` + `token`.
     Http {
         /// The last segment of the path.
         token: &'a str,
-        /// The body of the answer.
+        /// The body of the response.
         content: &'a str,
     },
 }
 
-/// What an order needs of the server whose names are to be proved.
+/// Callbacks of an order to the server whose names are validated.
 pub trait Stage {
-    /// An account was made: it is what [`Request::account`] wants from now on. It holds a private key.
+    /// Stores a new account, for [`Request::account`] of later orders. The text contains a private key.
     fn remember(&self, account: &str);
 
-    /// From now on `proof` is seen where the name leads to. It may be forgotten when the order has ended.
+    /// Serves `proof` from now on. The server may drop it when the order has ended.
     fn show(&self, proof: &Proof<'_>);
 }
 
-/// Why there is no certificate.
+/// Why an order failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcmeError {
-    /// The directory was not reached, or what it said was no ACME; with every cause.
+    /// The directory was not reached, or its response is not ACME; with every cause.
     Unreachable(String),
-    /// The directory does not know the account, or no longer: another one has to be made.
+    /// The directory does not know the account, or the stored account cannot be parsed: create a new one.
     NoAccount,
-    /// The directory does not give it, in its own words.
+    /// The directory rejected the order, for this reason.
     Refused(String),
-    /// The directory does not offer that challenge for a name.
+    /// The directory does not offer that challenge for this name.
     NotOffered(String, Challenge),
-    /// It took longer than it may.
+    /// The order exceeded its time limit of 180 s.
     Time,
 }
 
@@ -119,7 +117,7 @@ impl fmt::Display for AcmeError {
 impl std::error::Error for AcmeError {}
 
 impl Challenge {
-    /// As RFC 8555 and RFC 8737 call it.
+    /// The identifier of RFC 8555 and RFC 8737.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TlsAlpn => "tls-alpn-01",
@@ -135,7 +133,7 @@ impl Challenge {
     }
 }
 
-/// Fetches a certificate: the chain, as PEM. It takes up to three minutes.
+/// Orders a certificate, and returns its chain as PEM. Blocks for up to three minutes.
 ///
 /// # Errors
 /// See [`AcmeError`].
@@ -153,7 +151,7 @@ async fn fetch(request: &Request<'_>, stage: &dyn Stage) -> Result<String, AcmeE
     let mut proofs = order.authorizations();
     while let Some(proof) = proofs.next().await {
         let mut proof = proof?;
-        // One that was proved lately need not be proved again.
+        // A recent validation is still valid.
         if proof.status == instant_acme::AuthorizationStatus::Valid {
             continue;
         }
@@ -188,13 +186,13 @@ fn no_reason() -> String {
     "it gives no reason".into()
 }
 
-/// The account that is known, or one that is made now.
+/// Loads the account of the request, or creates one.
 async fn account(request: &Request<'_>, stage: &dyn Stage) -> Result<Account, AcmeError> {
     let builder = || -> Result<AccountBuilder, Error> {
         request.root.map_or_else(Account::builder, Account::builder_with_root)
     };
     if let Some(known) = request.account {
-        // One that cannot be read is as good as none.
+        // An account that cannot be parsed counts as unknown.
         let known: AccountCredentials = serde_json::from_str(known).map_err(|_| AcmeError::NoAccount)?;
         return Ok(builder()?.from_credentials(known).await?);
     }
@@ -206,7 +204,7 @@ async fn account(request: &Request<'_>, stage: &dyn Stage) -> Result<Account, Ac
     Ok(account)
 }
 
-/// What the directory saw of challenges that failed, if any has.
+/// The directory's errors for failed challenges, if any.
 async fn reasons(order: &mut Order) -> Option<String> {
     let mut reasons = Vec::new();
     let mut proofs = order.authorizations();
@@ -220,7 +218,7 @@ async fn reasons(order: &mut Order) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// A problem (RFC 7807) on one line.
+/// A problem document (RFC 7807) on one line.
 fn told(problem: &Problem) -> String {
     let kind = problem.r#type.as_deref().unwrap_or_default();
     let kind = kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(kind);
@@ -242,7 +240,8 @@ impl From<Error> for AcmeError {
             }
             Error::Timeout(_) => Self::Time,
             error => {
-                // What goes wrong on the way is wrapped several times, and the last cause is what helps.
+                // Network errors are wrapped several times, and the innermost cause is the most useful: the text lists them
+                // all.
                 let mut text = error.to_string();
                 let mut cause = error.source();
                 while let Some(error) = cause {

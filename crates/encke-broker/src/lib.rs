@@ -1,4 +1,4 @@
-//! What others do for us beside the workers: they keep the messages of channels, share them, and fetch certificates.
+//! Persistence, clustering and certificates: blocking work that runs outside the workers.
 //!
 //! ```text
 //!  Sequencer ── Commit ──► Store::commit ──► one transaction, synced ──► Sequencer::committed
@@ -7,8 +7,9 @@
 //!            ── Errand ──► nats::Engine ──► a stream that several nodes follow ── News ──► Sequencer::hear
 //!  a name that needs a certificate ──────► acme::order ──► its chain
 //! ```
-//! What is here may wait for a disk or the network: it is called where that holds nobody up. It decides nothing; what is
-//! kept, how long, and who is told of a loss is the sequencer's to say, and when to ask for a certificate the server's.
+//! Functions of this crate may block on a disk or the network, so callers run them on threads of their own. The crate makes no
+//! decisions. The sequencer decides which messages are kept, for how long, and which subscribers receive a gap. The server
+//! decides when to order a certificate.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "acme")]

@@ -1,17 +1,18 @@
-//! A stream of NATS JetStream that several nodes follow: its side of a [`Sequencer`](encke_hub::Sequencer).
+//! The engine of a cluster: connects a [`Sequencer`](encke_hub::Sequencer) to a NATS JetStream stream that all nodes follow.
 //!
 //! ```text
 //!  workers                       │ one thread, tokio
-//!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same name ─► News::Placed
-//!  Errand::Read, Release ────────┼─► follow: one consumer of what is wanted ────────────────────────────► News::Messages
-//!  Outlet::news ◄── Engine::taken┼─────► past ──────────────────────────────────────────────────────────► News::Past
-//!  Errand::Recall ───────────────┼─► history, in chunks that serve several ─────────────────────────────► News::Recalled
-//!  Errand::Forget ───────────────┼─► a tombstone; what it forgets is removed behind it ─────────────────► News::Placed
-//!  Errand::Tell ─────────────────┼─► beats of this node and of the others ──────────────────────────────► News::Told, Gone
-//!                                └── the connection ────────────────────────────────────────────────────► News::Up, Down
+//!  Errand::Publish ──────────────┼─► sent in order ─► acknowledged, or sent again under the same id ──────► News::Placed
+//!  Errand::Read, Release ────────┼─► follow: one consumer of the subscribed channels ─────────────────────► News::Messages
+//!  Outlet::news ◄── Engine::taken┼─────► past: a channel's history ───────────────────────────────────────► News::Past
+//!  Errand::Recall ───────────────┼─► history: backfills, in chunks that serve several ────────────────────► News::Recalled
+//!  Errand::Forget ───────────────┼─► forgetting: a tombstone, then the messages before it are purged ─────► News::Placed
+//!  Errand::Tell ─────────────────┼─► peers: heartbeats of this node and of the others ────────────────────► News::Told, Gone
+//!                                └── the connection ──────────────────────────────────────────────────────► News::Up, Down
 //! ```
-//! It decides nothing: what is kept and who is told of a loss is the sequencer's to say. No worker waits for it; what is
-//! on its way to workers is at most `BATCHES` batches, and what is on its way to NATS is the sequencer's to limit.
+//! The engine makes no decisions: the sequencer decides which messages are kept and which gaps are reported. No worker waits
+//! for the engine. At most `BATCHES` batches are in transit to the workers; the sequencer limits the messages in transit to
+//! NATS.
 
 use std::error::Error as _;
 use std::fmt;
@@ -50,86 +51,86 @@ use peers::Peers;
 
 pub use peers::{About, Node};
 
-/// Batches of news on their way to the workers, each of at most [`BATCH`] messages: what a worker that is late may be
-/// behind before NATS is asked for no more.
+/// Maximum batches of events in transit to the workers, each of at most [`BATCH`] messages. When a worker lags this far, the
+/// engine stops reading from NATS.
 const BATCHES: usize = 16;
-/// Messages in a batch.
+/// Maximum messages in a batch.
 const BATCH: usize = 256;
-/// Messages that NATS may send ahead.
+/// Messages that a consumer requests from NATS at a time.
 const AHEAD: usize = 1_024;
-/// Histories that are read at a time.
+/// Maximum channel histories that are loaded concurrently.
 const READS: usize = 32;
-/// How long to reach NATS and to find the stream at the start. Three servers that start together have a leader after some
-/// five seconds, on a machine that has much else to do after twenty.
+/// Limit for connecting to NATS and finding the stream at the start. Three servers that start together elect a leader after
+/// about five seconds, on a busy machine after twenty.
 const JOIN_TIME: Duration = Duration::from_secs(30);
-/// How long NATS may take to answer what is asked of it.
+/// Timeout of a request to NATS.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How often each side of a quiet connection says that it is there: one that is cut is noticed after two of them.
+/// Interval of pings on a quiet connection. A broken connection is noticed after two of them.
 const PING: Duration = Duration::from_secs(5);
-/// How often a quiet consumer says that it is there.
+/// Interval of a quiet consumer's heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long a consumer asks for messages at a time.
+/// Expiry of a consumer's pull request.
 const ASKING: Duration = Duration::from_secs(30);
-/// After so long without being asked NATS forgets a consumer.
+/// NATS deletes a consumer after this time without a pull request.
 const INACTIVE: Duration = Duration::from_secs(60);
-/// How long to wait before something is tried again, if the connection does not come back before.
+/// Back-off before a retry; a reconnect ends it early.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause between two tries to connect.
+/// The longest delay between two connection attempts.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
-/// How long what changes with those who listen here is gathered before other nodes are told.
+/// Tick of the exchange with other nodes: changes of subscribers are gathered for this time.
 const GATHERING: Duration = Duration::from_millis(250);
-/// How long a node that ends may take to say so.
+/// Limit for sending heartbeats, also the last one of a node that stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Where the stream is, and how it is made if it is not there.
+/// Settings of a cluster: the stream, and how to create it if it does not exist.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Servers, as `nats://host:port` or `tls://host:port`.
     pub servers: Vec<String>,
-    /// As whom.
+    /// Credentials for NATS.
     pub login: Login,
-    /// The authority, as PEM, that vouches for the servers; else those that the system trusts.
+    /// PEM file with the CA certificates that the servers are verified with; `None` for the system's roots.
     pub authority: Option<PathBuf>,
-    /// Name of the stream, and of the first part of its subjects.
+    /// Name of the stream, and first token of its subjects.
     pub stream: String,
-    /// On how many servers it is kept.
+    /// Number of servers that store the stream, if it has to be created.
     pub replicas: usize,
-    /// Kept in memory alone.
+    /// Whether the stream is stored in memory instead of files.
     pub memory: bool,
-    /// How long messages are kept.
+    /// Maximum age of messages in the stream.
     pub age: Duration,
-    /// How many bytes are kept.
+    /// Maximum size of the stream in bytes.
     pub bytes: u64,
-    /// How long a publish is remembered by its name.
+    /// How long the stream recognizes a repeated publish by its message id.
     pub remembered: Duration,
-    /// How long a publish waits to be acknowledged.
+    /// Timeout of a publish until it is acknowledged.
     pub patience: Duration,
-    /// By how many filters at most the stream is followed; 1: all of it is.
+    /// Maximum filters of the node's consumer; 1 consumes the whole stream.
     pub filters: usize,
-    /// How long what is not wanted any more may go on coming.
+    /// How long a released channel may still be consumed.
     pub linger: Duration,
-    /// How long a message may wait for the stream and be sent again: the stream has to remember it twice as long.
+    /// How long a queued message may wait for the stream and be retried. The stream's duplicate window must be twice as long.
     pub queue_age: Duration,
-    /// Names this node for as long as it runs: no other has the same.
+    /// Identifies this run of the node: no other node or run has the same id.
     pub node: NodeId,
-    /// What it says of itself; what changes while it runs is filled in here.
+    /// The node's description for other nodes. The engine fills in the values that change at run time.
     pub about: About,
 }
 
-/// As whom a node comes to NATS.
+/// Credentials with which a node connects to NATS.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
-    /// What the server's URL says, or nobody.
+    /// The credentials in the server's URL, or none.
     Nobody,
-    /// By a token.
+    /// An access token.
     Token(String),
-    /// By name and password.
+    /// A user name and a password.
     User(String, String),
-    /// By a file that holds a token and a key.
+    /// A credentials file, which contains a token and a key.
     Credentials(PathBuf),
 }
 
-/// As whom, and no more: what is secret is not shown.
+/// Shows the kind of the login and the user name, never a secret.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -141,32 +142,32 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Who is told what the stream says. It is called on the thread of the engine, and does not wait.
+/// Receives the engine's events. Its methods are called on the engine's thread, and must not block.
 pub trait Outlet: Send + Sync {
-    /// News, to be answered by [`Engine::taken`].
+    /// A batch of cluster events. The receiver calls [`Engine::taken`] once for each batch that it has processed.
     fn news(&self, news: Vec<News>);
 
-    /// Something that an operator should know.
+    /// A note for the operator.
     fn note(&self, note: Note);
 
-    /// The time since some moment, which never goes back.
+    /// Monotonic time since an arbitrary moment.
     fn now(&self) -> Duration;
 }
 
-/// What an operator should know.
+/// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Something is wrong from now on.
+    /// A problem has begun.
     Trouble(String),
-    /// It is well again.
+    /// The problem is over.
     Relief(String),
 }
 
-/// A node's part in a stream.
+/// A node's connection to the cluster's stream.
 pub struct Engine {
-    /// The life of the stream.
+    /// Epoch of the stream.
     pub epoch: Epoch,
-    /// Where it was when the node joined.
+    /// Offset of the stream's last message when the node joined.
     pub newest: u64,
     errands: mpsc::UnboundedSender<Task>,
     places: Arc<Semaphore>,
@@ -174,18 +175,18 @@ pub struct Engine {
     nodes: Arc<Mutex<Vec<Node>>>,
 }
 
-/// What is asked of the engine's thread.
+/// A command to the engine's thread.
 enum Task {
     Errand(Errand),
-    /// Say that this node ends; then this is dropped.
+    /// Announces that this node leaves, then drops the sender.
     Leave(std::sync::mpsc::Sender<()>),
 }
 
 impl Engine {
-    /// Joins the stream, which is made if it is not there. Waits for NATS, at most 30 s.
+    /// Joins the stream, and creates it if it does not exist. Blocks for at most 30 s.
     ///
     /// # Errors
-    /// NATS cannot be reached, refuses, or its stream is none that can be followed.
+    /// NATS cannot be reached or rejects the login, or its stream does not fit.
     pub fn join(cluster: Cluster) -> Result<Self, JoinError> {
         let (errands, asked) = mpsc::unbounded_channel();
         let (begins, begun) = oneshot::channel();
@@ -219,7 +220,7 @@ impl Engine {
         Ok(Self { epoch, newest, errands, places, begins: Mutex::new(Some(begins)), nodes })
     }
 
-    /// From now on the stream is followed, from where it was when it was joined; once.
+    /// Starts following the stream, from the offset at which the node joined. Later calls do nothing.
     pub fn begin(&self, outlet: Arc<dyn Outlet>) {
         let begins = locked(&self.begins).take();
         if let Some(begins) = begins {
@@ -227,24 +228,25 @@ impl Engine {
         }
     }
 
-    /// Runs an errand.
+    /// Queues a command of the sequencer.
     pub fn run(&self, errand: Errand) {
         let _gone = self.errands.send(Task::Errand(errand));
     }
 
-    /// The nodes of the cluster as they were seen last: empty before it has begun.
+    /// The nodes of the cluster as last seen; empty before [`Engine::begin`].
     pub fn nodes(&self) -> Vec<Node> {
         locked(&self.nodes).clone()
     }
 
-    /// Tells the other nodes that this one ends, so that nobody waits for it. It waits until that is said, at most 1 s.
+    /// Announces to the other nodes that this node leaves, so that they need not wait for its timeout. Blocks until the
+    /// announcement is sent, at most 1 s.
     pub fn leave(&self) {
         let (tell, told) = std::sync::mpsc::channel();
         let _gone = self.errands.send(Task::Leave(tell));
         let _said = told.recv_timeout(FAREWELL);
     }
 
-    /// A batch of news was taken.
+    /// Marks a batch of events as processed, which permits another one.
     pub fn taken(&self) {
         self.places.add_permits(1);
     }
@@ -254,23 +256,23 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why a node has not joined.
+/// Why a node could not join.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The thread could not be started.
+    /// The engine's thread could not be started, or ended early.
     Thread(std::io::Error),
-    /// The file of credentials cannot be used.
+    /// The credentials file cannot be used.
     Credentials(PathBuf, std::io::Error),
-    /// No server was reached.
+    /// No server was reached: the servers, and the cause.
     Unreachable(String, String),
-    /// The server does not let us in.
+    /// The server rejected the login: the servers.
     Refused(String),
-    /// NATS did not answer in time.
+    /// NATS did not provide the stream in time: the servers.
     Time(String),
-    /// The stream could be neither found nor made.
+    /// The stream could be neither found nor created: its name, and the cause.
     Stream(String, String),
-    /// There is a stream of that name, and it cannot be followed.
+    /// A stream of that name exists, but does not fit: its name, and the reason.
     Unfit(String, String),
 }
 
@@ -361,8 +363,7 @@ async fn join(cluster: &Cluster) -> Result<Joined, JoinError> {
     Ok(Joined { epoch, newest, jetstream, stream, events })
 }
 
-/// Whether NATS will say something else in a moment: servers that have just started have no leader yet, or not all of them
-/// are there.
+/// Whether NATS may succeed in a moment: servers that have just started have no leader yet, or some of them are missing.
 fn is_for_now(error: &CreateStreamErrorKind) -> bool {
     match error {
         CreateStreamErrorKind::TimedOut => true,
@@ -377,7 +378,7 @@ fn is_for_now(error: &CreateStreamErrorKind) -> bool {
     }
 }
 
-/// Servers as they may be shown: without what stands before an `@`, which may be a password.
+/// Servers without the part before an `@`, which may contain a password.
 fn shown(servers: &[String]) -> String {
     let plain = |server: &String| match server.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default()),
@@ -386,7 +387,7 @@ fn shown(servers: &[String]) -> String {
     servers.iter().map(plain).collect::<Vec<_>>().join(", ")
 }
 
-/// The stream, if it has to be made.
+/// The configuration with which the stream is created.
 fn shape(cluster: &Cluster) -> Config {
     Config {
         name: cluster.stream.clone(),
@@ -399,14 +400,15 @@ fn shape(cluster: &Cluster) -> Config {
         max_age: cluster.age,
         max_bytes: i64::try_from(cluster.bytes).unwrap_or(i64::MAX),
         max_messages: -1,
-        // Never longer than messages are kept: NATS refuses that.
+        // NATS rejects a window longer than the maximum age.
         duplicate_window: cluster.remembered.max(2 * cluster.queue_age).min(cluster.age),
         allow_direct: true,
         ..Config::default()
     }
 }
 
-/// Whether a resume can be whole on a stream: messages go from its end alone, and all of them are in it.
+/// Checks that a resume can be complete on a stream: the stream contains all messages, and drops only the oldest. Its duplicate
+/// window must cover `queue_age`.
 fn fits(config: &Config, cluster: &Cluster) -> Result<(), String> {
     let wanted = format!("{}.>", prefix(&cluster.stream));
     if !config.subjects.contains(&wanted) {
@@ -436,18 +438,19 @@ fn prefix(stream: &str) -> String {
     format!("{stream}.m")
 }
 
-/// Names the life of a stream: the same on every node, another one if it is made anew (FNV-1a).
+/// The epoch of a stream: a hash (FNV-1a) of its name and creation time. All nodes compute the same epoch, and a recreated
+/// stream has another one.
 fn epoch(info: &Info) -> Epoch {
     let created = info.created.unix_timestamp_nanos().to_le_bytes();
     let bytes = info.config.name.bytes().chain([0]).chain(created);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // Nought is the epoch of ids that are not ours.
+    // Epoch 0 marks ids of other origin.
     Epoch(hash.max(1))
 }
 
-/// What its tasks share.
+/// State shared by the engine's tasks.
 struct Side {
     cluster: Cluster,
     prefix: String,
@@ -458,15 +461,15 @@ struct Side {
     places: Arc<Semaphore>,
     reads: Semaphore,
     histories: Histories,
-    /// The connection has come back: what was asked for before may have been lost.
+    /// Notified on every connect: requests sent before a reconnect may be lost.
     back: Notify,
-    /// Up to where the stream was followed.
+    /// The offset up to which the stream has been followed.
     offset: AtomicU64,
-    /// The nodes as they were seen last.
+    /// The nodes as last seen.
     nodes: Arc<Mutex<Vec<Node>>>,
 }
 
-/// Runs errands until there will be none any more, and all the while follows the stream.
+/// Runs commands until their queue closes, and follows the stream meanwhile.
 async fn serve(
     cluster: Cluster,
     joined: Joined,
@@ -531,14 +534,14 @@ async fn serve(
     }
 }
 
-/// What is said to the other nodes.
+/// A message for the other nodes.
 enum Said {
     Change(Change),
     Leave(std::sync::mpsc::Sender<()>),
 }
 
 impl Side {
-    /// Brings news to the workers, as many at a time as they take.
+    /// Passes events to the workers, after a permit is available.
     async fn bring(&self, news: Vec<News>) {
         if let Ok(place) = self.places.acquire().await {
             place.forget();
@@ -546,7 +549,7 @@ impl Side {
         }
     }
 
-    /// Brings answers, several at a time.
+    /// Passes responses to the workers, in batches.
     async fn answer(self: Arc<Self>, mut told: mpsc::UnboundedReceiver<News>) {
         let mut news = Vec::new();
         while told.recv_many(&mut news, BATCH).await > 0 {
@@ -556,7 +559,7 @@ impl Side {
 
     // ── The connection ──────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Tells when NATS cannot be reached. That it can be again is told when the stream is followed again.
+    /// Reports when NATS becomes unreachable. [`Follower`] reports `News::Up` once it follows the stream again.
     async fn watch(self: Arc<Self>, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut up = true;
         while let Some(event) = events.recv().await {
@@ -581,14 +584,14 @@ impl Side {
         }
     }
 
-    /// Waits until the connection is back, or for a moment.
+    /// Waits for a reconnect, at most [`PAUSE`].
     async fn pause(&self) {
         let _early = timeout(PAUSE, self.back.notified()).await;
     }
 
     // ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Reads what a channel keeps, as often as it takes.
+    /// Loads a channel's history, and retries until that succeeds.
     async fn read(
         self: Arc<Self>,
         ticket: Ticket,
@@ -610,7 +613,7 @@ impl Side {
         }
     }
 
-    /// Reads what is before the rings. If that takes too long, it is asked for again by whoever is still there.
+    /// Serves one backfill. If it fails or times out the result is empty, and the hub requests it again.
     async fn recall(
         self: Arc<Self>,
         recall: Recall,
@@ -632,15 +635,15 @@ impl Side {
 
     // ── The other nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Tells the other nodes that we are here and who listens here, and hears the same of them.
+    /// Exchanges heartbeats with the other nodes: presence of this node and its subscribers, and theirs.
     async fn keep_company(self: Arc<Self>, mut changes: mpsc::UnboundedReceiver<Said>) {
         let subjects = format!("{}.n", self.cluster.stream);
         let client = self.jetstream.client();
-        // It is asked for again after every cut; an error says that the client has ended.
+        // The client resubscribes after every reconnect. An error means that the client has ended.
         let Ok(mut heard) = client.subscribe(format!("{subjects}.*")).await else { return };
         let ours = format!("{subjects}.{:016x}", self.cluster.node.0);
         let mut peers = Peers::new(self.cluster.node, Duration::ZERO);
-        // Its time is that of its ticks: while this process is held up, nobody grows older.
+        // Time advances by ticks only, so a stalled process expires no other node.
         let mut now = Duration::ZERO;
         let mut ticks = interval(GATHERING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -650,7 +653,7 @@ impl Side {
                 said = changes.recv() => match said {
                     Some(Said::Change(change)) => peers.tell(change),
                     Some(Said::Leave(_ended)) => {
-                        // What went before it, for whoever tells the names of a node that is gone.
+                        // Pending changes go first: other nodes announce the members of this node as gone, and need all names.
                         let mut beats = peers.beats(now, &self.about());
                         beats.push(peers.farewell(&self.about()));
                         return self.say(&ours, beats).await;
@@ -660,7 +663,7 @@ impl Side {
                 beat = heard.next() => {
                     let Some(beat) = beat else { return };
                     let node = beat.subject.rsplit('.').next().and_then(|node| u64::from_str_radix(node, 16).ok());
-                    // Somebody else's words are passed over.
+                    // Other payloads on these subjects are skipped.
                     if let (Some(node), Ok(read)) = (node, serde_json::from_slice(&beat.payload)) {
                         news.extend(peers.hears(now, NodeId(node), read));
                     }
@@ -668,7 +671,7 @@ impl Side {
                 _ = ticks.tick() => {
                     now += GATHERING;
                     news = peers.buries();
-                    // What is said while nobody hears it would have to be asked for again.
+                    // A heartbeat sent while disconnected would be lost, and every node would request the full state.
                     if client.connection_state() == State::Connected {
                         self.say(&ours, peers.beats(now, &self.about())).await;
                     }
@@ -681,7 +684,7 @@ impl Side {
         }
     }
 
-    /// Says something to the other nodes. Whoever has not heard it asks.
+    /// Publishes heartbeats. A node that misses one requests the full state.
     async fn say(&self, subject: &str, beats: impl IntoIterator<Item = peers::Beat>) {
         let client = self.jetstream.client();
         for beat in beats {
@@ -698,7 +701,7 @@ impl Side {
 
     // ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Sends a draft, under a name or another one each time; what becomes of it is told later.
+    /// Publishes a draft under a message id, or under a new one if `id` is `None`. `tell` receives the outcome later.
     async fn publish(
         self: &Arc<Self>,
         draft: Draft,
@@ -707,7 +710,7 @@ impl Side {
     ) {
         let subject = letter::subject(&self.prefix, &draft.channel);
         let id = id.unwrap_or_else(|| self.jetstream.client().new_inbox());
-        // In their order, for as long as all goes well.
+        // The first attempts are sent in order; retries may be reordered.
         let first = timeout(
             self.cluster.patience,
             self.jetstream.send_publish(subject.clone(), letter::written(&draft, &id)),
@@ -728,7 +731,7 @@ impl Side {
         });
     }
 
-    /// Waits for the place of a message, which is sent again under the same name while the connection comes and goes.
+    /// Waits for the offset of a message. After an error or a reconnect the message is sent again under the same id.
     async fn land(
         &self,
         first: PublishAckFuture,
@@ -763,18 +766,19 @@ impl Side {
         }
     }
 
-    /// Whether what was published under a key before is the same. If it is gone, nobody can say otherwise.
+    /// Compares a draft with the message published before under its id. If that message is no longer stored, they count as
+    /// equal.
     async fn same(&self, place: Placed, draft: &Draft) -> Result<Placed, Refusal> {
         let Ok(found) = self.stream.get_raw_message(place.offset).await else { return Ok(place) };
         let other = letter::read(draft.channel.clone(), Some(&found.headers), &found.payload);
         let same = (&other.data, &other.content_type, &other.event)
             == (&draft.data, &draft.content_type, &draft.event);
-        // Sent again by ourselves, it is no repetition.
+        // A retry by this node is not a repetition; a key that a publisher reuses is one.
         let place = Placed { repeated: draft.key.is_some(), ..place };
         if same { Ok(place) } else { Err(Refusal::KeyMismatch) }
     }
 
-    /// Why NATS does not take a message.
+    /// Maps a publish error of NATS to a rejection.
     fn refusal(&self, error: &jetstream::context::PublishError, draft: &Draft) -> Refusal {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
@@ -799,14 +803,14 @@ impl Side {
     }
 }
 
-/// What JetStream says of a publish that it refuses.
+/// The error code with which JetStream rejects a publish, if there is one.
 fn code(error: &jetstream::context::PublishError) -> Option<ErrorCode> {
     let said = error.source()?.downcast_ref::<jetstream::Error>()?;
     Some(said.error_code())
 }
 
-/// Whether a refusal says nothing of the message: one under the same name, or before a tombstone in the same channel, has no
-/// place yet, which takes long while most servers are away; or nobody leads the stream at this moment.
+/// Whether a rejection is temporary and unrelated to the message. A publish with the same id, or a tombstone of the same
+/// channel, may have no offset yet, which takes long while most servers are down. Or the stream has no leader at the moment.
 fn is_passing(error: &jetstream::context::PublishError) -> bool {
     matches!(
         code(error),
@@ -819,13 +823,13 @@ fn is_passing(error: &jetstream::context::PublishError) -> bool {
     )
 }
 
-/// Begins the text of a failure that does not heal.
+/// Prefix of the text of a permanent failure.
 const ANOTHER: &str = "the cluster's stream is another one";
 
-/// There is none.
+/// A type without values.
 enum Never {}
 
-/// Why something has to be tried again, in words.
+/// The reason for a retry, as text.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -841,7 +845,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// An error with its causes.
+/// The text of an error and its causes.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -856,7 +860,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What NATS has brought, at its place.
+/// Converts a message of NATS, at its offset in the stream.
 fn message(channel: Name, one: &jetstream::Message, place: &Place<'_>) -> Arc<Message> {
     let unix_ms = u64::try_from(place.published.unix_timestamp_nanos() / 1_000_000).unwrap_or(0);
     let draft = letter::read(channel, one.headers.as_ref(), &one.payload);

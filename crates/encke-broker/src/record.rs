@@ -1,16 +1,16 @@
-//! A message as bytes.
+//! The binary encoding of a message.
 //!
 //! ```text
 //!  unix_ms 8 │ flags 1 │ publisher 8 │ key 2+n │ type 2+n │ event 2+n │ payload: the rest      little endian
 //! ```
-//! A label is its length and its bytes; a length of 0xFFFF says that there is none. Offset and channel are the key
-//! under which a record lies.
+//! A label is its length in two bytes, and its text. A length of 0xFFFF marks an absent label. Channel and offset are not part
+//! of a record: they are its key in the table.
 
 use std::sync::Arc;
 
 use encke_hub::{Flags, IdempotencyKey, Message, Name, Stored};
 
-/// No label is longer than 255 bytes.
+/// Length of an absent label. Labels have at most 255 bytes.
 const NONE: u16 = u16::MAX;
 
 /// Appends the record of a message.
@@ -22,7 +22,7 @@ pub(crate) fn put(into: &mut Vec<u8>, stored: &Stored) {
     let labels =
         [key.as_ref().map(|key| &*key.key), message.content_type.as_deref(), message.event.as_deref()];
     for label in labels {
-        // The sequencer has refused longer ones.
+        // The sequencer rejects labels that are longer.
         let length = label.map_or(NONE, |label| u16::try_from(label.len()).unwrap_or(NONE - 1));
         into.extend(length.to_le_bytes());
         into.extend(&label.unwrap_or_default().as_bytes()[..label.map_or(0, |_| length.into())]);
@@ -30,7 +30,7 @@ pub(crate) fn put(into: &mut Vec<u8>, stored: &Stored) {
     into.extend(&message.data);
 }
 
-/// Reads a record; `None`: it is none.
+/// Parses a record; `None` if it is truncated or a label is not UTF-8.
 pub(crate) fn read(channel: &Name, offset: u64, mut bytes: &[u8]) -> Option<Stored> {
     let unix_ms = u64::from_le_bytes(*take(&mut bytes)?);
     let [flags] = *take(&mut bytes)?;

@@ -1,10 +1,10 @@
-//! A disk in memory, for tests: it loses power, fails and fills up when it is told to.
+//! A disk in memory for tests, which loses power, fails or fills up on request.
 //!
 //! ```text
 //!  write ─► cached ── sync_data ─► synced
-//!              └── restart: gone, or half of it is
+//!              └── restart: each write since the last sync is lost or kept
 //! ```
-//! What a store has opened before a restart is of a process that has ended: it reads and writes nothing any more.
+//! A restart ends the process that used the disk: files opened before it return errors from then on.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use redb::{Database, StorageBackend};
 
 use crate::Opener;
 
-/// A disk, shared by all who hold it.
+/// A simulated disk with one file. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<Mutex<State>>);
 
@@ -24,17 +24,17 @@ struct State {
     /// Writes since the last sync, in order.
     writes: Vec<(usize, Vec<u8>)>,
     syncs: u64,
-    /// The power goes at this sync.
+    /// The number of the sync at which the power fails.
     off_at: Option<u64>,
-    /// So many of the next syncs fail.
+    /// How many of the next syncs fail.
     failing: u64,
-    /// There is space for so many bytes.
+    /// Capacity in bytes; `None`: unlimited.
     space: Option<usize>,
-    /// Counts restarts.
+    /// Number of restarts.
     life: u64,
 }
 
-/// A file on a disk, as one process has it open.
+/// The file, as opened by one process.
 #[derive(Debug)]
 struct File {
     disk: Disk,
@@ -42,7 +42,7 @@ struct File {
 }
 
 impl Disk {
-    /// Opens the one file that is on it.
+    /// Returns an opener of the database on this disk.
     pub fn opener(&self) -> Opener {
         let disk = self.clone();
         Box::new(move |verify| {
@@ -52,30 +52,29 @@ impl Disk {
         })
     }
 
-    /// The power goes at a sync: the next one at 1.
+    /// Cuts the power at a sync, counted from now: 1 is the next one.
     pub fn lose_power_at(&self, sync: u64) {
         let mut state = self.state();
         state.off_at = Some(state.syncs + sync);
     }
 
-    /// Whether the power is gone.
+    /// Returns whether the power is off.
     pub fn is_off(&self) -> bool {
         self.state().is_off()
     }
 
-    /// The next syncs fail, and nothing else does.
+    /// Lets the next `count` syncs fail, and no other operation.
     pub fn fail_syncs(&self, count: u64) {
         self.state().failing = count;
     }
 
-    /// There is no space for more than is used; or for as much as anybody wants, again.
+    /// Limits the capacity to the bytes in use, or removes the limit.
     pub fn fill(&self, full: bool) {
         let mut state = self.state();
         state.space = full.then_some(state.cached.len());
     }
 
-    /// The process has ended, or the power was gone and is back. Of what was not synced some writes have reached the
-    /// disk all the same: `reached` says of each whether it has.
+    /// Restarts the process, with the power back on. A write since the last sync survives if `reached` returns true for it.
     pub fn restart(&self, mut reached: impl FnMut() -> bool) {
         let mut state = self.state();
         let mut bytes = std::mem::take(&mut state.synced);
@@ -131,7 +130,7 @@ impl StorageBackend for File {
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.cached.resize(len as usize, 0);
-        // Sizes are part of the file's entry, which the file system keeps in its journal.
+        // The size is metadata, which the file system journals.
         state.synced.resize(len as usize, 0);
         Ok(())
     }

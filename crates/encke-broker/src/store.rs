@@ -1,4 +1,4 @@
-//! The store: one redb file, one transaction a commit.
+//! The store: one redb file, one transaction per commit.
 //!
 //! ```text
 //!  numbers   format, epoch, newest, ceiling, forgotten, …            name ─► number
@@ -8,17 +8,20 @@
 //!  ring_lost                                                     channel  ─► offset
 //!  reserve   bytes that a commit on a full disk may use             number ─► zeros
 //! ```
-//! A commit is synced before it returns. An error closes the file; the next commit opens it again, so that the store
+//! A commit is synced before it returns. An error closes the file, and the next commit opens it again. The store therefore
 //! recovers from a full disk once there is space, and from other faults once the disk works.
 //!
-//! **A delete can be committed on a full disk.** redb copies the pages that it changes, so removing messages needs free
-//! pages first. Two measures provide them: all blocks of the file are allocated when it grows ([`Preallocated`]), so that
-//! the disk can only be full at that moment, and a table of [`RESERVE_BYTES`] is dropped when a commit that only removes
-//! finds no free page. Commits with messages leave the few pages free that dropping takes, and restore the table, or fail as
-//! on a full disk.
+//! **A delete can be committed on a full disk.** redb copies the pages that it changes, so removing messages needs free pages
+//! first. Two measures provide them:
+//!
+//! - All blocks of the file are allocated when it grows ([`Preallocated`]), so the disk can be full only at that moment.
+//! - A table of [`RESERVE_BYTES`] is dropped when a commit that only removes messages finds no free page.
+//!
+//! Commits with messages leave the few pages free that dropping the table takes, and restore the table. If they cannot, they
+//! fail as on a full disk.
 //!
 //! **A damaged file is an error, never a panic.** redb trusts a file that was closed cleanly and may panic on a damaged one.
-//! Its first opening verifies all checksums, and every call runs under [`contained`].
+//! The first opening therefore verifies all checksums, and every call runs under [`contained`].
 
 use std::any::Any;
 use std::cell::Cell;
@@ -51,15 +54,15 @@ const RINGS: Records = TableDefinition::new("rings");
 const RING_LOST: Numbers = TableDefinition::new("ring_lost");
 const DURABILITY: TableDefinition<&str, &str> = TableDefinition::new("durability");
 
-/// What this code writes. Another number is another arrangement.
+/// The file format that this version writes. A change of the layout needs a new number.
 const FORMAT: u64 = 1;
 
-/// Bytes of pages that are kept in memory. All messages are in the rings anyway; a commit touches a few dozen pages.
+/// redb's page cache in bytes. All messages are in the rings anyway; a commit touches a few dozen pages.
 const CACHE_BYTES: usize = 8 * 1024 * 1024;
 
 const RESERVE: TableDefinition<u64, &[u8]> = TableDefinition::new("reserve");
 
-/// Exists within a transaction only.
+/// Exists only within a transaction.
 const HEADROOM: TableDefinition<u64, &[u8]> = TableDefinition::new("headroom");
 
 /// Rows of the reserve.
@@ -68,53 +71,52 @@ const RESERVE_ROWS: u64 = 16;
 /// Bytes of a row: with redb's header of a page just below 64 KiB, the size of its page.
 const RESERVE_ROW_BYTES: usize = 65_536 - 256;
 
-/// Size of the reserve: 1 MiB. A commit that removes everything lists the pages that it frees, 8 bytes each: with the
-/// default `push.memory` of 256 MiB in pages of 4 KiB that is 512 KiB, and the changed pages come on top.
+/// Size of the reserve: 1 MiB. A commit that removes everything lists the pages that it frees, 8 bytes each. With the default
+/// `push.memory` of 256 MiB in pages of 4 KiB that is 512 KiB, and the changed pages come on top.
 pub const RESERVE_BYTES: u64 = RESERVE_ROWS * 65_536;
 
-/// Opens the database, again after each error. The argument: verify all of its checksums.
+/// Opens the database, and reopens it after an error. The argument tells whether to verify all of its checksums.
 pub type Opener = Box<dyn Fn(bool) -> Result<Database, DatabaseError> + Send>;
 
-/// Allocates the blocks of a file between two offsets, where the file system can.
+/// Allocates the blocks of a file between two offsets in bytes, if the file system supports it.
 pub type Allocate = fn(&File, u64, u64) -> io::Result<()>;
 
 /// Messages on disk.
 pub struct Store {
-    /// What errors call it.
+    /// The path in error messages.
     place: PathBuf,
     opener: Opener,
     /// `None` after an error, until the next commit.
     database: Option<Database>,
 }
 
-/// What was in a store.
+/// The contents of a store when it is opened.
 #[derive(Debug)]
 pub struct Contents {
-    /// Where the stream goes on.
+    /// State from which the sequencer continues the stream.
     pub saved: Saved,
-    /// Offsets up to here may be given before the first commit.
+    /// Offsets up to here may be assigned before the first commit.
     pub ceiling: u64,
-    /// How the life before this one ended.
+    /// How the previous run ended.
     pub end: End,
 }
 
-/// How the life before this one ended.
+/// How the previous run of the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// There was none.
+    /// There was no previous run: the store is new.
     New,
     /// By [`Store::close`]: nothing is lost.
     Planned,
-    /// Without warning: what was only in memory is lost.
+    /// By a crash: messages that were only in memory are lost.
     Abrupt,
 }
 
 impl Store {
-    /// Opens the store in a file, and creates the file if it does not exist. `fresh` names the stream if another one has to
-    /// begin.
+    /// Opens the store in a file, and creates the file if it does not exist. `fresh` is the epoch if a new stream has to begin.
     ///
     /// # Errors
-    /// Another process has it, it is empty, damaged or of another format, or the system's own.
+    /// The file is in use by another process, empty, damaged or of another format; or an error of the operating system.
     pub fn open(path: &Path, allocate: Allocate, fresh: Epoch) -> Result<(Self, Contents), StoreError> {
         let prepared = match fs::metadata(path) {
             Ok(found) if found.len() == 0 => Err(Fault::Empty),
@@ -127,7 +129,7 @@ impl Store {
         Self::open_by(path, Box::new(move |verify| open_file(&file, allocate, verify)), fresh)
     }
 
-    /// As [`Store::open`], by an opener.
+    /// Opens a store by an opener, like [`Store::open`]. `place` is the path in error messages.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -140,11 +142,11 @@ impl Store {
         Ok((store, contents))
     }
 
-    /// Stores a commit, whole or not at all: when this returns, it survives the loss of power. One that only removes may use
-    /// the reserve.
+    /// Stores a commit atomically: when this returns, the commit survives a power loss. A commit that only removes messages may
+    /// use the reserve.
     ///
     /// # Errors
-    /// The disk is full or failed. Whether it was stored is not known then.
+    /// The disk is full or failed. Whether the commit was stored is then unknown.
     pub fn commit(&mut self, commit: &Commit) -> Result<(), StoreError> {
         let store = |database: &Database| {
             let transaction = database.begin_write()?;
@@ -160,11 +162,10 @@ impl Store {
         }
     }
 
-    /// Stores what is left to store, and the rings of channels that are not durable: the next life begins where this
-    /// one ends.
+    /// Stores the last commit, and the rings of channels that are not durable, so that the next run loses no message.
     ///
     /// # Errors
-    /// As [`Store::commit`]; the next life begins as after an end without warning.
+    /// As [`Store::commit`]. The next run then starts as after a crash.
     pub fn close(&mut self, commit: Option<&Commit>, saved: &Saved) -> Result<(), StoreError> {
         let store = |database: &Database| {
             let transaction = database.begin_write()?;
@@ -198,7 +199,7 @@ impl Store {
         Ok(())
     }
 
-    /// Drops the reserve, then tries an action that found the disk full.
+    /// Drops the reserve, then retries an action that found the disk full.
     fn on_reserve<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         self.attempt_twice(|database| {
             let transaction = database.begin_write()?;
@@ -208,8 +209,8 @@ impl Store {
         self.attempt_twice(act)
     }
 
-    /// Runs an action, and once more if it finds the disk full: pages that the last commit has freed are available for the
-    /// next one but one, or after the file is reopened.
+    /// Runs an action, and retries it once if the disk is full. Pages freed by the last commit are available for the next one
+    /// but one, or after the file is reopened.
     fn attempt_twice<T>(&mut self, act: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         match self.attempt(&act) {
             Err(error) if error.is_full() => self.attempt(act),
@@ -217,12 +218,12 @@ impl Store {
         }
     }
 
-    /// Runs an action on the file; after an error the next action reopens the file.
+    /// Runs an action on the file. After an error the next action reopens the file.
     fn attempt<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         self.attempt_on(false, act)
     }
 
-    /// As [`Store::attempt`], after all checksums of the file are verified.
+    /// Like [`Store::attempt`], after verifying all checksums of the file.
     fn attempt_verified<T>(
         &mut self,
         act: impl FnOnce(&Database) -> Result<T, Fault>,
@@ -254,7 +255,7 @@ impl Store {
     }
 }
 
-/// Creates the file with an empty database in it. The file gets its name once it is whole, so an empty file of that name was
+/// Creates the file with an empty database in it. The file gets its name once it is complete, so an empty file of that name was
 /// damaged later.
 fn create(path: &Path, allocate: Allocate) -> Result<(), Fault> {
     let mut unfinished = path.as_os_str().to_owned();
@@ -267,12 +268,12 @@ fn create(path: &Path, allocate: Allocate) -> Result<(), Fault> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(unfinished)?;
     drop(builder().create_with_backend(Preallocated::of(file, allocate)?)?);
     fs::rename(unfinished, path)?;
-    // The name must survive the loss of power as well.
+    // The name must survive a power loss as well.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     Ok(File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?)
 }
 
-/// Opens the file, which must exist: the server must not replace a deleted file by an empty one while it runs.
+/// Opens the file, which must exist: a running server must not replace a deleted file by an empty one.
 fn open_file(path: &Path, allocate: Allocate, verify: bool) -> Result<Database, DatabaseError> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     if file.metadata()?.len() == 0 {
@@ -288,12 +289,12 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// A file whose blocks are allocated when it grows: writes within it never find the disk full. (A file system that copies
-/// on write gives no such guarantee.)
+/// A file whose blocks are allocated when it grows, so that writes within it never find the disk full. (A copy-on-write file
+/// system gives no such guarantee.)
 #[derive(Debug)]
 struct Preallocated {
     backend: FileBackend,
-    /// The same file.
+    /// A second handle of the file, for `allocate`.
     file: File,
     allocate: Allocate,
 }
@@ -363,12 +364,12 @@ impl StorageBackend for Preallocated {
 }
 
 thread_local! {
-    /// A panic of this thread is about to be caught, and is reported as an error.
+    /// Whether a panic of this thread is caught, and reported as an error.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls redb, and returns its panics as errors, without a message on standard error. The database is dropped while the
-/// panic unwinds, so nothing half changed is used again.
+/// Calls redb and returns its panics as errors, without a message on standard error. The database is dropped while the panic
+/// unwinds, so no half-changed state is used again.
 fn contained<T>(act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -391,20 +392,20 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without a text").lines().next().unwrap_or_default().to_owned()
 }
 
-/// Restores the reserve if it was dropped, and ensures that enough pages stay free to drop it again. The last step of a
+/// Restores the reserve if it was dropped, and ensures that enough pages stay free to drop it again. This is the last step of a
 /// transaction.
 fn keep_reserve(transaction: &WriteTransaction) -> Result<(), Fault> {
     let mut reserve = transaction.open_table(RESERVE)?;
     for row in reserve.len()?..RESERVE_ROWS {
         reserve.insert(row, &*vec![0; RESERVE_ROW_BYTES])?;
     }
-    // Pages that a transaction allocates and frees are free at once: this proves that there are 16, or lets the file grow.
+    // Pages that a transaction allocates and frees are free at once. This step proves that there are 16, or lets the file grow.
     transaction.open_table(HEADROOM)?.insert_reserve(0, RESERVE_ROW_BYTES)?;
     transaction.delete_table(HEADROOM)?;
     Ok(())
 }
 
-/// Reads what is there, and begins a life: from here on an end without warning is one.
+/// Reads the contents and marks the store as in use: without a planned end, the next start reports [`End::Abrupt`].
 fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, Fault> {
     let reading = database.begin_read()?;
     let contents = match numbers(&reading)? {
@@ -439,14 +440,14 @@ fn begin(database: &Database, fresh: Epoch, reserve: bool) -> Result<Contents, F
     if reserve {
         keep_reserve(&transaction)?;
     }
-    // A ring is good for one planned restart.
+    // Rings are valid for one planned restart.
     transaction.delete_table(RINGS)?;
     transaction.delete_table(RING_LOST)?;
     transaction.commit()?;
     Ok(contents)
 }
 
-/// What a store says of itself.
+/// The values of table `numbers`.
 struct Known {
     epoch: Epoch,
     newest: u64,
@@ -457,7 +458,7 @@ struct Known {
     planned: bool,
 }
 
-/// `None`: nothing was ever stored.
+/// Reads table `numbers`; `None` if the store is new.
 fn numbers(reading: &ReadTransaction) -> Result<Option<Known>, Fault> {
     let numbers = match reading.open_table(NUMBERS) {
         Ok(numbers) => numbers,
@@ -487,7 +488,7 @@ fn read(reading: &ReadTransaction, known: &Known, fresh: Epoch) -> Result<Conten
     if known.planned {
         channels.extend(self::channels(reading, (RINGS, RING_LOST), false, known.ring_forgotten_to)?);
     }
-    // The least recently used first; a channel was used last when it got its newest message.
+    // Least recently used first. A channel's last use is its newest message.
     channels.sort_by_key(|channel| channel.messages.last().map(|stored| stored.message.offset));
     let newest = if known.planned { known.newest } else { known.ceiling };
     let durability = match reading.open_table(DURABILITY)?.get("")? {
@@ -508,7 +509,7 @@ fn read(reading: &ReadTransaction, known: &Known, fresh: Epoch) -> Result<Conten
     })
 }
 
-/// Channels with their messages, from one pair of tables.
+/// Reads channels and their messages from one pair of tables.
 fn channels(
     reading: &ReadTransaction,
     (records, lost): (Records, Numbers),
@@ -532,7 +533,7 @@ fn channels(
             .ok_or_else(|| Fault::Broken(format!("message {offset} of {text} is no message")))?;
         channel.messages.push(stored);
     }
-    // Nothing is left of some but what they have lost.
+    // Channels without messages have only their lost offset.
     let known: HashSet<Name> = channels.iter().map(|channel| channel.name.clone()).collect();
     for entry in lost.range::<&str>(..)? {
         let (key, value) = entry?;
@@ -557,7 +558,7 @@ fn write(transaction: &WriteTransaction, commit: &Commit) -> Result<(), Fault> {
     }
     for (channel, to) in commit.lost.iter().chain(&commit.deleted) {
         messages.retain_in((channel.as_str(), 0)..=(channel.as_str(), *to), |_, _| false)?;
-        // Where a delete has an unknown outcome, the store may know of more lost messages than the sequencer.
+        // After a delete with an unknown outcome, the store may know a higher lost offset than the sequencer.
         let known = lost.get(channel.as_str())?.map_or(0, |value| value.value());
         lost.insert(channel.as_str(), known.max(*to))?;
     }
@@ -590,7 +591,7 @@ enum Fault {
 }
 
 impl StoreError {
-    /// There is no space left, by the disk or by a quota.
+    /// Returns whether the disk, a quota or the file size limit leaves no space.
     pub fn is_full(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
         matches!(&self.fault, Fault::Redb(redb::Error::Io(error)) if full.contains(&error.kind()))
@@ -604,7 +605,7 @@ impl fmt::Display for StoreError {
             Fault::Redb(redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch) => {
                 write!(f, "{place} is in use by another process: give each server a state_dir of its own")
             }
-            // redb reports files of other programs, and ends of files where a page should be, in this way.
+            // redb reports files of other programs as `InvalidData`, and a file that ends within a page as `UnexpectedEof`.
             Fault::Redb(redb::Error::Io(error))
                 if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
             {

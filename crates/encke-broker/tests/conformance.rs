@@ -1,7 +1,7 @@
-//! What holds whoever keeps the messages: memory alone, a store on disk, or a stream of NATS.
+//! Cases that hold for every broker: memory alone, a store on disk, or a NATS stream.
 //!
-//! A case is told once, and played on each: a sequencer with its broker, and two cores whose hubs serve listeners. Where
-//! brokers promise different things, which is what happens to them when the process is killed, the case says so.
+//! Each case runs on all three: a sequencer with its broker, and two workers whose hubs serve subscribers. Brokers differ in
+//! the history they offer and in their guarantees after a kill; a case states such differences.
 #![cfg(feature = "nats")]
 
 mod server;
@@ -22,12 +22,12 @@ use encke_hub::{
 };
 use server::Nats;
 
-/// Long enough for a machine that has much else to do.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 const CORES: usize = 2;
 const LARGEST: usize = 1_000;
 
-/// Plays a case on each broker.
+/// Runs a case on each broker.
 fn on_each(name: &str, case: impl Fn(&mut Node)) {
     println!("{name}: memory");
     case(&mut Node::start(Broker::Memory));
@@ -127,7 +127,7 @@ fn who_was_away_for_many_messages_gets_them_run_by_run_where_a_stream_has_them()
         if !matches!(node.broker, Broker::Nats { .. }) {
             return;
         }
-        // Several at the same place, on several cores, of one channel and of both.
+        // Several subscribers at the same position, on several workers, of one channel and of both.
         let both =
             [0, 1, 0].map(|core| node.listen(core, &["short/a", "short/b"], Since::After(first.into())));
         let one = [0, 1].map(|core| node.listen(core, &["short/b"], Since::After(first.into())));
@@ -170,7 +170,7 @@ fn what_was_forgotten_is_told_to_nobody_and_as_a_gap_to_who_has_not_seen_it() {
             let all = node.listen(core, &["a", "b"], Since::All);
             assert_eq!(node.hears(all, 2), ["stays", "5"]);
         }
-        // Also on a node that comes later.
+        // Also on a node that starts later.
         node.is_killed();
         if !matches!(node.broker, Broker::Memory) {
             let behind = node.listen(0, &["a"], Since::After(ids[1].into()));
@@ -189,7 +189,7 @@ fn a_channel_is_the_same_when_somebody_comes_after_nobody_was_there_for_long() {
         node.hears(first, 1);
         node.leave(first);
         node.publish(draft("a", "2"));
-        // Long enough for a core to let go of it, and not for a message to be too old.
+        // Long enough for a worker to release the channel, but too short for messages to expire.
         node.mono_ns += 60_000_000_000;
         node.turn();
         node.publish(draft("a", "3"));
@@ -270,7 +270,7 @@ fn what_was_acknowledged_survives_a_kill_where_that_is_promised_and_is_told_as_l
 
 // ── A node ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// Who keeps the messages. What runs is made by [`Broker::start`].
+/// The broker under test; [`Broker::start`] creates its running parts.
 enum Broker {
     Memory,
     Disk { store: Option<Store>, disk: Disk },
@@ -278,7 +278,7 @@ enum Broker {
 }
 
 impl Broker {
-    /// A life of it, and the sequencer with which it begins.
+    /// Starts one run of the broker, and returns its sequencer.
     fn start(&mut self, life: u64) -> Sequencer {
         let fresh = Epoch(life);
         let now = Now { mono_ns: 1, unix_ms: 1 };
@@ -301,7 +301,7 @@ impl Broker {
         }
     }
 
-    /// What runs of it is gone, without a word.
+    /// Kills the running parts, without a planned end.
     fn is_killed(&mut self) {
         match self {
             Self::Memory => {}
@@ -334,7 +334,7 @@ fn cluster(nats: &Nats) -> Cluster {
     }
 }
 
-/// Hands news on to the test.
+/// Passes events to the test.
 struct Hand(Mutex<Sender<Vec<News>>>);
 
 impl Outlet for Hand {
@@ -366,14 +366,14 @@ struct Node {
     sequencer: Sequencer,
     hubs: Vec<Hub>,
     listeners: HashMap<u64, Listener>,
-    /// What became of publishes.
+    /// Outcomes of publishes.
     fates: HashMap<Ticket, Result<encke_hub::Published, Refusal>>,
     mono_ns: u64,
     lives: u64,
     keys: u64,
 }
 
-/// Somebody who listens, and what it was told.
+/// A subscriber, and the messages it received.
 struct Listener {
     core: usize,
     id: SubscriberId,
@@ -408,7 +408,7 @@ impl Node {
         self.hubs = (0..CORES).map(|core| Hub::new(core, epoch, Arc::clone(&rules))).collect();
     }
 
-    /// Ends without a word, and begins again.
+    /// Kills the node without a planned end, and starts it again.
     fn is_killed(&mut self) {
         self.broker.is_killed();
         self.lives += 1;
@@ -422,12 +422,12 @@ impl Node {
         Now { mono_ns: self.mono_ns, unix_ms: 1_000 }
     }
 
-    /// Publishes; the id.
+    /// Publishes a draft, and returns its id.
     fn publish(&mut self, draft: Draft) -> Position {
         self.send(draft).expect("taken").position
     }
 
-    /// Publishes; what became of it.
+    /// Publishes a draft, and returns the outcome.
     fn send(&mut self, draft: Draft) -> Result<encke_hub::Published, Refusal> {
         let publishing = self.sequencer.publish(self.now(), draft)?;
         self.placed(publishing)
@@ -444,7 +444,7 @@ impl Node {
         }
     }
 
-    /// Has a channel forgotten.
+    /// Deletes a channel.
     fn forget(&mut self, channel: &str) {
         let waits = match &self.broker {
             Broker::Nats { .. } => Some(self.sequencer.forget(&name(channel)).expect("taken")),
@@ -459,7 +459,7 @@ impl Node {
         }
     }
 
-    /// Somebody begins to listen; it is told where it stands.
+    /// Adds a subscriber, and waits until it has started. Returns its key.
     fn listen(&mut self, core: usize, channels: &[&str], since: Since) -> u64 {
         self.keys += 1;
         let key = self.keys;
@@ -484,7 +484,7 @@ impl Node {
         self.hubs[listener.core].leave(listener.id);
     }
 
-    /// What a listener was told, once that is so much: and no more.
+    /// Waits until a subscriber has `count` messages, and returns them, with any that follow within three turns.
     fn hears(&mut self, key: u64, count: usize) -> Vec<String> {
         self.until("heard", |node| node.listeners[&key].messages.len() >= count);
         for _ in 0..3 {
@@ -514,7 +514,7 @@ impl Node {
         }
     }
 
-    /// Everything that is there goes its way; it waits for nothing. Says whether there may be more.
+    /// Runs all pending work without waiting. Returns whether more may be pending.
     fn turn(&mut self) -> bool {
         self.mono_ns += 1_000_000;
         let now = self.now();
@@ -583,7 +583,7 @@ impl Node {
     }
 }
 
-/// Writes runs so that the test can read them: a gap, if there is one, the position, and a line for each message.
+/// Encodes runs for the test: the gap, if there is one, the position, and a line for each message.
 struct Plain;
 
 impl Encoder for Plain {

@@ -1,16 +1,16 @@
-//! The store on a disk that loses power: whatever was not synced is gone, or half of it is.
+//! The store on a disk that loses power: each write that was not synced is lost or kept.
 //!
-//! A run publishes, trims, deletes and restarts at random through a real sequencer. The disk counts its syncs; at one of
-//! them, each in its turn, the power goes. Then the store is opened again and held against what had been acknowledged.
+//! A run publishes, trims, deletes and restarts at random through a real sequencer. The disk counts its syncs, and the power
+//! fails at a random one. The store is then opened again and compared with the acknowledged messages.
 //!
-//! That it finds faults was tried by planting some:
+//! Planted faults show that the test finds them:
 //!
-//! | planted | where | what the test said |
+//! | planted | where | the test's message |
 //! |---|---|---|
 //! | the commit is not synced (`Durability::None`) | `Store::commit` | a loss is silent, seed 1 |
-//! | answers whatever became of the commit | `committed(…, Ok(()))` in this file | a loss is silent, seed 3 |
+//! | acknowledges even failed commits | `committed(…, Ok(()))` in this file | a loss is silent, seed 3 |
 //! | no ceiling | `newest = known.newest` in `read` | an offset may come again, seed 1 |
-//! | the lost are not written | no `lost.insert` in `write` | a loss is silent, seed 1 |
+//! | lost offsets are not written | no `lost.insert` in `write` | a loss is silent, seed 1 |
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ use encke_hub::{
     Rules, Sequencer, Ticket,
 };
 
-/// Xorshift64*: the same seed, the same run.
+/// Xorshift64*: a seed determines the run.
 struct Random(u64);
 
 impl Random {
@@ -55,14 +55,14 @@ fn now(step: u64) -> Now {
     Now { mono_ns: step * 300_000_000, unix_ms: 1_000_000 + step }
 }
 
-/// What publishers know.
+/// The publishers' knowledge.
 #[derive(Default)]
 struct Known {
-    /// Acknowledged, by channel and offset.
+    /// Acknowledged messages, by channel and offset.
     acknowledged: BTreeMap<(usize, u64), String>,
-    /// Deleted up to there, and possibly so.
+    /// Offset up to which a channel was deleted; the outcome may be unknown.
     deleted: BTreeMap<usize, u64>,
-    /// The last delete of a channel in this run of the server: it deletes all messages published before it.
+    /// Ticket of a channel's last delete in this run of the server: it deletes all messages published before it.
     deletes: BTreeMap<usize, u64>,
     offsets: HashSet<u64>,
 }
@@ -77,7 +77,7 @@ struct Tally {
     full: u64,
 }
 
-/// One life of a server: until its disk fails, or it ends as planned. Says which.
+/// Runs a server until its planned end (`Ok`), or until its disk fails (`Err`).
 fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &mut Tally) -> Result<(), ()> {
     let opened = Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7));
     let (mut store, contents) = opened.map_err(drop)?;
@@ -121,7 +121,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
                 Publishing::Waits(ticket) => drop(asked.insert(serial(&ticket), (channel, text))),
             }
         }
-        // A delete and the publishes around it are commits of their own.
+        // A delete is committed apart from the publishes around it.
         let Some(commit) = sequencer.take_commit(now(step)) else { continue };
         let outcome = store.commit(&commit);
         let refused = outcome
@@ -152,7 +152,7 @@ fn live(seed: u64, disk: &Disk, random: &mut Random, known: &mut Known, tally: &
     store.close(commit.as_deref(), &sequencer.save()).map_err(drop)
 }
 
-/// Holds what was restored against what is known.
+/// Compares the restored contents with the publishers' knowledge.
 fn check(seed: u64, saved: &encke_hub::Saved, end: End, known: &Known, tally: &mut Tally) {
     assert!(
         known.offsets.iter().all(|offset| *offset <= saved.newest),
@@ -183,7 +183,7 @@ fn check(seed: u64, saved: &encke_hub::Saved, end: End, known: &Known, tally: &m
                     assert!(*offset <= lost_to, "seed {seed}: {channel} {offset}: a loss is silent");
                     let evicted =
                         all.len() - place > KEPT || known.deleted.get(&number).is_some_and(|to| offset <= to);
-                    // Messages nobody got an answer for may have taken its place, at most one commit of them.
+                    // Messages without an acknowledgement may have evicted it, at most one commit of them.
                     let crowded = kept.len() + all.len() - place > KEPT;
                     assert!(
                         evicted || crowded,
@@ -192,7 +192,7 @@ fn check(seed: u64, saved: &encke_hub::Saved, end: End, known: &Known, tally: &m
                 }
             }
         }
-        // What is said to be lost was there once, here or in a channel that was forgotten.
+        // A lost offset was assigned before, in this channel or a deleted one.
         assert!(lost_to <= saved.newest);
     }
 }
@@ -313,7 +313,7 @@ fn a_delete_is_stored_on_a_full_disk_and_makes_room() {
         let reopened = || Store::open_by(Path::new("a disk"), disk.opener(), Epoch(7));
         let (mut store, _) = reopened().expect("it opens");
         let mut offset = 0;
-        // The disk is full at some size of the file, then whatever still fits is stored, down to the smallest message.
+        // The disk is full at some file size. Then whatever still fits is stored, down to the smallest message.
         for _ in 0..random.below(60) {
             offset += 1;
             let bytes = 1 << random.below(18);

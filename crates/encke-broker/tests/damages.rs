@@ -1,7 +1,7 @@
 //! Damaged files: the store reports them with a remedy. It never panics, and never returns a message that was not stored.
 //!
-//! A file is damaged at random by the kinds below, after a planned end and after a kill, and opened as a server would at
-//! its start. redb 4.5 by itself panics on some of them, and trusts others.
+//! A file is damaged at random by the kinds below, after a planned end or a kill, and opened as at a server's start. Without
+//! the store's checks, redb 4.5 panics on some of these files and trusts others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use encke_broker::{Contents, Store, StoreError};
 use encke_hub::{Commit, Epoch, Flags, Message, Name, Saved, Stored};
 
-/// Damages of each kind, for each of the two files: all together a few seconds.
+/// Damages of each kind, for each of the two files; all together take a few seconds.
 const SEEDS: u64 = 60;
 
 const PAGE: usize = 4096;
@@ -37,7 +37,7 @@ const DAMAGES: [(&str, Damage); 9] = [
     }),
 ];
 
-/// Xorshift64*: the same seed, the same damage.
+/// Xorshift64*: a seed determines the damage.
 struct Random(u64);
 
 impl Random {
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// Changes bytes of a range. Half of the bytes of a store are zeros of pages that are not used: those stay mostly.
+/// Changes bytes of a range. Half of the bytes of a store are zeros of unused pages, which mostly stay.
 fn flip(bytes: &mut [u8], random: &mut Random, count: usize, range: std::ops::Range<usize>) {
     let end = range.end.min(bytes.len());
     for _ in 0..count {
@@ -116,7 +116,7 @@ fn commit(number: u64) -> Commit {
     }
 }
 
-/// The bytes of a store that was closed, or of one whose process was killed.
+/// Returns the bytes of a store that was closed, or whose process was killed.
 fn file(path: &Path, planned: bool) -> Vec<u8> {
     let _left_by_the_last_case = fs::remove_file(path);
     let (mut store, contents) = open(path).expect("nothing is there");

@@ -1,4 +1,4 @@
-//! The engine of a cluster against a real nats-server.
+//! The cluster's engine against a real nats-server.
 #![cfg(feature = "nats")]
 
 mod server;
@@ -16,25 +16,25 @@ use encke_hub::{
 };
 use server::Nats;
 
-/// Long enough for a machine that has much else to do.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NOW: Now = Now { mono_ns: 1, unix_ms: 1 };
 
-/// A node: its sequencer, and an engine that is driven by hand.
+/// A node: its sequencer, and an engine that the test drives.
 struct Node {
     engine: Engine,
     sequencer: Sequencer,
     news: Receiver<Vec<News>>,
-    /// What became of publishes.
+    /// Outcomes of publishes.
     fates: Vec<(Ticket, Fate)>,
-    /// How many messages the stream has told it.
+    /// Number of messages received from the stream.
     came: usize,
 }
 
-/// The offset, and whether it is a repetition.
+/// The offset, and whether the publish is a repetition.
 type Fate = Result<(u64, bool), Refusal>;
 
-/// Hands news on to the test.
+/// Passes events to the test.
 struct Hand(Mutex<Sender<Vec<News>>>);
 
 impl Outlet for Hand {
@@ -72,7 +72,7 @@ fn cluster(nats: &Nats) -> Cluster {
     }
 }
 
-/// Another one each time.
+/// Returns a new id on each call.
 fn node_id() -> NodeId {
     static IDS: AtomicU64 = AtomicU64::new(1);
     NodeId(IDS.fetch_add(1, Ordering::Relaxed))
@@ -89,8 +89,8 @@ impl Node {
         Self { engine, sequencer, news, fates: Vec::new(), came: 0 }
     }
 
-    /// One that gets everything which is published to these channels: it has to ask nobody how far the stream is, and leaves no
-    /// beacon in it.
+    /// Joins with subscriptions to all channels that the test publishes to. Such a node needs no info of the stream's head, and
+    /// publishes no beacon.
     fn listening(nats: &Nats, channels: &[&str]) -> Self {
         let mut node = Self::join(nats);
         channels.iter().for_each(|channel| node.sequencer.want(0, &name(channel)));
@@ -104,7 +104,7 @@ impl Node {
         self.engine.epoch
     }
 
-    /// Carries errands and news to and fro until something holds.
+    /// Exchanges commands and events until a condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         loop {
             let mut errands = Vec::new();
@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    /// What becomes of a draft.
+    /// Publishes a draft, and returns the outcome.
     fn publish(&mut self, draft: Draft) -> Fate {
         match self.sequencer.publish(NOW, draft)? {
             Publishing::Waits(ticket) => {
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    /// The offsets that are kept of a channel, once it has come to an offset.
+    /// Waits for an offset, then returns a channel's lost offset and the offsets of its history.
     fn kept(&mut self, channel: &str, to: u64) -> (u64, Vec<u64>) {
         self.sequencer.want(0, &name(channel));
         self.until("there", |node| node.sequencer.newest().offset >= to);
@@ -189,9 +189,9 @@ fn nodes_agree_on_ids_and_on_what_a_channel_keeps() {
         let (node, channel) = if number % 2 == 0 { (&mut one, "a.b/c") } else { (&mut other, "a/b.c") };
         assert_eq!(node.publish(draft(channel, &number.to_string())), Ok((number, false)));
     }
-    // Rings keep five; a channel with fewer has lost nothing.
+    // Rings keep five messages. A channel with fewer has lost none.
     assert_eq!(one.publish(draft("few", "x")), Ok((13, false)));
-    // One that comes later, too.
+    // A node that joins later agrees as well.
     let mut third = Node::join(&nats);
     assert_eq!((third.epoch(), third.kept("a/b.c", 13)), (one.epoch(), (1, vec![3, 5, 7, 9, 11])));
     for node in [&mut third, &mut Node::join(&nats)] {
@@ -257,10 +257,10 @@ fn a_node_gets_what_it_wants_and_knows_all_the_same_how_far_the_stream_is() {
         let channel = if number % 10 == 0 { "wanted".to_owned() } else { format!("foreign/{number}") };
         (last, _) = one.publish(draft(&channel, "x")).expect("stored");
     }
-    // More than the last message that is wanted: that there is nothing else is known as well.
+    // This is past the last wanted message, so the node also knows that no other follows.
     other.until("as far", |node| node.sequencer.newest().offset >= last);
     assert_eq!(other.came, 20, "and no other message came");
-    // What a node has published to a channel that nobody there wants is there for whoever asks next, on any node.
+    // A message published to an unsubscribed channel can be read afterwards, on any node.
     for node in [&mut one, &mut Node::join(&nats)] {
         let (offset, _) = node.publish(draft("read-back", "x")).expect("stored");
         let (_, kept) = node.kept("read-back", 0);
@@ -279,14 +279,14 @@ fn channels_come_and_go_while_messages_flow_and_nothing_is_missed() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % end
     };
-    // More channels than filters, of some groups.
+    // More channels than filters, in three groups.
     let channels: Vec<String> =
         (0..40).map(|number| format!("{}/{number}", ["a", "b", "c"][number % 3])).collect();
     let mut published: Vec<Vec<u64>> = vec![Vec::new(); channels.len()];
     let mut wanted = vec![false; channels.len()];
     let mut last = 0;
     for round in 0..12 {
-        // A few of them, and then so many that filters get coarse.
+        // A few channels, then so many that filters get coarse.
         let among = if round % 2 == 0 { 10 } else { channels.len() as u64 };
         for _ in 0..60 {
             let at = below(among) as usize;
@@ -300,7 +300,7 @@ fn channels_come_and_go_while_messages_flow_and_nothing_is_missed() {
                 }
             }
             wanted[at] = other.sequencer.info(&name(&channels[at])).is_some();
-            // Whatever has come until then.
+            // Handles the events received so far.
             other.until("asked", |_| true);
         }
         let kept =
@@ -323,7 +323,7 @@ fn channels_come_and_go_while_messages_flow_and_nothing_is_missed() {
     assert!(other.came < published.iter().map(Vec::len).sum(), "what nobody wanted did not come");
 }
 
-/// Makes the stream as somebody else might have.
+/// Creates the stream as another program might.
 fn make(nats: &Nats, config: Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -332,7 +332,7 @@ fn make(nats: &Nats, config: Config) {
     });
 }
 
-/// Waits until the stream begins at `first`: it drops what is too much when it has acknowledged the next message, or soon after.
+/// Waits until the stream begins at `first`. It drops surplus messages when or soon after it acknowledges the next one.
 fn until_it_begins_at(nats: &Nats, first: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let begins = async {
@@ -377,7 +377,7 @@ fn what_a_stream_has_dropped_before_a_node_was_told_is_a_loss_whatever_else_was_
     let nats = Nats::start("behind", &[]);
     make(&nats, Config { max_messages: 50, discard: DiscardPolicy::Old, ..theirs() });
     let (mut one, other) = (Node::join(&nats), Node::listening(&nats, &["a"]));
-    // Nobody takes what comes to the other node, so that its engine waits, and NATS with it when it has sent as much as it may.
+    // The other node takes no events, so its engine waits. NATS waits as well when it has sent as much as it may.
     let mut wanted = Vec::new();
     for number in 0..5_000 {
         let published = one.sequencer.publish(NOW, draft(if number % 2 == 0 { "a" } else { "b" }, "x"));
@@ -451,7 +451,7 @@ fn nodes_know_of_each_other_and_of_who_listens_and_one_that_ends_is_gone() {
     assert_eq!((info.kept, info.subscribers, info.members), (false, 3, 1));
     assert_eq!(other.sequencer.members(&name("a")), [ann]);
     assert!(other.engine.nodes().iter().any(|node| !node.here && node.about.subscriptions == 3));
-    // One who comes later asks.
+    // A node that joins later requests the full state.
     let mut third = Node::join(&nats);
     third.until("known", |node| node.sequencer.info(&name("a")).is_some());
     one.engine.leave();
@@ -468,7 +468,7 @@ fn a_node_that_is_killed_is_gone_within_seconds() {
     one.sequencer.count(0, &name("a"), 1, 0);
     one.until("told", |_| true);
     other.until("known", |node| node.sequencer.info(&name("a")).is_some());
-    // Its thread ends with it, and says nothing.
+    // The engine's thread ends as well, without a last heartbeat.
     drop(one);
     other.until("gone", |node| node.sequencer.info(&name("a")).is_none());
 }
@@ -487,7 +487,7 @@ fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent(
     }
     nats.run();
     node.until("back", |node| node.sequencer.is_up());
-    // What was sent and not answered is sent again; here each of them is.
+    // Unacknowledged publishes are sent again; here each of them is sent twice.
     while node.sequencer.backlog().messages > 0 {
         let waiting = node.sequencer.backlog().messages;
         let mut errands = Vec::new();
@@ -508,7 +508,7 @@ fn what_waits_while_nats_is_away_is_in_the_stream_once_however_often_it_is_sent(
 fn a_stream_that_forgets_too_soon_what_it_was_sent_is_refused_with_the_remedy() {
     let nats = Nats::start("forgetful", &[]);
     let queueing = |seconds| Cluster { queue_age: Duration::from_secs(seconds), ..cluster(&nats) };
-    // It is made so that it remembers long enough for the first one.
+    // The first node creates the stream with a window that is long enough for it.
     assert!(Engine::join(queueing(90)).is_ok());
     assert!(Engine::join(queueing(30)).is_ok());
     let error = Engine::join(queueing(91)).err().expect("refused");

@@ -1,17 +1,17 @@
-//! What the admin listener answers: health, metrics, status.
+//! The endpoints of the admin listener: health, metrics, status.
 //!
-//! | path | who may | what |
+//! | path | access | response |
 //! |---|---|---|
-//! | `/healthz` | anybody | 200 while the process serves |
-//! | `/readyz` | anybody | 200, or 503 once it is told to stop: for load balancers |
-//! | `/metrics` | the token; anybody with `metrics = "open"` | Prometheus text |
-//! | `/api/v1/status` | the token | JSON, schema 1, only ever added to |
-//! | `/api/v1/cluster` | the token | the same, of the nodes of a cluster; 404 if this is none of one |
-//! | `/api/v1/live` | the token | the same without `families`, as an event stream: at once, and every second |
+//! | `/healthz` | open | 200 while the process serves |
+//! | `/readyz` | open | 200, or 503 during a drain: for load balancers |
+//! | `/metrics` | token, or open with `metrics = "open"` | Prometheus text |
+//! | `/api/v1/status` | token | JSON, schema 1, which only gains keys |
+//! | `/api/v1/cluster` | token | JSON about the nodes of the cluster; 404 without a cluster |
+//! | `/api/v1/live` | token | the status without `families`, as an event stream: at once, and every second |
 //!
-//! The token comes as `Authorization: Bearer …` or `?token=…`. A browser can be led here by a page of somebody
-//! else's whose name was made to resolve to this machine, so only hosts that no such page can have are answered:
-//! addresses, and names of the loopback.
+//! The token is sent as `Authorization: Bearer …` or `?token=…`. A foreign web page can send a browser here if its host name
+//! resolves to this machine (DNS rebinding). Only hosts that no such page can have are therefore served: IP addresses and
+//! loopback names. Requests for other hosts get a 421.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use encke_server::{
 
 use crate::live::{Live, Pulse};
 
-/// Who may ask, and of which server.
+/// The handler of the admin listener: the server that it shows, and the access rules.
 #[derive(Clone)]
 pub struct Console {
     board: Arc<Board>,
@@ -39,7 +39,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Shows a server to those with the token; its metrics to everybody if `metrics_open`.
+    /// Creates a handler that shows a server to clients with the token. With `metrics_open` the metrics need no token.
     pub fn new(board: Arc<Board>, token: Arc<str>, metrics_open: bool) -> Self {
         let pulse = Arc::<Pulse>::default();
         let told = Arc::clone(&pulse);
@@ -67,7 +67,7 @@ impl Handler for Console {
 }
 
 impl Console {
-    /// Why a request is not answered.
+    /// The response that rejects a request; `None` if the request is allowed.
     fn denial(&self, request: &Request<'_>) -> Option<Reply> {
         if !host_is_safe(request.authority()) {
             let text = "421 Misdirected Request\nAsk by an address or by localhost: other names may belong to a \
@@ -114,7 +114,7 @@ impl Console {
         }
     }
 
-    /// The status, again and again.
+    /// The response with the status as an event stream.
     fn live(&self, method: Method, exchange: &Exchange) -> Reply {
         let reply = Reply::new(200).with("Content-Type", "text/event-stream");
         if method == Method::Head {
@@ -179,7 +179,7 @@ impl Console {
         families
     }
 
-    /// What a person wants to know at a glance.
+    /// The status as JSON, without the metric families.
     fn status(&self) -> Value {
         let board = &self.board;
         let text =
@@ -202,7 +202,7 @@ impl Console {
             "descriptors": encke_io::host::open_descriptors(),
         });
         for source in board.sources() {
-            // No source replaces a key of the engine.
+            // A source cannot replace a key of the engine.
             if let (None, Some(part)) = (status.get(source.name()), source.status()) {
                 status[source.name()] = part;
             }
@@ -215,13 +215,13 @@ fn as_json(value: &Value) -> Reply {
     Reply::new(200).with("Content-Type", "application/json").body(Body::Bytes(value.to_string().into_bytes()))
 }
 
-/// Compares in a time that does not depend on where the first difference is.
+/// Compares in constant time: the time does not depend on the position of the first difference.
 fn same(given: &[u8], wanted: &[u8]) -> bool {
     let differing = given.iter().zip(wanted).fold(0, |differing, (one, other)| differing | (one ^ other));
     given.len() == wanted.len() && differing == 0
 }
 
-/// Whether no page of somebody else's can have this host: it is an address, or a name of the loopback.
+/// Returns whether a foreign web page cannot have this host: an IP address, a loopback name, or none.
 fn host_is_safe(authority: &[u8]) -> bool {
     let Ok(authority) = target::parse_authority(authority) else { return authority.is_empty() };
     let host = std::str::from_utf8(authority.host).unwrap_or_default();

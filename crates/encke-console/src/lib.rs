@@ -1,9 +1,9 @@
-//! The admin listener: health, metrics, status, and a stream of the latter.
+//! The admin listener: health, metrics, status, and the status as an event stream.
 //!
 //! ```text
 //! request ─► Console (a handler) ─► Board (encke-server): the engine's state, and the sources of all features
 //! ```
-//! It knows no feature: what a feature shows comes by its `Source`. It changes nothing.
+//! The crate depends on no feature: each feature provides its part of the status by a `Source`. All requests are read-only.
 
 mod api;
 mod live;

@@ -1,9 +1,9 @@
 //! The status as an event stream: once at the start, then every second.
 //!
 //! ```text
-//!  Pulse (a thread, while anybody listens) ── due, wake ──► Live::pull ──► data: {…}
+//!  Pulse (a thread, while there are streams) ── due, wake ──► Live::pull ──► data: {…}
 //! ```
-//! Nobody beats for nobody: a server that is not looked at has no such thread.
+//! Without open streams the thread does not run.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use serde_json::Value;
 use encke_io::lock;
 use encke_server::{Pull, Pulled, WakeStream};
 
-/// Between two events.
+/// Interval of events.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// What beats for all who listen.
+/// Wakes all status streams at regular intervals.
 #[derive(Default)]
 pub(crate) struct Pulse {
     heart: Mutex<Heart>,
@@ -33,10 +33,10 @@ struct Heart {
 }
 
 impl Pulse {
-    /// Wakes a stream at every beat, for as long as `due` lives, which is set before.
+    /// Wakes a stream at every interval, until `due` is dropped. `due` is set before each wake-up.
     ///
     /// # Errors
-    /// There can be no thread for it.
+    /// The thread cannot be started.
     pub(crate) fn beat_for(self: &Arc<Self>, due: &Arc<AtomicBool>, stream: WakeStream) -> io::Result<()> {
         let mut heart = lock(&self.heart);
         if !heart.beats {
@@ -48,7 +48,7 @@ impl Pulse {
         Ok(())
     }
 
-    /// Beats at once: there is something to tell.
+    /// Wakes all streams at once, because the status has changed.
     pub(crate) fn quicken(&self) {
         self.early.notify_all();
     }
@@ -72,16 +72,16 @@ impl Pulse {
     }
 }
 
-/// One stream. `look` gives the status; `None` once there will be no more.
+/// One status stream. `look` returns the status, or `None` at the end of the stream.
 pub(crate) struct Live<F> {
     due: Arc<AtomicBool>,
     look: F,
-    /// What of an event is not taken yet.
+    /// The unread rest of an event.
     rest: Vec<u8>,
 }
 
 impl<F: Fn() -> Option<Value>> Live<F> {
-    /// Its first event is due at once.
+    /// Creates a stream whose first event is due at once.
     pub(crate) fn new(due: Arc<AtomicBool>, look: F) -> Self {
         due.store(true, Ordering::Release);
         Self { due, look, rest: Vec::new() }

@@ -1,18 +1,18 @@
-//! A thread beside the one that measures. That one is pinned, and what it starts is pinned with it: a server whose
-//! threads shall run where they like is started from here.
+//! A helper thread that is not pinned. The measuring thread is pinned, and so are the threads that it starts. A server whose
+//! threads must not be pinned is therefore started from this thread.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that does one piece of work after the other. It ends with this value.
+/// A thread that runs jobs one after the other. It ends when this value is dropped.
 pub(crate) struct Aside {
     jobs: Option<Sender<Job>>,
 }
 
 impl Aside {
-    /// Starts it: before the measuring thread is pinned.
+    /// Starts the thread. Call this before the measuring thread is pinned.
     pub(crate) fn start(name: &str) -> Self {
         let (jobs, given) = mpsc::channel::<Job>();
         let started =
@@ -20,7 +20,7 @@ impl Aside {
         Self { jobs: started.is_ok().then_some(jobs) }
     }
 
-    /// Has it do some work, and waits for the result. `None`: there is no thread, or the work has panicked.
+    /// Runs a job and waits for its result. `None` if the thread could not be started, or the job panicked.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (tell, told) = mpsc::channel();
         let job = Box::new(move || {

@@ -1,141 +1,141 @@
-//! What an experiment is: rows (what is varied) × loads, a way to measure one cell, and claims about the results.
+//! The definition of an experiment: rows (the variants) × loads, a way to measure one cell, and claims about the results.
 //!
-//! It says nothing of how often, in which order and with which statistics: that is the same for all (`rounds.rs`).
+//! Repetition, order and statistics are the same for all experiments (`rounds.rs`).
 
 use crate::interval::Interval;
 use crate::results::Results;
 use crate::rounds::Pace;
 
-/// An experiment, ready to be run on this machine.
+/// An experiment, ready to run on this machine.
 pub trait Experiment {
-    /// What is varied, and over which loads. It stays the same while the experiment lives.
+    /// The rows and loads. They stay the same while the experiment lives.
     fn design(&self) -> &Design;
 
-    /// Does `count` operations of one cell and tells what they took together. Called once for warmth, then once a
-    /// round, in any order of cells.
+    /// Runs `count` operations of one cell and returns their total cost. The warm-up calls this with growing counts, then each
+    /// round calls it once, with the cells in any order.
     ///
     /// # Errors
-    /// The machine lacks what the cell needs; the others go on without it.
+    /// The machine lacks something that the cell needs; the other cells are measured without it.
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent>;
 
-    /// Operations of a cell in a round, at least: more than a batch needs where their cost comes in bursts, or where
-    /// much is made ready for each round.
+    /// Minimum operations of a cell in a round. More than a batch needs if costs come in bursts, or if a round needs much
+    /// preparation.
     fn count_min(&self, _cell: Cell) -> u64 {
         1
     }
 
-    /// Operations of a cell in a round, at most: less where one begins with much that is not counted.
+    /// Maximum operations of a cell in a round. Few if each operation starts with much unmeasured work.
     fn count_max(&self) -> u64 {
         u64::MAX
     }
 
-    /// What must be seen, held against what was seen, in the order of the texts ([`crate::texts::Text::claims`]).
+    /// Compares the expectations with the results, in the order of the texts ([`crate::texts::Text::claims`]).
     fn claims(&self, results: &Results) -> Vec<Claim>;
 }
 
 /// The plan of an experiment.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What times are told for, as in "CPU time of a request".
+    /// The unit that times refer to, as in "CPU time of a request".
     pub unit: &'static str,
-    /// Which time the verdicts are about.
+    /// The time that the verdicts compare.
     pub judged: Judged,
-    /// What is varied. The first one is what the others are compared with.
+    /// The variants. The others are compared with the first one.
     pub rows: Vec<Row>,
-    /// What it is varied over.
+    /// The loads that each row is measured under.
     pub loads: Vec<Load>,
-    /// What the loads are a scale of.
+    /// The scale of the loads.
     pub axis: Axis,
-    /// What is plotted beside the times.
+    /// Facts that are plotted in addition to the times.
     pub drawn: Vec<Drawn>,
 }
 
-/// Facts that are plotted over the loads, which are amounts: a curve for each row.
+/// A fact to be plotted over loads that are amounts: a curve per row.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Drawn {
     /// The name of the fact; it ends with its unit.
     pub fact: &'static str,
-    /// What a report had of it, in the same unit, by amount: a curve beside the others.
+    /// A report's values in the same unit, by amount: a curve of its own.
     pub reported: &'static [(f64, f64)],
 }
 
-/// Which time of a sample is compared.
+/// The time of a sample that is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
-    /// CPU time of the thread under test: others on the machine disturb it less.
+    /// CPU time of the thread under test: other load on the machine disturbs it less.
     Cpu,
-    /// Wall time, where waiting is the point.
+    /// Wall time, where waiting is measured.
     Wall,
-    /// Nothing: what is seen are facts, not times.
+    /// No time: the results are facts.
     Facts,
 }
 
-/// One way to do the work.
+/// One variant of the work.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// As it is printed.
+    /// The printed name.
     pub name: String,
-    /// Whose way it is.
+    /// The origin of the variant.
     pub way: Way,
 }
 
 impl Row {
-    /// A row.
+    /// Creates a row.
     pub fn new(way: Way, name: impl Into<String>) -> Self {
         Self { name: name.into(), way }
     }
 }
 
-/// Whose way a row is.
+/// The origin of a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// As the report had it before.
+    /// The report's original program.
     Old,
-    /// What the report, or a reader of it, did about it.
+    /// The fix of the report, or of one of its readers.
     Cure,
-    /// As others do it.
+    /// The method of other programs.
     Peer,
-    /// As Encke does it.
+    /// Encke's method.
     Encke,
 }
 
-/// How much, or of what, a row has to do.
+/// The amount or kind of work for a row.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// As it is printed.
+    /// The printed name.
     pub name: String,
-    /// Its place on the axis; 0 if the loads are kinds and no amounts.
+    /// The position on the axis; 0 if the loads are kinds and not amounts.
     pub amount: f64,
-    /// How many units an operation has: times are told for one, as [`Design::unit`] calls it.
+    /// Units per operation; times are reported per unit ([`Design::unit`]).
     pub units: f64,
 }
 
 impl Load {
-    /// A kind of load, whose operation is one unit.
+    /// A kind of load with one unit per operation.
     pub fn kind(name: impl Into<String>) -> Self {
         Self { name: name.into(), amount: 0.0, units: 1.0 }
     }
 
-    /// An amount, whose operation is one unit.
+    /// An amount with one unit per operation.
     pub fn amount(name: impl Into<String>, amount: f64) -> Self {
         Self { name: name.into(), amount, units: 1.0 }
     }
 }
 
-/// What loads are.
+/// The scale of loads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Axis {
-    /// Different things: plotted as groups of bars.
+    /// Different kinds, plotted as groups of bars.
     Kinds,
-    /// Amounts of one thing, as named: plotted as lines over a logarithmic axis.
+    /// Amounts of the named quantity, plotted as lines over a logarithmic axis.
     Amounts(&'static str),
 }
 
-/// A row under a load, by their places in the design.
+/// A row under a load, as indices into the design.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cell {
     /// Index of the row.
@@ -144,77 +144,77 @@ pub struct Cell {
     pub load: usize,
 }
 
-/// What some operations took.
+/// The cost of some operations.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Wall time of all of them; 0: nothing was timed, there are facts alone.
+    /// Total wall time in ns; 0 if nothing was timed and there are only facts.
     pub wall_ns: u64,
-    /// CPU time that the thread under test spent on all of them.
+    /// Total CPU time of the thread under test, in ns.
     pub cpu_ns: u64,
-    /// What the processor counted, or why it cannot be told; `None`: nobody asked.
+    /// The processor's counts, or the reason why they are not available; `None` if the experiment does not count.
     pub counts: Option<Result<Counts, String>>,
-    /// What else was found, by name. Tables tell those of the last round.
+    /// Other findings, by name. Tables show the facts of the last round.
     pub facts: Vec<(&'static str, Fact)>,
 }
 
-/// What a processor counted while some work was done, in user space.
+/// Processor events in user space during some work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Cycles of its clock.
+    /// Clock cycles.
     pub cycles: u64,
-    /// Instructions carried out.
+    /// Instructions executed.
     pub instructions: u64,
-    /// Branches that it had guessed wrong.
+    /// Branches that were predicted wrongly.
     pub branch_misses: u64,
 }
 
-/// Something found that is not a time.
+/// A finding that is not a time.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(untagged)]
 pub enum Fact {
-    /// A number; its unit is in its name.
+    /// A number; the name contains its unit.
     Number(f64),
-    /// A trace, a name.
+    /// A text, such as a trace.
     Text(String),
 }
 
-/// Why a cell has no numbers.
+/// The reason why a cell has no numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Absent(pub String);
 
-/// A statement about the results, and whether it was seen to hold.
+/// An expectation, and whether the results confirm it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Claim {
-    /// Whether it was seen.
+    /// Whether the results confirm the claim.
     pub seen: Seen,
-    /// The figures that say so.
+    /// The figures that support the answer.
     pub figure: Figure,
 }
 
-/// Figures that a claim was held against. Which words go with them depends on the language (`texts.rs`).
+/// The figures that decide a claim. The words around them depend on the language (`texts.rs`).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Figure {
-    /// A cell it needs is absent, or has too few rounds.
+    /// A required cell is absent, or has too few rounds.
     NotMeasured,
-    /// A cell's time as a share of another's.
+    /// A cell's time as a fraction of another's.
     Ratio {
-        /// What is a share.
+        /// The cell of the numerator.
         cell: Cell,
-        /// Of what.
+        /// The cell of the denominator.
         other: Cell,
-        /// How large it is.
+        /// The ratio of their times.
         ratio: Interval,
     },
-    /// What else was found in a cell.
+    /// A fact of a cell.
     Found {
-        /// Where.
+        /// The cell.
         cell: Cell,
         /// The number, with its unit.
         told: String,
     },
-    /// As the experiment says it, in English.
+    /// A text of the experiment, in English.
     Said(String),
-    /// Those of each part.
+    /// The figures of each part.
     All(Vec<Self>),
 }
 
@@ -224,19 +224,19 @@ impl From<String> for Figure {
     }
 }
 
-/// Whether a claim was seen to hold.
+/// Whether the results confirm a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
-    /// The whole interval says so.
+    /// The whole interval confirms it.
     Yes,
-    /// The whole interval says otherwise.
+    /// The whole interval contradicts it.
     No,
-    /// The interval holds both, or a cell it needs is absent.
+    /// The interval allows both, or a required cell is absent.
     Unclear,
 }
 
-/// How large an experiment may be, from the pace.
+/// Chooses the loads of an experiment by the pace.
 pub(crate) fn loads_within<T: Copy>(all: &[T], quick: &[T], pace: &Pace) -> Vec<T> {
     if pace.quick { quick.to_vec() } else { all.to_vec() }
 }

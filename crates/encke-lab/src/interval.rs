@@ -1,8 +1,8 @@
-//! The median of a few measurements, and how far it can be trusted.
+//! The median of a few measurements, and its confidence interval.
 //!
-//! Times on a shared machine follow no bell curve: most lie near the least, and some far above. So the interval is
-//! made from order alone. Of n independent values, each lies below the true median with a chance of one half; so the
-//! k-th least and the k-th largest enclose it unless fewer than k lie on one side:
+//! Times on a shared machine are not normally distributed: most are near the minimum, and some far above. The interval
+//! therefore uses only the order of values. Each of n independent values is below the true median with probability one half. So
+//! the k-th smallest and the k-th largest value enclose the median unless fewer than k values are on one side:
 //!
 //! ```text
 //! P(enclosed) = 1 − 2 · Σ_{i<k} C(n, i) / 2^n        the largest k with P ≥ 95 %:  n = 6 … 8: 1,  9: 2,  15: 4,  25: 8
@@ -11,7 +11,7 @@
 /// A median with its 95 % interval.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Interval {
-    /// The middle of the values (the mean of both middle ones).
+    /// The middle value, or the mean of both middle values.
     pub median: f64,
     /// Lower end.
     pub low: f64,
@@ -19,11 +19,11 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Below this many values there is no interval of 95 %.
+/// Minimum number of values for an interval of 95 %.
 pub(crate) const VALUES_MIN: usize = 6;
 
 impl Interval {
-    /// Of values in any order; `None` if there are too few of them ([`VALUES_MIN`]).
+    /// Computes the interval of values in any order; `None` for fewer than [`VALUES_MIN`].
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let outside = outside(values.len())?;
         let mut sorted = values.to_vec();
@@ -47,7 +47,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How many values lie outside of the interval at each end, of `count`.
+/// How many of `count` values are outside the interval at each end.
 fn outside(count: usize) -> Option<usize> {
     if count < VALUES_MIN {
         return None;

@@ -1,17 +1,17 @@
-//! The laboratory: experiments that repeat, on the machine at hand, what Encke was built upon. Each lays the old way,
-//! the reported cure and Encke's own way side by side in one run.
+//! The lab: experiments that reproduce, on the local machine, the measurements that Encke's design is based on. Each compares
+//! the old way, the reported cure and Encke's own way in one run.
 //!
 //! ```text
-//!                    rows × loads                    a number a round                medians, intervals, verdicts
+//!                    rows × loads                    a number per round              medians, intervals, verdicts
 //!  [`Experiment`] ─── design ───► [`rounds::run`] ─── measure ───► [`Results`] ──┬──► table   JSON   CSV
 //!     │                              │ all cells of a round in random order      ├──► claims: seen, not seen, unclear
-//!     └─ claims, held against        │ by a printed seed, as many rounds         └──► a page with plots
+//!     └─ claims, compared with       │ by a printed seed, as many rounds         └──► a page with plots
 //!        the results                 │ as the pace has
 //! ```
 //!
-//! It is no benchmark of servers against each other: what it compares differs in one thing at a time. And it draws no
-//! conclusion from noise: two rows *differ* if the 95 % interval of their ratio excludes 1, else *no difference* was
-//! *seen*.
+//! The lab is not a benchmark of servers against each other: the variants that it compares differ in one property at a time.
+//! And it draws no conclusion from noise: two rows *differ* if the 95 % interval of their ratio excludes 1, else *no
+//! difference* was *seen*.
 
 mod aside;
 mod experiment;

@@ -1,4 +1,4 @@
-//! What the results were seen on.
+//! The machine that the results come from.
 
 use encke_io::{Backend, host};
 use encke_wire::civil::Civil;
@@ -10,28 +10,28 @@ use crate::texts::{Language, filled};
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// How many of them this process may use.
+    /// Number of processors that this process may use.
     pub processors: usize,
-    /// Kernel and its release.
+    /// Operating system and kernel release.
     pub system: String,
     /// Memory in bytes, of the machine or of the cgroup, whichever is less.
     pub memory_bytes: Option<u64>,
-    /// Descriptors that this process may hold.
+    /// Limit of open descriptors of this process.
     pub descriptors: u64,
-    /// The kernel's cap on the backlog of a listener.
+    /// The kernel's limit of a listener's backlog.
     pub backlog: Option<u32>,
     /// The C compiler of the specimens.
     pub compiler: String,
     /// Encke's version.
     pub encke: String,
-    /// The back ends that were compiled in.
+    /// The compiled back ends.
     pub backends: Vec<String>,
-    /// Whether this program was compiled to be quick; if not, Encke's rows say nothing.
+    /// Whether this program was compiled with optimizations. If not, the results of Encke's rows are meaningless.
     pub optimised: bool,
 }
 
 impl Machine {
-    /// Looks round. Raises the limit of descriptors as far as it may be.
+    /// Describes this machine. Raises the descriptor limit as far as possible.
     pub fn look() -> Self {
         Self {
             processor: host::processor_name().unwrap_or_else(|| std::env::consts::ARCH.into()),
@@ -53,7 +53,7 @@ impl Machine {
         }
     }
 
-    /// In a line.
+    /// The description as one line.
     pub fn line(&self, language: Language) -> String {
         let memory = self.memory_bytes.map_or_else(|| "?".into(), |bytes| format!("{} MiB", bytes >> 20));
         let values = [
@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-/// A moment as RFC 3339 has it, in UTC. `unix_s` counts seconds since 1970.
+/// Formats a UTC time as in RFC 3339. `unix_s` counts seconds since 1970.
 pub fn rfc3339(unix_s: u64) -> String {
     format!("{}Z", String::from_utf8_lossy(&Civil::of(unix_s).rfc3339()))
 }

@@ -1,12 +1,12 @@
-//! What many machines found, side by side: one table of a class.
+//! Merges the results of several machines, for example of a class, into one table.
 //!
 //! ```text
 //!  lab.json of each ─► [`Saved::read`] ─┐
 //!  lab.json of each ─► [`Saved::read`] ─┴─► [`text`]  [`csv`]  [`page`]: a table for each experiment, a line for each load
 //!                                                                       and machine, a column for each row
 //! ```
-//! It judges nothing anew: what differs and what was seen, each machine has said by itself. Times of different machines are
-//! not compared, only shown: the ratios are what carries over.
+//! Verdicts and claims are taken from the files, not computed again. Times of different machines are shown but not compared;
+//! only ratios are comparable.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,10 +19,10 @@ use crate::interval::Interval;
 use crate::table::{columns, duration, fact_text, quoted, times};
 use crate::texts::Language;
 
-/// What `encke lab --json` has written on one machine.
+/// The output of `encke lab --json` on one machine.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
-    /// What it is called here: the name of its file.
+    /// The machine's name in the tables: the name of its file.
     #[serde(skip)]
     name: String,
     schema: u32,
@@ -31,7 +31,7 @@ pub struct Saved {
     experiments: Vec<Experiment>,
 }
 
-/// As much of a machine as is told here.
+/// The machine's properties that are shown here.
 #[derive(Clone, Debug, Deserialize)]
 struct Where {
     processor: String,
@@ -44,7 +44,7 @@ struct Where {
 #[derive(Clone, Debug, Deserialize)]
 struct Experiment {
     name: String,
-    /// Results from before it was written down are by CPU time, as most are.
+    /// Older files lack this key; like most experiments, theirs compare CPU time.
     #[serde(default)]
     judged: Judged,
     cells: Vec<Cell>,
@@ -77,16 +77,16 @@ struct Claim {
     seen: Seen,
 }
 
-/// Why a file is no result of the laboratory.
+/// Why a file cannot be read as a result.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// It is not what `encke lab --json` writes.
+    /// The file is not an output of `encke lab --json`.
     Json(serde_json::Error),
-    /// It is of another time.
+    /// The file has another schema: its number.
     Schema(u32),
 }
 
-/// What `encke lab --json` writes at present.
+/// The schema that `encke lab --json` writes.
 pub(crate) const SCHEMA: u32 = 1;
 
 impl fmt::Display for Unreadable {
@@ -101,10 +101,10 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Saved {
-    /// Reads what `encke lab --json` has written; `name` is what the machine is called in the tables.
+    /// Parses an output of `encke lab --json`; `name` is the machine's name in the tables.
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is something else, or has another schema.
     pub fn read(name: &str, text: &str) -> Result<Self, Unreadable> {
         let saved: Self = serde_json::from_str(text).map_err(Unreadable::Json)?;
         if saved.schema != SCHEMA {
@@ -129,7 +129,7 @@ impl Cell {
         }
     }
 
-    /// As the tables of one machine have it.
+    /// The cell as in the table of one machine.
     fn shown(&self, judged: Judged) -> String {
         if judged == Judged::Facts && !self.verdict.starts_with("absent") {
             let facts = self.facts.values().filter_map(|fact| Fact::deserialize(fact).ok());
@@ -145,17 +145,17 @@ impl Cell {
     }
 }
 
-/// The results of a class for one experiment, laid out.
+/// The results of all machines for one experiment, as tables.
 struct Sheet {
     name: String,
     heads: Vec<String>,
     lines: Vec<Vec<String>>,
-    /// The claims' words, and for each machine whether it has seen them.
+    /// The texts of the claims, and for each machine whether it confirms them.
     claims: Vec<String>,
     seen: Vec<Vec<String>>,
 }
 
-/// A sheet for each experiment that any machine has, in the order in which they come.
+/// A sheet for each experiment of any machine, in the order of appearance.
 fn sheets(all: &[Saved], language: Language) -> Vec<Sheet> {
     let mut names: Vec<&str> = Vec::new();
     for experiment in all.iter().flat_map(|saved| &saved.experiments) {
@@ -202,7 +202,7 @@ fn sheet(name: &str, all: &[Saved], language: Language) -> Sheet {
     }
 }
 
-/// A claim of an experiment, which is saved in English; one that this program does not know stays as it is.
+/// Translates a claim, which is saved in English. A claim unknown to this program stays unchanged.
 fn translated(name: &str, claim: &str, language: Language) -> String {
     let place =
         Language::English.text(name).and_then(|text| text.claims.iter().position(|own| *own == claim));
@@ -210,7 +210,7 @@ fn translated(name: &str, claim: &str, language: Language) -> String {
     own.unwrap_or(claim).to_owned()
 }
 
-/// The heads of a table of claims: their numbers.
+/// The column heads of a table of claims: their numbers.
 fn numbers(claims: &[String]) -> Vec<String> {
     std::iter::once(String::new()).chain((1..=claims.len()).map(|number| number.to_string())).collect()
 }
@@ -242,7 +242,8 @@ pub fn text(all: &[Saved], language: Language) -> String {
     text
 }
 
-/// All cells of all machines as CSV (RFC 4180), with a head line. Times are in ns; empty: there is none.
+/// All cells of all machines as CSV (RFC 4180) with a header line. Times are in ns per unit; a field is empty if there is no
+/// value.
 pub fn csv(all: &[Saved]) -> String {
     let mut lines = String::from(
         "machine,processors,processor,system,experiment,row,load,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,\
@@ -273,7 +274,7 @@ pub fn csv(all: &[Saved]) -> String {
     lines
 }
 
-/// A page of the same tables.
+/// The same tables as an HTML page.
 pub fn page(all: &[Saved], language: Language) -> String {
     let words = language.words();
     let mut body =
@@ -326,7 +327,7 @@ mod tests {
         let all = [saved("one.json", "ring"), saved("<two>.json", "ring"), saved("three.json", "trigger")];
         let text = text(&all, Language::English);
         let lines = |of: &str| text.lines().filter(|line| line.contains(of)).count();
-        // What it is, two loads, the claims.
+        // The machine's description, two loads, the claims.
         assert_eq!((lines("one.json"), lines("<two>.json")), (4, 4), "{text}");
         assert!(text.contains("aa | bb | cc | -"), "{text}");
         assert!(text.contains("  1  A mask is faster than % 8124, reading alone."), "{text}");

@@ -1,9 +1,9 @@
-//! What any parser makes of a head, in one form: how parsers are held to the same answer.
+//! The result of any parser in one form, so that tests can compare parsers.
 
-/// A request's head as bytes of its own.
+/// A parsed request head, with copies of its parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Parsed {
-    /// Its length, with the empty line that ends it.
+    /// Length of the head, including the empty line at its end.
     pub(crate) bytes: usize,
     pub(crate) method: Vec<u8>,
     pub(crate) target: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Results as plots: a ranking for each load that is a kind, a curve for each row over loads that are amounts.
+//! Plots of results: a ranking per load if loads are kinds, a curve per row if they are amounts.
 
 use encke_stats::plot::{Axis, Plot, Ranking, Scale};
 
@@ -56,7 +56,7 @@ fn curves(results: &Results, amount: &str, language: Language) -> String {
     plot.figure()
 }
 
-/// A curve for each row of what else was found, and a broken one of what a report had of it; both axes logarithmic.
+/// A curve of a fact for each row, and a dashed one of the report's values; both axes logarithmic.
 fn found(results: &Results, drawn: &Drawn, language: Language) -> String {
     let design = results.design();
     let marks: Vec<(usize, [f64; 4])> = results
@@ -90,7 +90,7 @@ fn found(results: &Results, drawn: &Drawn, language: Language) -> String {
     plot.figure()
 }
 
-/// A logarithm needs more than zero: no time is shorter than this.
+/// Lower bound of plotted times: a logarithm needs a positive value.
 const SHORT_NS: f64 = 1e-3;
 
 fn plain(number: f64) -> String {
@@ -101,7 +101,7 @@ fn plain(number: f64) -> String {
     }
 }
 
-/// A class of the page's style.
+/// The CSS class of a row's color.
 const fn colour(way: Way) -> &'static str {
     match way {
         Way::Old => "old",

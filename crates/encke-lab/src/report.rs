@@ -1,4 +1,4 @@
-//! Results as a page to hand out: one file, plots within it, light and dark, nothing fetched, no script.
+//! Results as an HTML page: one file with inline plots, in light and dark, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::rounds::Pace;
 use crate::table;
 use crate::texts::{Language, Words, filled};
 
-/// The page. `date` is told as it is.
+/// Renders the page. `date` is shown as given.
 pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, language: Language) -> String {
     let words = language.words();
     let mut body = String::new();
@@ -41,7 +41,7 @@ pub fn page(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str, la
     page::page(words.tag, words.title, &body)
 }
 
-/// One experiment.
+/// Renders one experiment.
 fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Words) {
     let results = &outcome.results;
     let design = results.design();
@@ -74,7 +74,7 @@ fn section(page: &mut String, outcome: &Outcome, language: Language, words: &Wor
     let _infallible = writeln!(page, "</ul>\n<h3>{}</h3>\n{}</section>", words.lesson, told(text.lesson));
 }
 
-/// The table of all cells; the interval of the time is told where the mouse rests.
+/// Renders the table of all cells; a tooltip shows the verdict and the width of the interval.
 fn cells(page: &mut String, results: &Results, language: Language) {
     let design = results.design();
     *page += "<div class=\"wide\"><table>\n<tr><th></th>";
@@ -101,7 +101,7 @@ fn cells(page: &mut String, results: &Results, language: Language) {
     *page += "</table></div>\n";
 }
 
-/// What the processor counted, or why it did not; nothing where nobody asked.
+/// Renders the processor's counts, or the reason why there are none; nothing if they were not requested.
 fn counts(page: &mut String, results: &Results, words: &Words, language: Language) {
     let design = results.design();
     let rows: Vec<Vec<String>> = results
@@ -127,7 +127,7 @@ fn counts(page: &mut String, results: &Results, words: &Words, language: Languag
     }
 }
 
-/// Paragraphs.
+/// Renders a text as paragraphs.
 fn told(text: &str) -> String {
     text.split("\n\n").fold(String::new(), |page, paragraph| page + "<p>" + &escaped(paragraph) + "</p>\n")
 }
@@ -138,7 +138,7 @@ mod tests {
     use crate::rounds::{self, Stop};
     use crate::{NAMES, open};
 
-    /// A page of every experiment that could not be run at all: the words are there, and nothing is fetched.
+    /// Renders experiments that were stopped before they ran: all texts are present, and no external resource is used.
     #[test]
     fn a_page_needs_nothing_but_itself() {
         let pace = Pace::quick(1);

@@ -1,4 +1,4 @@
-//! What an experiment found: numbers by cell and round, and what may be said of them.
+//! The results of an experiment: numbers by cell and round, and the verdicts.
 
 use crate::experiment::{
     Absent, Cell, Claim, Counts, Design, Experiment, Fact, Figure, Judged, Sample, Seen,
@@ -9,12 +9,12 @@ use crate::interval::Interval;
 #[derive(Clone, Debug)]
 pub struct Results {
     design: Design,
-    /// A row after the other, each with all loads.
+    /// By row, then by load.
     numbers: Vec<Numbers>,
     took_ns: u64,
 }
 
-/// An experiment's results, with its claims held against them.
+/// An experiment's results, and its claims about them.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The numbers.
@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Asks the experiment what it makes of its results.
+    /// Lets the experiment compare its claims with its results.
     pub fn new(experiment: &dyn Experiment, results: Results) -> Self {
         Self { claims: experiment.claims(&results), results }
     }
@@ -33,20 +33,20 @@ impl Outcome {
 /// The numbers of one cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers {
-    /// By round, in ns a unit. A round that was cut short has none for the cells behind the cut.
+    /// By round, in ns per unit. In an interrupted round the remaining cells have no value.
     wall_ns: Vec<f64>,
     cpu_ns: Vec<f64>,
-    /// By round, for one unit: cycles, instructions, branch misses.
+    /// By round and per unit: cycles, instructions, branch misses.
     counts: [Vec<f64>; 3],
-    /// Why there are none.
+    /// The reason why there are no counts.
     uncounted: Option<String>,
-    /// What else was found, by round.
+    /// Facts by round.
     facts: Vec<Vec<(&'static str, Fact)>>,
     pub(crate) absent: Option<Absent>,
 }
 
 impl Numbers {
-    /// Takes the sample of a round, which is of so many units. Rounds come in order.
+    /// Adds the sample of a round, which contains `units` units. Rounds must come in order.
     pub(crate) fn take(&mut self, round: usize, units: f64, sample: Sample) {
         debug_assert_eq!(round, self.facts.len());
         let each = |total: u64| total as f64 / units;
@@ -67,25 +67,25 @@ impl Numbers {
     }
 }
 
-/// What may be said of a cell beside the first row's.
+/// The comparison of a cell with the first row.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Verdict {
-    /// It is the first row.
+    /// The cell is in the first row.
     Baseline,
     /// The 95 % interval of the ratio excludes 1.
     Differs,
-    /// It does not: whatever the medians say.
+    /// The 95 % interval of the ratio includes 1, whatever the medians are.
     NoDifferenceSeen,
-    /// It has facts, not times: nothing is said of it beside others.
+    /// The cell has facts and no times, so it is not compared.
     Facts,
-    /// So few rounds that there is no such interval.
+    /// This number of rounds is too small for an interval.
     TooFew(usize),
-    /// It was not measured: why.
+    /// The cell was not measured, for this reason.
     Absent(String),
 }
 
 impl Verdict {
-    /// As files have it: programs read that. People read it in their language.
+    /// The verdict in files, for programs. [`crate::texts`] translates it for people.
     pub fn text(&self) -> String {
         match self {
             Self::Baseline => "baseline".into(),
@@ -103,12 +103,12 @@ impl Results {
         Self { design, numbers, took_ns }
     }
 
-    /// The plan that was followed.
+    /// The plan of the experiment.
     pub const fn design(&self) -> &Design {
         &self.design
     }
 
-    /// How long it took, in ns.
+    /// Duration of the run, in ns.
     pub const fn took_ns(&self) -> u64 {
         self.took_ns
     }
@@ -118,7 +118,7 @@ impl Results {
         self.numbers.iter().map(|numbers| numbers.facts.len()).max().unwrap_or(0)
     }
 
-    /// Every cell, a row after the other.
+    /// Every cell, row by row.
     pub fn cells(&self) -> impl Iterator<Item = Cell> + use<> {
         let loads = self.design.loads.len();
         (0..self.numbers.len()).map(move |place| Cell { row: place / loads, load: place % loads })
@@ -134,23 +134,23 @@ impl Results {
         Interval::of(&self.numbers(cell).cpu_ns)
     }
 
-    /// Cycles, instructions and branch misses of a unit, where the processor was asked and told.
+    /// Cycles, instructions and branch misses of a unit, if they were counted.
     pub fn counts(&self, cell: Cell) -> Option<[Interval; 3]> {
         let [cycles, instructions, misses] = &self.numbers(cell).counts;
         Some([Interval::of(cycles)?, Interval::of(instructions)?, Interval::of(misses)?])
     }
 
-    /// Why the processor has not told, if it was asked.
+    /// The reason why the processor's counters are not available, if they were requested.
     pub fn uncounted(&self) -> Option<&str> {
         self.numbers.iter().find_map(|numbers| numbers.uncounted.as_deref())
     }
 
-    /// The time that the verdicts are about.
+    /// The time that the verdicts compare, in ns per unit.
     pub fn judged(&self, cell: Cell) -> Option<Interval> {
         Interval::of(self.numbers(cell).judged(self.design.judged))
     }
 
-    /// What else was found in the last round, by name.
+    /// Facts of the last round, by name.
     pub fn facts(&self, cell: Cell) -> &[(&'static str, Fact)] {
         self.numbers(cell).facts.last().map_or(&[], Vec::as_slice)
     }
@@ -167,12 +167,12 @@ impl Results {
         number_of(self.facts(cell), name)
     }
 
-    /// A row's time as a share of another's, under one load: each round by itself, then the median of all.
+    /// A row's time as a fraction of another row's under one load: the median of the ratios of all rounds.
     pub fn ratio(&self, row: usize, other: usize, load: usize) -> Option<Interval> {
         self.ratio_of_cells(Cell { row, load }, Cell { row: other, load })
     }
 
-    /// A cell's time as a share of another's, each round by itself.
+    /// A cell's time as a fraction of another's: the median of the ratios of all rounds.
     pub fn ratio_of_cells(&self, cell: Cell, other: Cell) -> Option<Interval> {
         let judged = |cell| self.numbers(cell).judged(self.design.judged);
         let ratios: Vec<f64> = judged(cell)
@@ -184,7 +184,7 @@ impl Results {
         Interval::of(&ratios)
     }
 
-    /// What may be said of a cell beside the first row's.
+    /// Compares a cell with the first row.
     pub fn verdict(&self, cell: Cell) -> Verdict {
         let numbers = self.numbers(cell);
         if let Some(Absent(reason)) = &numbers.absent {
@@ -204,12 +204,12 @@ impl Results {
         }
     }
 
-    /// Claims that `row` takes at most `bound` times what `other` does, under `load`.
+    /// Claims that `row` takes at most `bound` times as long as `other` under `load`.
     pub fn at_most(&self, bound: f64, row: usize, other: usize, load: usize) -> Claim {
         self.cell_at_most(bound, Cell { row, load }, Cell { row: other, load })
     }
 
-    /// Claims that `cell` takes at most `bound` times what `other` does.
+    /// Claims that `cell` takes at most `bound` times as long as `other`.
     pub fn cell_at_most(&self, bound: f64, cell: Cell, other: Cell) -> Claim {
         let Some(ratio) = self.ratio_of_cells(cell, other) else { return Claim::unclear() };
         let seen = match ratio {
@@ -220,7 +220,7 @@ impl Results {
         Claim { seen, figure: Figure::Ratio { cell, other, ratio } }
     }
 
-    /// Claims that a number found in a cell is at most `bound`, of which the figure is told by `told`.
+    /// Claims that a number found in a cell is at most `bound`. `told` formats the number.
     pub fn found_at_most(&self, bound: f64, cell: Cell, name: &str, told: fn(f64) -> String) -> Claim {
         let Some(found) = self.found(cell, name) else { return Claim::unclear() };
         let seen = match found {
@@ -254,12 +254,12 @@ impl Numbers {
 }
 
 impl Claim {
-    /// That a cell it needs is absent, or has too few rounds.
+    /// An unclear claim: a required cell is absent, or has too few rounds.
     pub(crate) fn unclear() -> Self {
         Self { seen: Seen::Unclear, figure: Figure::NotMeasured }
     }
 
-    /// All of them together: seen if all are, not seen if one is not.
+    /// Combines claims: seen if all are, not seen if one is not, otherwise unclear.
     pub(crate) fn all(claims: impl IntoIterator<Item = Self>) -> Self {
         let claims: Vec<Self> = claims.into_iter().collect();
         let seen = if claims.iter().any(|claim| claim.seen == Seen::No) {

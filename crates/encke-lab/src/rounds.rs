@@ -1,12 +1,12 @@
-//! How every experiment is run: rounds of all its cells, in an order that the seed decides.
+//! Runs an experiment: rounds of all its cells, in an order that the seed decides.
 //!
 //! ```text
-//!  warm-up: each cell once, with growing counts, until it lasts a batch ──► operations a round, for each cell
-//!  round 1: C A D B    round 2: A D B C    …    until the rounds are done, the time is up, or somebody says stop
+//!  warm-up: each cell once, with growing counts, until it lasts a batch ──► operations per round, for each cell
+//!  round 1: C A D B    round 2: A D B C    …    until the rounds are done, the time is up, or a stop is requested
 //! ```
 //!
-//! What disturbs a machine for a while then falls on all rows alike: a ratio of two rows is made within one round,
-//! never between one minute and the next.
+//! A temporary disturbance of the machine then affects all rows alike. Ratios of two rows are computed within a round, never
+//! across rounds.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use encke_io::host;
 use crate::experiment::{Absent, Cell, Experiment};
 use crate::results::{Numbers, Results};
 
-/// How long, how often, and by what.
+/// The duration and number of rounds, and the seed.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Fewer and smaller loads: all experiments in three minutes.
+    /// Runs fewer and smaller loads: all experiments take three minutes.
     pub quick: bool,
-    /// Rounds that count.
+    /// Number of measured rounds.
     pub rounds: usize,
-    /// How long a cell lasts in a round, at least.
+    /// Minimum duration of a cell in a round, in ns.
     pub batch_ns: u64,
-    /// When an experiment ends with the rounds it has.
+    /// Time after which an experiment ends with the rounds it has, in ns.
     pub experiment_ns: u64,
-    /// Decides the order of cells, and whatever else an experiment leaves to chance.
+    /// Seed of the order of cells, and of an experiment's other random choices.
     pub seed: u64,
-    /// The program that serves behind [`crate::UNDER_TEST`]; none: this process does, whose memory and time then are not
-    /// the server's own.
+    /// The program that serves with [`crate::UNDER_TEST`]. With `None` this process serves, so memory and CPU time are not the
+    /// server's alone.
     pub program: Option<PathBuf>,
 }
 
 impl Pace {
-    /// Everything, within 20 minutes.
+    /// All loads, within 20 minutes.
     pub const fn full(seed: u64) -> Self {
         Self {
             quick: false,
@@ -49,8 +49,8 @@ impl Pace {
         }
     }
 
-    /// Less, within 3 minutes: of ten experiments five take the 18 s, or nine rounds if those take longer (32 s were
-    /// seen), and the other five some 25 s together.
+    /// Fewer loads, within 3 minutes. Five of the ten experiments take 18 s, or nine rounds if those take longer (up to 32 s in
+    /// practice). The other five take about 25 s together.
     pub const fn quick(seed: u64) -> Self {
         Self {
             quick: true,
@@ -63,31 +63,31 @@ impl Pace {
     }
 }
 
-/// A way to end a run early, from another thread.
+/// A request to end a run early, from another thread. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// One that nobody has asked for.
+    /// Creates a stop that is not requested.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks: the cell that is being measured is the last one.
+    /// Requests the stop: the run ends after the current cell.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has asked.
+    /// Returns whether the stop was requested.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Runs an experiment on this thread, which is pinned where the system does that: a thread that moves meets cold
-/// caches. What it has when it is stopped are its results: perhaps too few to say anything.
+/// Runs an experiment on this thread, which is pinned where the system supports it: a thread that migrates starts with cold
+/// caches. A stopped run returns the results so far, which may be too few for a verdict.
 pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results {
-    // Unpinned, the intervals are wider, and as true.
+    // Unpinned, the intervals are wider but still correct.
     let _unpinned = host::pin_thread_here();
     let design = experiment.design().clone();
     let cells: Vec<Cell> = (0..design.rows.len())
@@ -125,7 +125,7 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
                     counts[place] as f64 * design.loads[cells[place].load].units,
                     sample,
                 ),
-                // What has failed once has a gap from then on: rounds would no longer stand beside each other.
+                // A cell that failed has a gap, so its later rounds would not match the other cells' rounds.
                 Err(absent) => numbers[place].absent = Some(absent),
             }
         }
@@ -134,8 +134,8 @@ pub fn run(experiment: &mut dyn Experiment, pace: &Pace, stop: &Stop) -> Results
     Results::new(design, numbers, clock.now().mono_ns - begun_ns)
 }
 
-/// Runs a cell with growing counts until it lasts about a batch: warm, and the count that does. Each count is tried
-/// twice and the quicker one believed: what is first touched, or driven off its processor, lasts by itself.
+/// Runs a cell with growing counts until it lasts about a batch, and returns that count. Each count is tried twice and the
+/// shorter time is used, because first touches and preemption add time.
 fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64, Absent> {
     let count_max = experiment.count_max().min(COUNT_MAX);
     let mut count = experiment.count_min(cell).min(count_max);
@@ -155,17 +155,17 @@ fn warm(experiment: &mut dyn Experiment, cell: Cell, pace: &Pace) -> Result<u64,
     }
 }
 
-/// Run however long it takes: from nine values on, one that is far off does not widen the interval.
+/// Rounds that run regardless of time: from nine values on, one outlier does not widen the interval.
 const ROUNDS_MIN: usize = 9;
-/// What lasts so long is not tried twice.
+/// A count that takes this long is not tried twice.
 const LONG_NS: u64 = 200_000_000;
-/// Operations of a cell in a round, at most: what is empty must end, too.
+/// Maximum operations of a cell in a round, so that an empty operation ends as well.
 const COUNT_MAX: u64 = 1 << 24;
-/// The first of many operations says little about the others.
+/// Maximum growth per step: the first operation predicts little about the next ones.
 const GROWTH_MAX: u64 = 64;
 
-/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): repeatable, and good
-/// enough for an order.
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): repeatable, and good enough for an
+/// order.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -180,7 +180,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
@@ -198,14 +198,14 @@ mod tests {
     use crate::experiment::{Axis, Claim, Design, Fact, Judged, Load, Row, Sample, Way};
     use crate::results::Verdict;
 
-    /// Three rows that take what they are told: no clock is asked.
+    /// Four rows with given times, without a clock; the last one is absent.
     struct Told {
         design: Design,
         asked: Vec<Cell>,
         stop_at: Option<(usize, Stop)>,
-        /// From this question on the second row has no answer.
+        /// The second row fails at this call and after it, counting from 1.
         fails_at: usize,
-        /// The second row has facts alone.
+        /// Whether the second row has only facts.
         untimed: bool,
     }
 
@@ -242,7 +242,7 @@ mod tests {
             if cell.row == 1 && self.untimed {
                 return Ok(Sample { facts: vec![("held", Fact::Number(7.0))], ..Sample::default() });
             }
-            // A disturbance for a while, which falls on all rows of a round alike.
+            // A temporary disturbance, which affects all rows of a round alike.
             let weather = 100 + (self.asked.len() as u64 / 4 % 5) * 50;
             let share = [20, 10, 20][..].get(cell.row).ok_or_else(|| Absent("there is none".into()))?;
             Ok(Sample {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(results.verdict(Cell { row: 1, load: 0 }), Verdict::Differs);
         assert_eq!(results.verdict(Cell { row: 3, load: 0 }), Verdict::Absent("there is none".into()));
         let half = results.ratio(1, 0, 0).expect("both were measured");
-        // The same disturbance reaches both rows of most rounds, so the median is exact.
+        // The disturbance affects both rows equally in most rounds, so the median is exact.
         assert_eq!(half.median, 0.5, "{half:?}");
         assert!((half.low..=half.high).contains(&0.5) && half.high < 1.0, "{half:?}");
     }

@@ -1,13 +1,13 @@
-//! Encke's own server, to be measured: a process of its own, so that its memory and its time are its own.
+//! Encke's own server under test, in a process of its own, so that its memory and CPU time can be measured.
 //!
 //! ```text
 //!  this process                              `encke lab --under-test`: the same program
 //!  [`Served::start`] ── starts ──► [`under_test`] ── starts the server
 //!        ◄─────────── "127.0.0.1:PORT\n" ────────┘
-//!  [`Served`] ends ── closes the pipe ─────► end of input: it exits. So does the death of this process.
+//!  [`Served`] drops ── closes the pipe ─────► end of input: it exits. So does the death of this process.
 //! ```
-//! Where nobody has said which program that is (this crate's tests), the server runs on threads of this process: it serves
-//! the same, and nothing is told of its memory.
+//! Without a program (in this crate's tests) the server runs on threads of this process. It serves in the same way, but its
+//! memory and CPU time are not reported.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -20,24 +20,24 @@ use encke_assembly::settings::{Listen, ListenAddress, LogTarget, OrAuto, OrOff, 
 use encke_io::{Address, host};
 use encke_server::{Exchange, Outcome, Reply, Request};
 
-/// A server that serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Served {
     address: SocketAddr,
     place: Place,
 }
 
-/// Where it runs.
+/// The server's process or threads.
 enum Place {
     Child(Child),
-    /// Taken when it ends.
+    /// Taken when the server is dropped.
     Here(Option<Box<Service>>),
 }
 
 impl Served {
-    /// Starts one on a port that the system chooses. It takes so many connections, or as many as it has descriptors for.
+    /// Starts a server on a port that the system chooses. `connections` is its limit; `None` for as many as it has descriptors.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The server cannot be started.
     pub(crate) fn start(program: Option<&Path>, connections: Option<NonZeroU32>) -> io::Result<Self> {
         let Some(program) = program else {
             let service = service(connections)?;
@@ -47,7 +47,7 @@ impl Served {
         command.args(["lab", UNDER_TEST]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.args(connections.map(|connections| connections.to_string()));
         #[cfg(unix)]
-        // ^C is for the laboratory, which ends it in its turn.
+        // ^C ends the lab, which then ends the server.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn()?;
         let mut line = String::new();
@@ -61,12 +61,12 @@ impl Served {
         Ok(Self { address, place: Place::Child(child) })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process, if it has one of its own.
+    /// The server's process, if it is not this one.
     pub(crate) fn process(&self) -> Option<u32> {
         match &self.place {
             Place::Child(child) => Some(child.id()),
@@ -74,7 +74,7 @@ impl Served {
         }
     }
 
-    /// CPU time that all its threads have used so far, if it has a process of its own, ns.
+    /// CPU time that all threads of the server's process have used so far, in ns; `None` if it runs in this process.
     pub(crate) fn cpu_ns(&self) -> Option<u64> {
         let usage = host::process_usage(self.process()?)?;
         Some(usage.threads.iter().map(|thread| thread.run_ns).sum())
@@ -85,7 +85,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         match &mut self.place {
             Place::Child(child) => {
-                // The end of its input is the end of it.
+                // The server exits at the end of its input.
                 drop(child.stdin.take());
                 let _is_gone = child.wait();
             }
@@ -99,25 +99,26 @@ impl Drop for Served {
     }
 }
 
-/// The flag of `encke lab` behind which [`under_test`] stands.
+/// The flag of `encke lab` that runs [`under_test`].
 pub const UNDER_TEST: &str = "--under-test";
 
-/// The child's side: serves on a port that the system chooses, writes its address as a line, and returns at the end of the
+/// The server process: listens on a port that the system chooses, writes its address as a line, and returns at the end of the
 /// input.
 ///
 /// # Errors
-/// It cannot serve, or nobody hears where.
+/// The server cannot start, or its address cannot be written.
 pub fn under_test(connections: Option<NonZeroU32>) -> io::Result<()> {
     let service = service(connections)?;
     let mut output = io::stdout().lock();
     writeln!(output, "{}", address(&service)?)?;
     output.flush()?;
     io::stdin().lock().read_to_end(&mut Vec::new())?;
-    // Whoever measures has what it wants: nothing is drained.
+    // The measurements are done, so nothing is drained.
     Ok(())
 }
 
-/// As `encke serve` would have it without a settings file, but for pages and logs; and nobody is told to come back later.
+/// Starts a server with the default settings of `encke serve`, but without pages, admin listener, access log, drain and
+/// admission limits.
 fn service(connections: Option<NonZeroU32>) -> io::Result<Service> {
     let mut settings = Settings::default();
     settings.server.listen = vec![Listen::at(ListenAddress::Inet(SocketAddr::from(([127, 0, 0, 1], 0))))];

@@ -1,4 +1,4 @@
-//! Times some work on both clocks, and counts what the processor does for it where it lets programs look.
+//! Measures wall and CPU time of some work, and processor counters where programs may read them.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use encke_io::counters::{Counters, Event};
 
 use crate::experiment::{Counts, Sample};
 
-/// What `work` took on this thread.
+/// Returns the time that `work` takes on this thread.
 pub(crate) fn time(work: impl FnOnce()) -> Sample {
     let mut clock = Clock::new();
     let (wall_ns, cpu_ns) = (clock.now().mono_ns, thread_cpu_ns());
@@ -15,7 +15,7 @@ pub(crate) fn time(work: impl FnOnce()) -> Sample {
     Sample { wall_ns: clock.now().mono_ns - wall_ns, cpu_ns: thread_cpu_ns() - cpu_ns, ..Sample::default() }
 }
 
-/// The same, with what the processor counted in user space: for work that is not the kernel's.
+/// Like [`time`], with processor counters of user space: for work outside the kernel.
 pub(crate) fn count(work: impl FnOnce()) -> Sample {
     let before = counted();
     let sample = time(work);
@@ -23,7 +23,7 @@ pub(crate) fn count(work: impl FnOnce()) -> Sample {
     Sample { counts: Some(counts), ..sample }
 }
 
-/// What this thread's counters say, or why there are none.
+/// This thread's counters, or the reason why they are not available.
 fn counted() -> Result<Counts, String> {
     thread_local! {
         static COUNTERS: RefCell<Result<Counters, String>> = RefCell::new(

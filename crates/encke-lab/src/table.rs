@@ -12,7 +12,7 @@ use crate::results::{Outcome, Results, Verdict};
 use crate::rounds::Pace;
 use crate::texts::Language;
 
-/// A table of one experiment, with what it shows.
+/// A table of one experiment, with its claims.
 pub fn text(outcome: &Outcome, language: Language) -> String {
     let words = language.words();
     let results = &outcome.results;
@@ -57,7 +57,7 @@ pub fn text(outcome: &Outcome, language: Language) -> String {
     lines
 }
 
-/// Every experiment, with what it is about.
+/// The names and titles of all experiments.
 pub fn list(language: Language) -> String {
     language
         .words()
@@ -66,19 +66,19 @@ pub fn list(language: Language) -> String {
         .fold(String::new(), |lines, text| lines + &format!("{:10}{}\n", text.name, text.title))
 }
 
-/// What the numbers are, and how many rounds they come from.
+/// Describes the numbers, and the number of rounds that they come from.
 pub(crate) fn told_of(results: &Results, language: Language) -> String {
     language.held(results.design(), results.rounds(), results.took_ns())
 }
 
-/// The heads of the columns: the first one is that of the rows' names.
+/// The column heads; the first one is above the rows' names.
 fn heads(results: &Results, language: Language) -> Vec<String> {
     std::iter::once(String::new())
         .chain(results.design().loads.iter().map(|load| language.name(&load.name)))
         .collect()
 }
 
-/// A cell as people read it: median, ratio.
+/// A cell for people: median and ratio.
 pub(crate) fn shown(results: &Results, cell: Cell, language: Language) -> String {
     match results.verdict(cell) {
         Verdict::Absent(_) => return "–".into(),
@@ -111,7 +111,7 @@ pub(crate) fn times(ratio: Interval) -> String {
     }
 }
 
-/// Nanoseconds with three digits and a unit.
+/// Formats nanoseconds with three digits and a unit.
 pub(crate) fn duration(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),
@@ -126,7 +126,7 @@ pub(crate) fn duration(ns: f64) -> String {
     }
 }
 
-/// What was found beside times, a line for each cell that has some.
+/// Facts in addition to times, a line for each cell that has some.
 fn facts(results: &Results, language: Language) -> String {
     let design = results.design();
     if design.judged == Judged::Facts {
@@ -141,13 +141,13 @@ fn facts(results: &Results, language: Language) -> String {
     format!("\n{}", columns(&lines))
 }
 
-/// Each with its name.
+/// The facts of a cell, each with its name.
 pub(crate) fn facts_of(results: &Results, cell: Cell, language: Language) -> Vec<String> {
     let facts = results.facts(cell).iter();
     facts.map(|(name, fact)| format!("{} {}", language.name(name), fact_text(fact))).collect()
 }
 
-/// What the processor counted, a line for each cell; nothing where nobody asked.
+/// The processor's counts, a line per cell; nothing if they were not requested.
 fn counts(results: &Results, language: Language) -> String {
     let design = results.design();
     let mut lines = vec![language.words().counted.map(str::to_owned).to_vec()];
@@ -160,7 +160,7 @@ fn counts(results: &Results, language: Language) -> String {
     if lines.len() == 1 { String::new() } else { format!("\n{}", columns(&lines)) }
 }
 
-/// A count with three digits or more.
+/// Formats a count with three digits or more.
 pub(crate) fn quantity(count: f64) -> String {
     match count {
         small if small < 10.0 => format!("{small:.2}"),
@@ -177,8 +177,8 @@ pub(crate) fn fact_text(fact: &Fact) -> String {
     }
 }
 
-/// Columns as wide as their widest cell: the first is flush left, the others right. What counts is the width on a
-/// terminal (Unicode's UAX #11): an ideograph takes two places.
+/// Aligns columns to their widest cell: the first is flush left, the others flush right. Widths are those on a terminal
+/// (Unicode's UAX #11): an ideograph takes two columns.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
@@ -195,7 +195,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// All cells as CSV (RFC 4180), with a head line. Times are in ns an operation; empty: there is none.
+/// All cells as CSV (RFC 4180) with a header line. Times are in ns per unit; a field is empty if there is no value.
 pub fn csv(outcomes: &[Outcome]) -> String {
     let mut lines = String::from(
         "experiment,row,load,amount,wall_ns,wall_low_ns,wall_high_ns,cpu_ns,cpu_low_ns,cpu_high_ns,ratio,ratio_low,\
@@ -239,7 +239,7 @@ pub(crate) fn quoted(field: &str) -> String {
     }
 }
 
-/// Everything as JSON. Keys are only ever added to a schema.
+/// All results as JSON. A schema only ever gains keys.
 pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) -> String {
     use serde_json::{Value, json};
     let interval = |interval: Option<Interval>| serde_json::to_value(interval).unwrap_or(Value::Null);
@@ -292,7 +292,7 @@ pub fn json(outcomes: &[Outcome], machine: &Machine, pace: &Pace, date: &str) ->
     format!("{all:#}\n")
 }
 
-/// As wide as the widest word that says whether a claim was seen.
+/// Width of the widest word for a claim's result.
 const SEEN_COLUMNS: usize = 8;
 
 #[cfg(test)]

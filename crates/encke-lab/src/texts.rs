@@ -1,13 +1,13 @@
-//! Every word that the laboratory says to people, by language.
+//! The lab's texts for people, by language.
 //!
 //! ```text
-//!  experiments ── speak English: names of rows, loads, facts ──┬──► JSON, CSV: as they are
-//!                                                              └──► table, page: Language::name
+//!  experiments ── English names of rows, loads, facts ─┬──► JSON, CSV: unchanged
+//!                                                      └──► table, page: Language::name
 //!  texts/english.rs  japanese.rs  chinese.rs ── one `Words` each ─► table, page: titles, claims, verdicts, lessons
 //! ```
-//! A new word is a field of [`Words`], a new experiment one more [`Text`]: a language that lacks either does not compile.
-//! What an experiment names is found by its English words, whose figures are places in braces; that each language knows
-//! all of them, and has the same places and figures, is what the tests below see to.
+//! A new word is a field of [`Words`], a new experiment another [`Text`]: a language that lacks one of them does not compile.
+//! Names in experiments are looked up by their English words, with placeholders in braces for figures. Tests below check that
+//! each language knows all names, with the same placeholders and figures.
 
 use std::str::FromStr;
 
@@ -24,92 +24,92 @@ use template::matched;
 
 pub use template::filled;
 
-/// What an experiment says of itself. Paragraphs are apart by an empty line.
+/// The text of an experiment. An empty line separates paragraphs.
 #[derive(Debug)]
 pub struct Text {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// A headline.
+    /// The headline.
     pub title: &'static str,
-    /// What is asked, and by which report.
+    /// The question, and the report that it comes from.
     pub question: &'static str,
-    /// What is done, and what is to be expected.
+    /// The method, and the expected result.
     pub expectation: &'static str,
-    /// What to take home.
+    /// The lesson to learn.
     pub lesson: &'static str,
-    /// What must be seen: in the order in which the experiment answers.
+    /// The claims, in the order of [`crate::Experiment::claims`].
     pub claims: &'static [&'static str],
 }
 
-/// The words around the experiments. Braces are places for figures.
+/// The words around the experiments. Braces are placeholders for figures.
 #[derive(Debug)]
 pub struct Words {
     /// The language's tag (RFC 5646), for the page and the command line.
     pub tag: &'static str,
     /// The page's title.
     pub title: &'static str,
-    /// What the page is.
+    /// The page's introduction.
     pub preface: &'static str,
-    /// What it was seen on: `{processors}`, `{processor}`, `{memory}`, `{system}`, `{descriptors}`, `{compiler}`.
+    /// The machine: `{processors}`, `{processor}`, `{memory}`, `{system}`, `{descriptors}`, `{compiler}`.
     pub machine: &'static str,
-    /// What repeats the order of the run: `{seed}`.
+    /// The seed that reproduces the order of the run: `{seed}`.
     pub seed: &'static str,
-    /// How to read its tables.
+    /// How to read the tables.
     pub reading: &'static str,
-    /// Heads of sections.
+    /// Head of a section.
     pub question: &'static str,
-    /// Heads of sections.
+    /// Head of a section.
     pub expectation: &'static str,
-    /// Heads of sections.
+    /// Head of a section.
     pub seen: &'static str,
-    /// Heads of sections.
+    /// Head of a section.
     pub lesson: &'static str,
-    /// Of a claim.
+    /// Result of a claim: seen.
     pub yes: &'static str,
-    /// Of a claim.
+    /// Result of a claim: not seen.
     pub no: &'static str,
-    /// Of a claim.
+    /// Result of a claim: unclear.
     pub unclear: &'static str,
-    /// Of a claim, in place of its figures.
+    /// Replaces the figures of a claim without measurements.
     pub not_measured: &'static str,
     /// The figures of a claim: `{compared}`, `{ratio}`, `{low}`, `{high}`.
     pub ratio: &'static str,
-    /// Of a cell: what the others are compared with.
+    /// Verdict: the first row, with which the others are compared.
     pub baseline: &'static str,
-    /// Of a cell.
+    /// Verdict: the cell differs from the first row.
     pub differs: &'static str,
-    /// Of a cell.
+    /// Verdict: no difference was seen.
     pub no_difference: &'static str,
-    /// Of a cell that has facts, not times.
+    /// Verdict: the cell has facts, not times.
     pub untimed: &'static str,
-    /// Of a cell: `{rounds}` are too few.
+    /// Verdict: `{rounds}` rounds are too few.
     pub too_few: &'static str,
-    /// Of a cell that could not be measured: `{reason}`.
+    /// Verdict: the cell could not be measured, for `{reason}`.
     pub absent: &'static str,
-    /// What is compared.
+    /// Name of the compared time.
     pub cpu_time: &'static str,
-    /// What is compared.
+    /// Name of the compared time.
     pub wall_time: &'static str,
-    /// What a table holds: `{time}`, `{unit}`, `{rounds}`, `{seconds}`.
+    /// Description of a table with loads of different kinds: `{time}`, `{unit}`, `{rounds}`, `{seconds}`.
     pub times_of_kinds: &'static str,
-    /// The same by amounts, whose scale is `{axis}`.
+    /// Description of a table with amounts, whose scale is `{axis}`; otherwise as [`Words::times_of_kinds`].
     pub times_of_amounts: &'static str,
-    /// What a table of facts holds.
+    /// Description of a table of facts.
     pub facts: &'static str,
-    /// Heads of what the processor counted: the first is of the cells' names.
+    /// Column heads of the processor's counts; the first is that of the cells' names.
     pub counted: [&'static str; 4],
-    /// Said of a machine whose program was not compiled to be quick.
+    /// Remark on a machine whose program was compiled without optimizations.
     pub unoptimised: &'static str,
-    /// Said if the program was not compiled to be quick.
+    /// Warning if this program was compiled without optimizations.
     pub not_optimised: &'static str,
-    /// All experiments.
+    /// The texts of all experiments.
     pub experiments: &'static [Text; NAMES.len()],
-    /// What experiments name, by their English words: rows, loads, units, scales, facts, and why something is absent.
-    /// The first that fits is taken.
+    /// Translations of names in experiments, by their English words: rows, loads, units, scales, facts, and reasons for absent
+    /// cells. The first match is used.
     pub names: &'static [(&'static str, &'static str)],
 }
 
-/// A language of the laboratory.
+/// A language of the lab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Language {
     /// English.
@@ -117,16 +117,16 @@ pub enum Language {
     English,
     /// Japanese.
     Japanese,
-    /// Chinese as it is written in Taiwan and Hong Kong.
+    /// Traditional Chinese, as written in Taiwan and Hong Kong.
     TraditionalChinese,
 }
 
 impl Language {
-    /// Every language.
+    /// All languages.
     pub const ALL: [Self; 3] = [Self::English, Self::Japanese, Self::TraditionalChinese];
 
-    /// The language of a locale, as POSIX has it in the environment: the first of `LC_ALL`, `LC_MESSAGES` and `LANG` that
-    /// says something decides, and what is spoken nowhere here is English.
+    /// The language of a POSIX locale in the environment. The first non-empty variable of `LC_ALL`, `LC_MESSAGES` and `LANG`
+    /// decides; any other language is English.
     pub fn of_environment(said: impl Fn(&str) -> Option<String>) -> Self {
         let locale = ["LC_ALL", "LC_MESSAGES", "LANG"]
             .into_iter()
@@ -134,8 +134,8 @@ impl Language {
         Self::of_locale(locale.as_deref().unwrap_or_default())
     }
 
-    /// Of a name such as `ja_JP.UTF-8`. Simplified Chinese is English: its readers know our terms by other words, and some
-    /// of the same words by another meaning (程序 is a program there, and a process here).
+    /// Maps a locale name such as `ja_JP.UTF-8`. Simplified Chinese maps to English: its readers use other terms, and some of
+    /// the same words with another meaning (程序 is a program there, and a process here).
     fn of_locale(locale: &str) -> Self {
         let name = locale.split(['.', '@']).next().unwrap_or_default();
         match name.split_once('_').unwrap_or((name, "")) {
@@ -145,7 +145,7 @@ impl Language {
         }
     }
 
-    /// Its words.
+    /// The words of this language.
     pub const fn words(self) -> &'static Words {
         match self {
             Self::English => &english::WORDS,
@@ -154,13 +154,13 @@ impl Language {
         }
     }
 
-    /// What it says of an experiment.
+    /// The text of an experiment in this language.
     pub fn text(self, name: &str) -> Option<&'static Text> {
         self.words().experiments.iter().find(|text| text.name == name)
     }
 
-    /// What an experiment names in English, in this language. Figures keep their places, and what is named within a name
-    /// is translated, too; what it has no word for stays as it is.
+    /// Translates an English name of an experiment. Figures keep their positions, and names within a name are translated as
+    /// well. A name without a translation stays unchanged.
     pub fn name(self, english: &str) -> String {
         self.known(english).unwrap_or_else(|| english.to_owned())
     }
@@ -182,7 +182,7 @@ impl Language {
         }
     }
 
-    /// What may be said of a cell; programs read [`Verdict::text`].
+    /// The verdict in this language; programs read [`Verdict::text`].
     pub(crate) fn verdict(self, verdict: &Verdict) -> String {
         let words = self.words();
         match verdict {
@@ -195,7 +195,7 @@ impl Language {
         }
     }
 
-    /// The figures of a claim about an experiment of this design.
+    /// The figures of a claim, for an experiment of this design.
     pub(crate) fn figure(self, figure: &Figure, design: &Design) -> String {
         let words = self.words();
         match figure {
@@ -230,7 +230,7 @@ impl Language {
         }
     }
 
-    /// What a table holds, and how many rounds that lasted so long it comes from.
+    /// Describes a table's contents, with the number of rounds and the duration of the run.
     pub(crate) fn held(self, design: &Design, rounds: usize, took_ns: u64) -> String {
         let words = self.words();
         let time = match design.judged {
@@ -257,7 +257,7 @@ impl Language {
 impl FromStr for Language {
     type Err = String;
 
-    /// From its tag.
+    /// Parses a language tag.
     fn from_str(tag: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|language| language.words().tag.eq_ignore_ascii_case(tag)).ok_or_else(
             || {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// What is called the same in every language.
+    /// Names that are the same in every language.
     const SAME: &[&str] = &[
         "c = {clients}",
         "{bytes} B",
@@ -315,7 +315,7 @@ mod tests {
         "r, ms",
     ];
 
-    /// Everything that is named without running for long: both paces, and a measurement of the first and of the last row.
+    /// Collects all names that are quick to find: both paces, and a measurement of the first and the last row.
     fn named() -> BTreeSet<String> {
         let mut named = BTreeSet::new();
         for (name, pace) in NAMES.iter().flat_map(|name| [(name, Pace::quick(1)), (name, Pace::full(1))]) {
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// The places of a template.
+    /// The placeholders of a template.
     fn places(template: &str) -> BTreeSet<&str> {
         parts(template)
             .filter_map(|part| match part {
@@ -372,7 +372,7 @@ mod tests {
         figures
     }
 
-    /// Words with places, by what they are.
+    /// The words that contain placeholders.
     fn templates(words: &Words) -> [&'static str; 7] {
         let Words { machine, seed, ratio, too_few, absent, times_of_kinds, times_of_amounts, .. } = *words;
         [machine, seed, ratio, too_few, absent, times_of_kinds, times_of_amounts]

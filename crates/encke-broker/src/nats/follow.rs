@@ -1,27 +1,28 @@
-//! How a node follows a stream: what is wanted of it, by one consumer, from the place that it has come to.
+//! Following the stream: one consumer delivers the channels that this node has subscribed to, from its current offset on.
 //!
 //! ```text
-//!            ┌─────────────── the connection is another one, messages were lost on their way ──────────────┐
-//!            ▼                                                                                              │
-//!  look: is it the same stream? ─► a consumer at `next`, with the filters of `Interest` ─► batches ─► News::Messages
-//!                                            ▲                                               │
-//!                                            └──────────── something else is wanted ─────────┘
+//!            ┌─────────────────────── reconnected, or messages were lost in transit ───────────────────────┐
+//!            ▼                                                                                             │
+//!  look: the same stream? ─► a consumer at `next`, with the filters of `Interest` ─► batches ─► News::Messages
+//!                                            ▲                                          │
+//!                                            └────────── the filters change ────────────┘
 //! ```
-//! **Nothing is missed.** A consumer numbers what it gives: as long as these numbers follow one another, everything that its
-//! filters name has come. When they change, another consumer begins at `next`; one that is changed where it stands may have
-//! passed over what is wanted from now on.
+//! **No message is missed.** A consumer numbers its deliveries: while the numbers are consecutive, every message that matches
+//! the filters has arrived. When the filters change, a new consumer starts at `next`. A consumer whose filters are changed in
+//! place may already have skipped messages of the new filters.
 //!
-//! **How far the stream is** cannot be told by what comes, if little of it is wanted. So there is a *beacon*: a message
-//! without a meaning that every node gets. One that sees the stream ahead of itself says it, under a name made of the beacon
-//! before, so that of many nodes one is heard; its arrival proves that everything before has come. While the stream rests nobody says
-//! anything.
+//! **Head offset.** Deliveries do not show the head of the stream when few channels are consumed. Every node therefore receives
+//! the *beacon*, an empty message. A node that sees the stream ahead publishes one, under an id made from the previous beacon,
+//! so the stream stores one for all nodes. Its arrival proves that every earlier message has arrived. An idle stream gets no
+//! beacons.
 //!
-//! **A channel's past is read** when all of the channel comes and everything that was in the stream when it was asked for has come. The
-//! past ends there.
+//! **A channel's history is loaded** once the consumer covers the channel and has passed the stream's head at the time of the
+//! request. The history ends there.
 //!
-//! **A hole** in the stream's sequences is mostly what nobody here wants. It may be a loss if the stream has dropped something that
-//! had yet to come: its first sequence tells, and is asked for before what lies behind the hole is handed on; but not where all that
-//! has yet to come is so young, and the stream so large, that it cannot have been dropped.
+//! **A hole** in the sequences is mostly messages of channels that are not consumed here. But the stream may also have dropped
+//! messages before their delivery. Before messages after a hole are passed on, the stream's first sequence is therefore
+//! requested. This is skipped where the missing messages are so young, and the stream so large, that none can have been
+//! dropped.
 
 use std::future::pending;
 use std::pin::pin;
@@ -47,28 +48,28 @@ use super::{
     epoch, letter, message,
 };
 
-/// How often the stream is looked at, and how often there is a beacon if nobody waits for one.
+/// Interval of requests for the stream's info, and of beacons while no read waits for one.
 const LOOKS: Duration = Duration::from_secs(1);
-/// How often there is a beacon at most.
+/// Minimum interval of beacons.
 const BEACONS: Duration = Duration::from_millis(50);
-/// What was published since a look that is not older than this is young: as long as beacons come.
+/// Maximum age of messages that count as young; beacons keep arriving within this time.
 const YOUNG: Duration = Duration::from_secs(5);
-/// A stream that keeps as much is not turned over while its messages are young: 100 MB a second, 200,000 messages a second.
+/// A stream with at least these limits drops no message younger than [`YOUNG`], at 100 MB or 200,000 messages a second.
 const ROOM_BYTES: i64 = 512 << 20;
 const ROOM_MESSAGES: i64 = 1_000_000;
 const ROOM_AGE: Duration = Duration::from_secs(60);
-/// The first version of NATS with several filters a consumer.
+/// The first version of NATS that supports several filters per consumer.
 const SEVERAL_FILTERS: (u32, u32) = (2, 10);
 
-/// What the sequencer wants.
+/// A command from the sequencer.
 pub(super) enum Wish {
-    /// A channel, and its past.
+    /// Consume a channel and load its history.
     Read { ticket: Ticket, channel: Name, to: u64, most: usize },
-    /// No more of a channel.
+    /// Stop consuming a channel.
     Release { channel: Name },
 }
 
-/// A past that has yet to be read.
+/// A history that has yet to be loaded.
 struct Read {
     ticket: Ticket,
     channel: Name,
@@ -76,18 +77,18 @@ struct Read {
     to: u64,
     most: usize,
     asked: Duration,
-    /// What has to have come first.
+    /// The offset that must have been received first; `None` until the stream's info is known.
     behind: Option<u64>,
 }
 
-/// What a stream said of itself.
+/// The stream's info at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// When it was asked.
+    /// When it was requested.
     at: Duration,
     first: u64,
     last: u64,
-    /// It keeps much more than comes in a few seconds.
+    /// Whether the stream holds much more than arrives within a few seconds.
     roomy: bool,
 }
 
@@ -96,23 +97,23 @@ pub(super) struct Follower {
     wishes: mpsc::UnboundedReceiver<Wish>,
     tell: mpsc::UnboundedSender<News>,
     interest: Interest,
-    /// Everything wanted before this has come, and was handed on.
+    /// Every consumed message before this offset was received and passed on.
     next: u64,
     look: Look,
     look_due: Duration,
-    /// What has yet to come was published after this.
+    /// Messages not yet received were published after this moment.
     young: Option<Duration>,
     reads: Vec<Read>,
-    /// Since when a look has found the stream ahead.
+    /// When the stream was first known to be ahead.
     behind: Option<Duration>,
     beacon: String,
-    /// The last beacon, or where the stream was when there was none.
+    /// Offset of the last beacon; without one, the stream's head at the start.
     beaten: u64,
-    /// When it was seen, or one was said.
+    /// When the last beacon arrived or was published.
     beaten_at: Option<Duration>,
-    /// The consumer in use.
+    /// Name of the current consumer.
     consumer: Option<String>,
-    /// How many messages of it have come.
+    /// Messages received from the current consumer.
     counted: u64,
 }
 
@@ -120,7 +121,7 @@ type Coming = Result<jetstream::Message, pull::MessagesError>;
 type Batches = ReadyChunks<pull::Stream>;
 
 impl Follower {
-    /// One that follows a stream from where it was a moment ago.
+    /// Creates a follower that starts after the offset `newest`.
     pub(super) fn new(
         side: Arc<Side>,
         newest: u64,
@@ -147,7 +148,7 @@ impl Follower {
         }
     }
 
-    /// Follows, whatever happens.
+    /// Follows the stream, and retries after every failure.
     pub(super) async fn follow(mut self) {
         let mut unfit = false;
         loop {
@@ -198,7 +199,7 @@ impl Follower {
                         }
                         wishes.drain(..).for_each(|wish| self.wish(wish));
                     }
-                    // One that fails is tried again; what needs a look waits for it.
+                    // A failed request is retried. Steps that need the info wait for it.
                     look = &mut looking => match look {
                         Ok(look) => self.looked(look).await,
                         Err(_) => self.look_due = self.now() + PAUSE,
@@ -209,7 +210,7 @@ impl Follower {
         }
     }
 
-    /// A consumer with the filters of now, in place of the one before.
+    /// Creates a consumer with the current filters, and deletes the previous one.
     async fn begins(&mut self) -> Result<Batches, Failure> {
         let asked = self.now();
         let config = pull::Config {
@@ -224,7 +225,7 @@ impl Follower {
         self.counted = 0;
         if let Some(before) = self.consumer.replace(consumer.cached_info().name.clone()) {
             let side = Arc::clone(&self.side);
-            // Else NATS forgets it by itself.
+            // If this fails, NATS deletes it after `INACTIVE`.
             tokio::spawn(async move { drop(side.stream.delete_consumer(&before).await) });
         }
         let messages =
@@ -235,7 +236,7 @@ impl Follower {
         Ok(batches)
     }
 
-    // ── What is wanted ──────────────────────────────────────────────────────────────────────────────────────────
+    // ── Subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
     fn wish(&mut self, wish: Wish) {
         let now = self.now();
@@ -253,13 +254,13 @@ impl Follower {
         }
     }
 
-    /// Whether other filters are needed now.
+    /// Returns whether the filters have changed and a new consumer is needed.
     fn changes(&mut self) -> bool {
         let now = self.now();
         self.interest.due().is_some_and(|due| due <= now) && self.interest.change(now)
     }
 
-    /// Reads what can be read.
+    /// Starts the reads that are ready.
     fn begin_reads(&mut self) {
         let next = self.next;
         let interest = &self.interest;
@@ -272,13 +273,13 @@ impl Follower {
         self.reads = waiting;
         for Read { ticket, channel, to, most, .. } in ready {
             let side = Arc::clone(&self.side);
-            // While it did not come, nor did its tombstones.
+            // Tombstones did not arrive while the channel was not consumed, so cached chunks may be outdated.
             side.histories.forget(&channel);
             tokio::spawn(side.read(ticket, channel, to.max(next - 1), most, self.tell.clone()));
         }
     }
 
-    /// How long there is nothing to do, if nothing comes before. A look is on its way, or is none of it.
+    /// Time until the next timer. `looks` is false while a request for the stream's info is in flight.
     fn rest(&self, looks: bool) -> Duration {
         let look = looks.then_some(self.look_due);
         let soon = [look, self.interest.due(), self.beat_due()].into_iter().flatten().min();
@@ -289,13 +290,14 @@ impl Follower {
         self.side.outlet.now()
     }
 
-    // ── What comes ──────────────────────────────────────────────────────────────────────────────────────────────
+    // ── Deliveries ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Takes what has come: all of it that is in turn, up to what is wrong.
+    /// Takes a batch: all messages in sequence, up to the first error.
     async fn take(&mut self, batch: Vec<Coming>) -> Result<(), Failure> {
         let mut messages = Vec::with_capacity(batch.len());
         let mut next = self.next;
-        // What is young cannot have been dropped. Else it is asked for once, when all of this batch is here.
+        // Young messages cannot have been dropped. Otherwise the first sequence is requested once, when the whole batch is
+        // here.
         let is_young =
             self.look.roomy && self.young.is_some_and(|young| self.now().saturating_sub(young) < YOUNG);
         let mut first = is_young.then_some(0);
@@ -308,7 +310,7 @@ impl Follower {
                     break;
                 }
             };
-            // A server that is behind the others begins before what was asked for.
+            // A lagging server may start the consumer before the requested sequence.
             if place.stream_sequence < next {
                 continue;
             }
@@ -320,7 +322,7 @@ impl Follower {
                             first = Some(look.first);
                             self.looked(Look { first: look.first.min(place.stream_sequence), ..look }).await;
                         }
-                        // Whether it is another stream is found out when it is followed again.
+                        // The next attempt to follow finds out whether the stream was replaced.
                         Err(Failure(why)) => {
                             failed = Some(Failure(format!("what was dropped is not known: {why}")));
                             break;
@@ -343,7 +345,7 @@ impl Follower {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What has come, if it is the consumer's next.
+    /// Returns a delivery and its position if it is the consumer's next one.
     fn in_turn<'a>(&mut self, one: &'a Coming) -> Result<(&'a jetstream::Message, Place<'a>), Failure> {
         let one = one.as_ref().map_err(Failure::of)?;
         let place = one.info().map_err(Failure::of)?;
@@ -354,7 +356,7 @@ impl Follower {
         Ok((one, place))
     }
 
-    /// Everything before `next` is here.
+    /// Passes messages on: everything before `next` was received.
     async fn hand_on(&mut self, messages: &mut Vec<Arc<Message>>, next: u64) {
         if next > self.next {
             self.next = next;
@@ -367,7 +369,8 @@ impl Follower {
         }
     }
 
-    /// If all that was there at the last look has come, what has yet to come is younger.
+    /// Updates `young` and `behind`. Once everything up to the last known head was received, missing messages are younger than
+    /// the last look.
     fn ages(&mut self) {
         if self.look.last < self.next {
             (self.young, self.behind) = (Some(self.look.at), None);
@@ -376,19 +379,19 @@ impl Follower {
         }
     }
 
-    // ── How far the stream is ───────────────────────────────────────────────────────────────────────────────────
+    // ── Head offset ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// What the stream has dropped before it came here is lost.
+    /// Reports messages as lost that the stream dropped before they were received.
     async fn lose_before(&mut self, first: u64) {
         if first > self.next {
             self.next = first;
             self.side.bring(vec![News::Lost { to: first - 1 }]).await;
-            // The beacon before may have gone with it.
+            // The last beacon may be among the dropped messages.
             self.beaten = self.beaten.max(first - 1);
         }
     }
 
-    /// The stream was looked at.
+    /// Applies new stream info.
     async fn looked(&mut self, look: Look) {
         self.look = look;
         self.lose_before(look.first).await;
@@ -405,7 +408,8 @@ impl Follower {
         self.look_due = if more { look.at } else { look.at + LOOKS };
     }
 
-    /// When a beacon is said, if nothing comes before: at once if somebody waits, and when the stream has been ahead for a while.
+    /// When to publish a beacon if no message arrives before. If a read waits for one this is at once, otherwise when the
+    /// stream has been ahead for a while.
     fn beat_due(&self) -> Option<Duration> {
         let behind = self.behind?;
         let waited_for = self.reads.iter().any(|read| read.behind.is_some_and(|behind| behind >= self.next));
@@ -424,13 +428,13 @@ impl Follower {
         headers.insert(async_nats::header::NATS_MESSAGE_ID, format!("$beacon {}", self.beaten));
         let client = self.side.jetstream.client();
         let said = client.publish_with_headers(self.beacon.clone(), headers, Vec::new().into());
-        // One that is not heard is said again.
+        // A lost beacon is published again later.
         let _unheard = timeout(ANSWER_TIME, said).await;
     }
 }
 
 impl Side {
-    /// What the stream says of itself; not even the end of what had come may be missing.
+    /// Requests the stream's info. Fails if the stream was recreated, or ends before the messages already received.
     async fn look(&self, next: u64) -> Result<Look, Failure> {
         let at = self.outlet.now();
         let info = self.stream.get_info().await?;
@@ -445,7 +449,7 @@ impl Side {
         Ok(Look { at, first, last, roomy: is_roomy(&info) })
     }
 
-    /// How many filters the server takes.
+    /// The number of filters that the server supports, at most the configured one.
     fn filters_most(&self) -> usize {
         let version = self.jetstream.client().server_info().version;
         let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -454,7 +458,7 @@ impl Side {
     }
 }
 
-/// Whether a stream keeps much more than comes in a few seconds.
+/// Returns whether a stream holds much more than arrives within a few seconds.
 fn is_roomy(Info { config, .. }: &Info) -> bool {
     let Config { max_bytes, max_messages, max_age, .. } = config;
     (*max_bytes <= 0 || *max_bytes >= ROOM_BYTES)
@@ -462,7 +466,8 @@ fn is_roomy(Info { config, .. }: &Info) -> bool {
         && (max_age.is_zero() || *max_age >= ROOM_AGE)
 }
 
-/// One filter has a field of its own, which every version knows; of several, one before 2.10 knows nothing and gives everything.
+/// Sets the filters of a consumer. A single filter has a field of its own, which every version supports. Versions before 2.10
+/// ignore a list of filters and deliver everything.
 pub(super) fn filtered(mut filters: Vec<String>) -> pull::Config {
     if filters.len() == 1 {
         pull::Config { filter_subject: filters.remove(0), ..pull::Config::default() }

@@ -1,12 +1,13 @@
-//! A channel is forgotten: a tombstone is published behind its newest message, and what is before it is removed.
+//! Deleting a channel: publishes a tombstone after its newest message, and purges the messages before it.
 //!
 //! ```text
-//!  newest message: N ─► tombstone "up to N", if N is still the newest ─► News::Placed ─► removed up to N
-//!            ▲                        │ somebody was quicker
+//!  newest message: N ─► tombstone "up to N", if N is still the newest ─► News::Placed ─► purged up to N
+//!            ▲                        │ another message was published first
 //!            └────────────────────────┘
 //! ```
-//! So nothing lies between a tombstone and what it forgets, and a node that is slower than the removal can tell from the
-//! tombstone alone what it has missed. If the removal fails, the messages are hidden all the same.
+//! No message can be between a tombstone and the messages it deletes. A node that reads more slowly than the purge runs
+//! therefore learns from the tombstone alone which messages it missed. If the purge fails, the tombstone still hides the
+//! messages.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use tokio::time::timeout;
 
 use super::{Failure, Note, Side, causes, history, is_passing, letter};
 
-/// How often the removal is tried: over a minute and a half if NATS is silent, five seconds if it refuses.
+/// Attempts to purge: over a minute and a half if NATS is silent, five seconds if it rejects them.
 const TRIES: usize = 20;
 
 impl Side {
-    /// Forgets a channel; what becomes of that is told as soon as nobody can see its messages any more.
+    /// Deletes a channel. The outcome is sent once the tombstone hides its messages; the purge follows.
     pub(super) async fn forget(
         self: Arc<Self>,
         ticket: Ticket,
@@ -45,7 +46,8 @@ impl Side {
         }
     }
 
-    /// Publishes a tombstone; up to where it forgets, and its place. Where there is nothing, it takes none.
+    /// Publishes a tombstone. Returns the offset up to which it deletes, and its own place. A channel without messages gets
+    /// none, and both offsets are 0.
     async fn bury(&self, channel: &Name, subject: &str) -> Result<(u64, Place), Refusal> {
         loop {
             let Ok(newest) = history::last(&self.stream, subject).await else {
@@ -66,9 +68,9 @@ impl Side {
             match acknowledged {
                 Ok(ack) => return Ok((newest, Place { offset: ack.sequence, repeated: false })),
                 Err(error) => match error.kind() {
-                    // Somebody has published meanwhile.
+                    // Another message was published meanwhile.
                     PublishErrorKind::WrongLastSequence => {}
-                    // It may be there: then the next one is right behind it.
+                    // The tombstone may have been stored. Then the next one directly follows it.
                     PublishErrorKind::BrokenPipe | PublishErrorKind::StreamNotFound => self.pause().await,
                     _ if is_passing(&error) => self.pause().await,
                     _ => return Err(self.refusal(&error, &draft)),
@@ -77,12 +79,12 @@ impl Side {
         }
     }
 
-    /// Removes the messages of a subject up to a sequence.
+    /// Purges the messages of a subject up to and including a sequence.
     async fn remove(&self, subject: &str, to: u64) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
             tries += 1;
-            // Up to what is given, and without it.
+            // The purge excludes the sequence that it is given.
             match self.stream.purge().filter(subject).sequence(to + 1).await {
                 Ok(_) => return Ok(()),
                 Err(error) if tries == TRIES => return Err(Failure(causes(&error))),

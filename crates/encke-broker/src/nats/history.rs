@@ -1,12 +1,12 @@
-//! What the stream has of some channels behind an offset, for those who are farther behind than the rings of a node reach.
+//! Backfill from the stream: messages of some channels after an offset, for subscribers that are older than a node's rings.
 //!
 //! ```text
-//!  recall ─► on the shelf? ── yes ──────────────────────────────► a run
-//!                └─ no ─► one of a few reads ─► a chunk, shelved ─┘
+//!  recall ─► cached? ── yes ───────────────────────────────────────► a run
+//!               └─ no ─► one of at most READS reads ─► a chunk, cached ─┘
 //! ```
-//! Somebody who is far behind asks run by run, and after a node has ended many ask for the same: so a chunk of several runs
-//! is read at once by a consumer of its own, and kept on a shelf for whoever comes next. What is in the past of a stream does
-//! not change; what is forgotten there is taken off the shelf.
+//! A backfill reads one run at a time, and after a node fails many subscribers read the same range. A consumer therefore
+//! fetches a chunk of several runs, which is cached. The past of a stream does not change, except by a tombstone, which removes
+//! the channel's chunks from the cache.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,18 +22,18 @@ use super::follow::filtered;
 use super::past::FORGOTTEN;
 use super::{Failure, letter, locked, message};
 
-/// Chunks that are read at a time: what is beside the rings is to hold up neither what comes nor the channels that are opened.
+/// Maximum concurrent chunk reads, so that backfills delay neither live messages nor the opening of channels.
 const READS: usize = 8;
-/// Messages and bytes after which a chunk ends: eight runs, and sixteen.
+/// Limits of a chunk: the messages of eight runs, and the bytes of sixteen.
 const CHUNK_MESSAGES: usize = 8 * RUN_MESSAGES_MAX;
 const CHUNK_BYTES: u64 = 16 * RUN_BYTES_MAX as u64;
-/// Messages that are asked for first, before their size is known: with the largest of 1 MiB, eight.
+/// Size of the first batch in messages, while their average size is unknown: 8 MiB for the largest ones.
 const FIRST: usize = 8;
-/// Chunks on the shelf, and their bytes. 32 MiB: 32 places in the past at which crowds read at the same time.
+/// Limits of the cache, in chunks and bytes. 32 MiB hold 32 ranges in which many subscribers read at the same time.
 const SHELF: usize = 256;
 const SHELF_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The histories that are read.
+/// The backfills in progress, and their cache.
 pub(super) struct Histories {
     reads: Semaphore,
     shelf: Mutex<Shelf>,
@@ -45,28 +45,28 @@ impl Default for Histories {
     }
 }
 
-/// Chunks, least recently used first.
+/// The chunk cache, least recently used first.
 #[derive(Default)]
 struct Shelf {
     chunks: VecDeque<Arc<Chunk>>,
     bytes: u64,
-    /// How often something was taken off because it was forgotten: what was being read then is not put there.
+    /// Number of invalidations. A chunk is not cached if one happened while it was read.
     forgotten: u64,
 }
 
-/// Everything of some channels between two offsets.
+/// All messages of some channels between two offsets.
 struct Chunk {
     channels: Vec<Name>,
     after: u64,
     to: u64,
-    /// Up to where messages were lost.
+    /// The offset up to which messages are lost.
     lost_to: u64,
     messages: Vec<Arc<Message>>,
     bytes: u64,
 }
 
 impl Histories {
-    /// What some channels have behind an offset, as much as a run takes.
+    /// Returns the messages of some channels after an offset and up to another one, at most one run.
     pub(super) async fn run(
         &self,
         stream: &Stream,
@@ -79,7 +79,7 @@ impl Histories {
             return Ok(chunk.run(after, to));
         }
         let _one_of_few = self.reads.acquire().await?;
-        // Somebody else may have read it meanwhile.
+        // Another backfill may have read it meanwhile.
         let (found, forgotten) = {
             let mut shelf = locked(&self.shelf);
             (shelf.find(channels, after), shelf.forgotten)
@@ -95,7 +95,7 @@ impl Histories {
         Ok(chunk.run(after, to))
     }
 
-    /// What is before a tombstone is no longer to be told.
+    /// Removes a channel's chunks: messages before a tombstone must not be delivered.
     pub(super) fn forget(&self, channel: &Name) {
         let mut shelf = locked(&self.shelf);
         shelf.forgotten += 1;
@@ -124,7 +124,7 @@ impl Shelf {
 }
 
 impl Chunk {
-    /// What of it lies behind an offset, and up to another one.
+    /// Returns the messages after an offset and up to another one, at most one run.
     fn run(&self, after: u64, to: u64) -> Recalled {
         let wanted = self.messages.iter().filter(|message| message.offset > after && message.offset <= to);
         let mut messages: Vec<Arc<Message>> = Vec::new();
@@ -144,7 +144,7 @@ impl Chunk {
     }
 }
 
-/// Reads a chunk that begins behind an offset, and goes up to another one if that is not too much.
+/// Reads a chunk after an offset, up to another one or the limits of a chunk.
 async fn read(
     stream: &Stream,
     prefix: &str,
@@ -167,7 +167,7 @@ async fn read(
             let next = next.map_err(Failure::of)?;
             let info = next.info().map_err(Failure::of)?;
             (reached, pending) = (info.stream_sequence, info.pending);
-            // A server that knows no list of filters gives everything.
+            // A server without support for several filters delivers everything.
             if let Some(channel) = letter::channel(prefix, &next.subject)
                 && channels.contains(&channel)
             {
@@ -180,14 +180,14 @@ async fn read(
             return Err(Failure("a read has ended early".into()));
         }
     }
-    // NATS forgets it soon; sooner is better where many read.
+    // NATS deletes an idle consumer soon, but under load it should be deleted earlier.
     let (name, its) = (consumer.cached_info().name.clone(), stream.clone());
     tokio::spawn(async move { its.delete_consumer(&name).await });
-    // What the stream has dropped meanwhile is not known to be whole.
+    // The range may be incomplete where the stream dropped messages meanwhile.
     let gone_to = stream.get_info().await?.state.first_sequence.saturating_sub(1);
     let whole = pending == 0 && reached < to;
     if whole {
-        // A consumer may live on a server that is behind the one whose word counts.
+        // The consumer's server may lag behind the stream's leader, whose state is authoritative.
         for channel in channels {
             if last(stream, &letter::subject(prefix, channel)).await? > reached.max(gone_to) {
                 return Err(Failure("a server is behind the others".into()));
@@ -201,7 +201,7 @@ async fn read(
     Ok(Chunk { channels: channels.to_vec(), after, to, lost_to, messages, bytes })
 }
 
-/// The sequence of the newest message of a subject; 0: there is none.
+/// The sequence of a subject's newest message; 0 if there is none.
 pub(super) async fn last(stream: &Stream, subject: &str) -> Result<u64, Failure> {
     match stream.get_last_raw_message_by_subject(subject).await {
         Ok(last) => Ok(last.sequence),
@@ -252,7 +252,7 @@ mod tests {
         Arc::new(Chunk { channels: vec![name(channel)], after, to, lost_to: 0, messages, bytes })
     }
 
-    /// The offsets of a run, and up to where it goes.
+    /// The offsets of a run, and the offset up to which it is complete.
     fn told(run: &Recalled) -> (Vec<u64>, u64) {
         (run.messages.iter().map(|message| message.offset).collect(), run.to)
     }
@@ -289,7 +289,7 @@ mod tests {
         shelf.put(chunk("b", 0, 5, std::iter::empty()));
         assert!(shelf.find(&[name("a")], 10).is_none(), "it was used least recently");
         assert!(shelf.find(&[name("a")], 0).is_some());
-        // By their bytes.
+        // The limit in bytes.
         for at in 0..40 {
             shelf.put(chunk("c", at * 1_000, at * 1_000 + 999, at * 1_000..at * 1_000 + 999));
             assert!(shelf.bytes <= SHELF_BYTES);

@@ -1,55 +1,55 @@
-//! What a node wants of a stream, and by which filters it gets that.
+//! The channels that a node consumes from the stream, and the filters that cover them.
 //!
 //! ```text
-//!                ┌──────────────────────── wanted again ───────────────────────┐
-//!                ▼                                                             │
-//!  want ─► wanted, not covered ─► wanted, covered ── release ─► let go of, covered ── for `linger`, then at a change ─► gone
-//!                        a change: at most one each `PACE`, or a few times as long as the one before took
+//!                ┌──────────────────────── wanted again ─────────────────────┐
+//!                ▼                                                           │
+//!  want ─► wanted, not covered ─► wanted, covered ── release ─► released, covered ── after `linger`, at a change ─► removed
+//!                        a change: at most one per `PACE`, or per a few times the duration of the previous one
 //! ```
-//! **Filters get coarser as channels get more**, for a server compares each pair of them whenever a consumer is made: first one a
-//! channel; then, of the first segments with the most channels, one for all that begin so; then one for everything. No two of
-//! them overlap, which NATS would refuse.
+//! **Filters get coarser as channels increase**, because a server compares each pair of filters whenever a consumer is created.
+//! At first each channel has a filter. Then the first segments with the most channels get one filter for all their channels,
+//! and in the end one filter covers everything. No two filters overlap, which NATS would reject.
 //!
-//! No connection and no clock: wishes in, filters out, and the time is told.
+//! This module has no connection and no clock: channels in, filters out, with the time as an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// How long wishes are gathered before filters change again.
+/// Minimum time between two changes of the filters.
 const PACE: Duration = Duration::from_millis(50);
-/// Changes take at most a fifth of the time.
+/// Changes take at most a fifth of the time: after one, the node waits four times its duration.
 const SHARE: u32 = 4;
 
-/// What a node wants.
+/// The channels that a node consumes.
 #[derive(Debug)]
 pub(super) struct Interest {
     prefix: String,
-    /// At most so many filters.
+    /// Maximum number of filters.
     most: usize,
-    /// How long what nobody wants any more may come all the same.
+    /// How long a released channel may still be delivered.
     linger: Duration,
-    /// Subjects of channels, and since when they were let go of.
+    /// Subjects of channels; for a released one, the time of its release.
     wants: HashMap<String, Option<Duration>>,
-    /// What was let go of, in that order; it may be wanted again.
+    /// Releases in order. A channel may have been wanted again since.
     released: VecDeque<(Duration, String)>,
-    /// Wanted, and covered by no filter.
+    /// Wanted channels that no filter covers.
     uncovered: HashSet<String>,
     filters: Filters,
-    /// When they may change again.
+    /// When the filters may change again.
     next: Duration,
 }
 
-/// What comes.
+/// The filters of the current consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Filters {
-    /// Everything comes.
+    /// Everything is delivered.
     All,
-    /// All channels of these first segments come, and these subjects.
+    /// All channels of these first segments, and these subjects.
     Some { groups: BTreeSet<String>, subjects: BTreeSet<String> },
 }
 
 impl Interest {
-    /// Nothing is wanted, by at most so many filters; with only one everything comes.
+    /// Creates an interest in no channel, with at most `most` filters. With one filter everything is delivered.
     pub(super) fn new(prefix: &str, most: usize, linger: Duration) -> Self {
         let mut new = Self {
             prefix: prefix.into(),
@@ -65,7 +65,7 @@ impl Interest {
         new
     }
 
-    /// A channel is wanted, by its subject.
+    /// Adds the channel with this subject.
     pub(super) fn want(&mut self, subject: &str) {
         self.wants.insert(subject.into(), None);
         if !self.covers(subject) {
@@ -73,7 +73,7 @@ impl Interest {
         }
     }
 
-    /// A channel is not wanted any more.
+    /// Releases the channel with this subject. A covered channel is removed later, after `linger`.
     pub(super) fn release(&mut self, now: Duration, subject: &str) {
         if self.uncovered.remove(subject) {
             self.wants.remove(subject);
@@ -83,7 +83,7 @@ impl Interest {
         }
     }
 
-    /// Whether a channel comes.
+    /// Returns whether the current filters cover a channel.
     pub(super) fn covers(&self, subject: &str) -> bool {
         match &self.filters {
             Filters::All => true,
@@ -93,13 +93,13 @@ impl Interest {
         }
     }
 
-    /// At most so many filters from now on.
+    /// Sets the maximum number of filters, and applies it.
     pub(super) fn limit(&mut self, now: Duration, most: usize) {
         self.most = most;
         self.change(now);
     }
 
-    /// When filters should change: soon for what is wanted, and at the end of a linger time for what is not.
+    /// When the filters should change: soon for uncovered channels, after `linger` for released ones.
     pub(super) fn due(&self) -> Option<Duration> {
         if !self.uncovered.is_empty() {
             return Some(self.next);
@@ -108,12 +108,12 @@ impl Interest {
         Some(self.next.max(*released + self.linger))
     }
 
-    /// Whether filters have to be other ones from now on.
+    /// Recomputes the filters, without channels released at least `linger` ago. Returns whether they changed.
     pub(super) fn change(&mut self, now: Duration) -> bool {
         while let Some((at, subject)) = self.released.front()
             && *at + self.linger <= now
         {
-            // It may have been wanted again, and let go of again.
+            // The channel may have been wanted, and released, again.
             if self.wants.get(subject) == Some(&Some(*at)) {
                 self.wants.remove(subject);
             }
@@ -126,12 +126,12 @@ impl Interest {
         self.filters != before
     }
 
-    /// A change has taken so long.
+    /// Records how long a change took.
     pub(super) fn changed(&mut self, now: Duration, took: Duration) {
         self.next = now + PACE.max(took.saturating_mul(SHARE));
     }
 
-    /// The filters as NATS knows them: the `beacon` is always among what comes.
+    /// The filters as subjects for NATS; they always cover `beacon`.
     pub(super) fn filters(&self, beacon: &str) -> Vec<String> {
         let prefix = &self.prefix;
         match &self.filters {
@@ -145,19 +145,19 @@ impl Interest {
         }
     }
 
-    /// As fine as may be.
+    /// The finest filters that fit.
     fn planned(&self) -> Filters {
         let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
         for subject in self.wants.keys() {
             *sizes.entry(group(&self.prefix, subject)).or_default() += 1;
         }
-        // One is the beacon's.
+        // The beacon needs one filter.
         let mut count = self.wants.len() + 1;
         let mut groups = BTreeSet::new();
         let mut by_size: Vec<_> = sizes.into_iter().collect();
         by_size.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
         for (group, size) in by_size {
-            // A name alone and what begins so are two filters.
+            // A group needs two filters: its bare name, and all names below it.
             if count <= self.most || size <= 2 {
                 break;
             }
@@ -173,7 +173,7 @@ impl Interest {
     }
 }
 
-/// The first segment of a channel, in its subject.
+/// The first segment of a channel's name, from its subject.
 fn group<'a>(prefix: &str, subject: &'a str) -> &'a str {
     let channel = subject.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject);
     channel.split_once('.').map_or(channel, |(first, _)| first)
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(interest.due(), Some(at(32_000)), "which is when it turns out to be wanted");
         assert!(!interest.change(at(32_000)));
         assert_eq!(interest.due(), None);
-        // Wanted and released before it ever came.
+        // Wanted and released before any filter covered it.
         interest.want("s.m.d");
         interest.release(at(33_000), "s.m.d");
         interest.release(at(33_000), "s.m.none");
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(filters(&interest), ["s.m.>"]);
     }
 
-    /// Whether NATS would give a subject to a filter.
+    /// Returns whether NATS would match a subject to a filter.
     fn matches(filter: &str, subject: &str) -> bool {
         match filter.strip_suffix(".>") {
             Some(begin) => subject.strip_prefix(begin).is_some_and(|rest| rest.starts_with('.')),

@@ -1,11 +1,11 @@
-//! A message as NATS carries it: subject, headers, payload.
+//! The encoding of a message for NATS: subject, headers, payload.
 //!
 //! ```text
-//!  channel a.b/c  ◄──►  subject PREFIX.a=b.c          a segment is a token, and a dot, which would part tokens, a `=`
-//!  Content-Type, Encke-Event, Encke-Flags             only where a message has them
-//!  Nats-Msg-Id                                        one for each publish, however often it is sent
+//!  channel a.b/c  ◄──►  subject PREFIX.a=b.c          a segment is a token; a dot would separate tokens, so it becomes `=`
+//!  Content-Type, Encke-Event, Encke-Flags             present only if the message has them
+//!  Nats-Msg-Id                                        one per publish, kept by its retries
 //! ```
-//! Others may write to the stream as well: a subject that is no channel's is passed over, and a message without headers
+//! Other programs may write to the stream as well. A subject that maps to no channel is skipped, and a message without headers
 //! is a plain one.
 
 use async_nats::HeaderMap;
@@ -15,11 +15,11 @@ use encke_hub::{Announcement, Draft, Flags, IdempotencyKey, Name, NodeId};
 const TYPE: &str = "Content-Type";
 const EVENT: &str = "Encke-Event";
 const FLAGS: &str = "Encke-Flags";
-/// A node says it, not a publisher: its own events are let through. Whoever may write to the stream could say so, too; who
-/// may is for NATS to say.
+/// Marks a message that a node itself publishes; only such messages may use events named `encke.…` and the control flag. Any
+/// program with write access to the stream can set this header, so NATS has to restrict that access.
 const OFFICIAL: &str = "Encke-Official";
 
-/// The subject of beacons: below the prefix, as channels are, and no channel's, none of which has a `$`.
+/// The subject of beacons. It has the prefix of channels, but no channel's name contains a `$`.
 pub(super) fn beacon(prefix: &str) -> String {
     format!("{prefix}.$beacon")
 }
@@ -37,10 +37,10 @@ pub(super) fn subject(prefix: &str, channel: &Name) -> String {
     subject
 }
 
-/// The channel of a subject; `None`: it is no channel's.
+/// The channel of a subject; `None` if it maps to no channel.
 pub(super) fn channel(prefix: &str, subject: &str) -> Option<Name> {
     let tokens = subject.strip_prefix(prefix)?.strip_prefix('.')?;
-    // A slash is no separator there.
+    // In a subject a dot separates segments, never a slash.
     if tokens.contains('/') {
         return None;
     }
@@ -55,7 +55,7 @@ pub(super) fn channel(prefix: &str, subject: &str) -> Option<Name> {
     Name::parse(name.as_bytes()).ok()
 }
 
-/// A draft as it is sent, under the name of its publish.
+/// Encodes a draft under a message id.
 pub(super) fn written(draft: &Draft, id: &str) -> PublishMessage {
     let mut message = PublishMessage::build().payload(draft.data.to_vec().into());
     if let Some(content_type) = &draft.content_type {
@@ -73,12 +73,12 @@ pub(super) fn written(draft: &Draft, id: &str) -> PublishMessage {
     message.message_id(id)
 }
 
-/// Whether a node says it.
+/// Returns whether a node itself published the message.
 pub(super) fn is_official(headers: Option<&HeaderMap>) -> bool {
     headers.is_some_and(|headers| headers.get(OFFICIAL).is_some())
 }
 
-/// What somebody has sent.
+/// Decodes a message, which may come from another program.
 pub(super) fn read(channel: Name, headers: Option<&HeaderMap>, payload: &[u8]) -> Draft {
     let text = |name: &str| headers.and_then(|headers| headers.get(name)).map(|value| value.as_str().into());
     let flags: Option<Box<str>> = text(FLAGS);
@@ -86,17 +86,18 @@ pub(super) fn read(channel: Name, headers: Option<&HeaderMap>, payload: &[u8]) -
     Draft { channel, data: payload.into(), content_type: text(TYPE), event: text(EVENT), flags, key: None }
 }
 
-/// Names a publish that has a key: the same on every node, and another one for each channel and publisher.
+/// The message id of a publish with an idempotency key: the same on every node, different for each channel and publisher.
 pub(super) fn id(channel: &Name, key: &IdempotencyKey) -> String {
     format!("{channel} {:x} {}", key.publisher, key.key)
 }
 
-/// Names a publish without a key that a node may send again. No channel's name has a space, so that it is like no other.
+/// The message id of a keyless publish that a node may retry. Channel names contain no space, so it equals no other id.
 pub(super) fn id_of_queued(node: NodeId, number: u64) -> String {
     format!(" {:x} {number}", node.0)
 }
 
-/// Names what several nodes may find at the same time: that somebody has gone. What one node knows needs no name.
+/// The message id of an announcement that several nodes may publish at once: that a member left with its node. An announcement
+/// that only one node makes needs none.
 pub(super) fn id_of(announcement: &Announcement) -> Option<String> {
     let Announcement { channel, member, after, .. } = announcement;
     after.map(|offset| format!("{channel} gone {offset} {member}"))
@@ -135,7 +136,7 @@ mod tests {
             let mut text = String::new();
             for _ in 0..1 + seed % 7 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // What is alike is the more likely.
+                // Similar names are more likely to collide, so these characters are.
                 text.push(['a', '.', '/', '~', '-', '_', 'A', '.'][(seed >> 33) as usize % 8]);
             }
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -198,7 +199,8 @@ mod tests {
         let announcement =
             Announcement { channel: name("a"), member: "ann".into(), comes: false, after: Some(7) };
         let id = id_of(&announcement).expect("several may find it");
-        // A publisher's key begins with a number, and no channel has a space.
+        // An id with a publisher's key starts with the channel and a hexadecimal number, and no channel's name contains a
+        // space.
         assert_eq!(id, "a gone 7 ann");
         let sent = written(&announcement.draft(), &id).outbound_message("p.a");
         assert!(is_official(sent.headers.as_ref()));

@@ -1,12 +1,13 @@
-//! What a channel keeps in a stream: its newest messages up to an offset, and up to where others were lost.
+//! A channel's history, loaded from the stream: its newest messages up to an offset, and the offset up to which others are
+//! lost.
 //!
 //! ```text
 //!  stream   first ─────────────────── to ── last
 //!  channel    ·  ·    · ·   ·     · ·   ·
-//!                     └ most + 1 or some more: found by halves, by how many messages come from there on
+//!                     └ `most` + 1 messages or a few more: found by bisection, with the number of messages from there on
 //! ```
-//! A stream tells how many messages of a subject lie behind a place, not where the hundredth from the end is. It is
-//! looked for by halves, in some twenty round trips, and only where a channel has many more messages than are wanted.
+//! A stream reports how many messages of a subject follow a sequence, but not where the hundredth from the end is. A bisection
+//! finds it in about twenty round trips. It runs only where a channel has many more messages than requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +19,16 @@ use futures_util::StreamExt;
 
 use super::{Failure, message};
 
-/// A consumer that has been read from is forgotten by NATS after so long.
+/// NATS deletes a consumer that was not read from for this time.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(5);
-/// Up to so many times what is wanted is read rather than looked for more closely.
+/// Up to this multiple of the requested messages is read, rather than bisecting further.
 const MORE: u64 = 4;
 
-/// What a channel keeps.
+/// A channel's history.
 pub(super) struct Past {
-    /// Up to where messages were lost, or are not among these.
+    /// The offset up to which messages are lost or omitted.
     pub(super) lost_to: u64,
-    /// In their order.
+    /// The messages in order.
     pub(super) messages: Vec<Arc<Message>>,
 }
 
@@ -39,7 +40,7 @@ pub(super) async fn read(
     to: u64,
     most: usize,
 ) -> Result<Past, Failure> {
-    // Most channels that somebody begins to listen to have nothing yet: that takes no consumer.
+    // Most newly subscribed channels are empty, which is found out without a consumer.
     let last = match stream.get_last_raw_message_by_subject(subject).await {
         Ok(last) => last.sequence,
         Err(error) => {
@@ -66,14 +67,14 @@ pub(super) async fn read(
             return Err(Failure("a read has ended early".into()));
         }
     }
-    // What the stream has dropped meanwhile is not known to be whole.
+    // The history may be incomplete where the stream dropped messages meanwhile.
     let gone_to = stream.get_info().await?.state.first_sequence.saturating_sub(1);
-    // A consumer may live on a server that is behind the one whose word counts.
+    // The consumer's server may lag behind the stream's leader, whose state is authoritative.
     let reached = messages.last().map_or(0, |(_, message)| message.offset);
     if reached.max(gone_to) < last {
         return Err(Failure("a server is behind the others".into()));
     }
-    // A tombstone tells also where it has yet to come: what it forgets may be gone already.
+    // A tombstone after `to` counts as well: the messages it deletes may already be purged.
     let forgotten_to = messages.iter().filter_map(|(_, message)| message.forgets_to()).max().unwrap_or(0);
     let mut messages: Vec<Arc<Message>> =
         messages.into_iter().map(|(_, message)| message).filter(|message| message.offset <= to).collect();
@@ -89,18 +90,18 @@ pub(super) async fn read(
     Ok(Past { lost_to, messages })
 }
 
-/// Up to where the stream has dropped messages, whose ever they were.
+/// The offset up to which the stream has dropped messages of any channel, at most `to`.
 async fn dropped_to(stream: &Stream, to: u64) -> Result<u64, Failure> {
     Ok(stream.get_info().await?.state.first_sequence.saturating_sub(1).min(to))
 }
 
-/// How many messages are still to be read.
+/// The number of messages that are still to be read, if any.
 fn consumer_has(consumer: &Consumer<pull::Config>, read: &[(u64, Arc<Message>)]) -> Option<usize> {
     let left = read.last().map_or(consumer.cached_info().num_pending, |(pending, _)| *pending);
     usize::try_from(left).ok().filter(|left| *left > 0)
 }
 
-/// A consumer that begins where at least `most` messages and one come, or all of them.
+/// Creates a consumer from which at least `most` + 1 messages follow, or all of them. Returns its first sequence as well.
 async fn beginning(
     stream: &Stream,
     subject: &str,

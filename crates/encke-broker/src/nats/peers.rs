@@ -1,21 +1,22 @@
-//! The nodes of a cluster, as each of them sees the others: who is there, and who listens there.
+//! The nodes of a cluster as one of them sees the others: which are alive, and which subscribers and members they have.
 //!
 //! ```text
-//!             ┌────────────── a beat of it was missed ─────────────┐
-//!             ▼                                                    │
-//!  first beat ─► out of step ── asks ─► a beat that begins whole ─► in step ── silent for SILENCE, or its last beat ─► gone
+//!                         ┌──────── a heartbeat was missed ─────────┐
+//!                         ▼                                         │
+//!  first heartbeat ─► out of step ── asks ─► one with `whole` ─► in step ── silent for SILENCE, or its last heartbeat ─► gone
 //! ```
-//! Every node says each second that it is there, on a subject of its own that is kept nowhere. Its *beats* are numbered, and
-//! carry what has changed with its listeners: so a node that has heard all of them knows everything, and one that has not
-//! asks, by its own next beat, to be told the whole.
+//! Each node publishes a heartbeat per second on a subject of its own, outside the stream. Heartbeats are numbered and contain
+//! the changes of the node's subscribers. A node that has received all of them knows the full state. A node that has missed one
+//! requests the full state in its next heartbeat.
 //!
-//! **Beats are not stored.** What they say is about now: a bucket with times to live would have to be written by a majority
-//! of NATS' servers each second for each node, and would still be wrong for as long after a death as silence is waited for here.
+//! **Heartbeats are not stored**, because they describe the present. A key-value bucket with expiry would need a write by a
+//! majority of the NATS servers each second for each node. After a node's death it would still be wrong for as long as the
+//! timeout here.
 //!
-//! **Silence counts while we can hear.** A node hears its own beats, too. While it does not, it is the one that is cut off,
-//! and time stands still for what it thinks of others.
+//! **Heartbeat timeouts run only while this node is connected.** A node also receives its own heartbeats. If they stop, the
+//! node is cut off itself and expires no other node.
 //!
-//! No connection and no clock: beats in, beats and news out, and the time is told.
+//! This module has no connection and no clock: heartbeats in, heartbeats and events out, with the time as an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,90 +25,90 @@ use std::time::Duration;
 use encke_hub::{Change, Name, News, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// How often a node that has nothing to tell says that it is there.
+/// Interval of heartbeats of a node without changes.
 const BEAT: Duration = Duration::from_secs(1);
-/// After so long without a word a node is gone: as many beats as may be lost in a row, and the time that NATS needs to
-/// notice a server of its own that has gone.
+/// A node expires after this time without a heartbeat. This allows for several lost heartbeats in a row, and for the time that
+/// NATS needs to notice the failure of one of its servers.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long a node that was asked for everything may take, before it is asked again.
+/// How long a node may take to send its full state before a repeated request.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Bytes of channels and names in one beat, about: a quarter of what NATS takes by default.
+/// Approximate limit of the changes in one heartbeat, in bytes: a quarter of NATS's default maximum payload.
 const BEAT_BYTES: usize = 256 * 1024;
 
-/// What a node says.
+/// A heartbeat.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Beat {
-    /// The next one's is one more.
+    /// Heartbeats of a node are numbered consecutively.
     number: u64,
     about: About,
-    /// Everything follows, in this beat and the next ones.
+    /// The full state begins here, and may continue in the next heartbeats.
     #[serde(default, skip_serializing_if = "is_default")]
     whole: bool,
-    /// It is its last one.
+    /// The node's last heartbeat: it leaves.
     #[serde(default, skip_serializing_if = "is_default")]
     last: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     changes: Vec<Word>,
-    /// Nodes that are asked to tell the whole.
+    /// Ids of nodes whose full state is requested.
     #[serde(default, skip_serializing_if = "is_default")]
     asks: Vec<u64>,
 }
 
-/// A change in few letters: channel, subscribers, who came, who went.
+/// A change in compact form: channel, subscribers, members that joined, members that left.
 type Word = (Box<str>, u32, Vec<Arc<str>>, Vec<Arc<str>>);
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A node in a few words.
+/// A node's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// What people call it.
+    /// The name of the node, for operators.
     pub name: Box<str>,
-    /// Of Encke.
+    /// The version of Encke.
     pub version: Box<str>,
-    /// When it was started, in seconds since 1970.
+    /// When the node was started, in seconds since 1970.
     pub started_s: u64,
-    /// Up to where it has followed the stream.
+    /// Offset up to which the node has followed the stream.
     pub offset: u64,
-    /// Channels to which somebody listens there.
+    /// Channels with at least one subscriber or member on the node.
     pub channels: u64,
-    /// Who listens, once for each channel.
+    /// Subscriptions on the node: a subscriber counts once per channel.
     pub subscriptions: u64,
 }
 
 /// A node of the cluster, as this one sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name for itself, as long as it runs.
+    /// Identifies this run of the node.
     pub id: NodeId,
-    /// What it says of itself.
+    /// The node's description of itself.
     pub about: About,
-    /// For how long it was silent.
+    /// Time since its last heartbeat.
     pub silent: Duration,
-    /// It is this one.
+    /// Whether this is the local node.
     pub here: bool,
 }
 
-/// The other nodes, and what they are to be told.
+/// The other nodes, and the changes to be sent to them.
 #[derive(Debug)]
 pub(super) struct Peers {
     here: NodeId,
     number: u64,
-    /// Who listens here, as far as it was told; never empty.
+    /// The local subscribers and members by channel; no entry is empty.
     ours: HashMap<Name, Audience>,
-    /// What the others are to be told next.
+    /// Changes for the next heartbeat.
     changes: Vec<Change>,
-    /// Somebody has asked for everything.
+    /// Whether a node has requested the full state.
     asked: bool,
     beaten: Option<Duration>,
-    /// When we heard ourselves last.
+    /// When this node's own heartbeat was last received.
     heard: Duration,
     others: BTreeMap<NodeId, Peer>,
 }
 
-/// Those who listen to a channel here.
+/// The local subscribers and members of a channel.
 #[derive(Debug, Default)]
 struct Audience {
     subscribers: u32,
@@ -118,21 +119,21 @@ struct Audience {
 struct Peer {
     about: About,
     heard: Duration,
-    /// The number of its next beat, if it is in step.
+    /// The number of its next heartbeat; `None` if it is out of step.
     next: Option<u64>,
-    /// When it was asked for everything.
+    /// When its full state was last requested.
     asked: Option<Duration>,
 }
 
 impl Peers {
-    /// Nobody but us; times are those since some moment.
+    /// Creates the state of a node that knows no other. Times are measured from an arbitrary moment.
     pub(super) fn new(here: NodeId, now: Duration) -> Self {
         Self {
             here,
             number: 0,
             ours: HashMap::new(),
             changes: Vec::new(),
-            // Whoever is there already knows all of us by our first beat.
+            // The first heartbeat contains the full state, so that running nodes need not request it.
             asked: true,
             beaten: None,
             heard: now,
@@ -140,7 +141,7 @@ impl Peers {
         }
     }
 
-    /// Something has changed here.
+    /// Records a change of the local subscribers.
     pub(super) fn tell(&mut self, change: Change) {
         let ours = self.ours.entry(change.channel.clone()).or_default();
         let Change { channel, subscribers, came, went } = change;
@@ -156,7 +157,7 @@ impl Peers {
         }
     }
 
-    /// A node has said something.
+    /// Processes a heartbeat of any node, this one included.
     pub(super) fn hears(&mut self, now: Duration, node: NodeId, beat: Beat) -> Option<News> {
         if node == self.here {
             self.hears_us(now);
@@ -180,7 +181,7 @@ impl Peers {
         (anew || !changes.is_empty()).then_some(News::Told { node, anew, changes })
     }
 
-    /// We can hear. What was said while we could not is not held against anybody.
+    /// Processes the node's own heartbeat. The time it was cut off does not count as silence of other nodes.
     fn hears_us(&mut self, now: Duration) {
         let since = now.saturating_sub(std::mem::replace(&mut self.heard, now));
         if since > 2 * BEAT {
@@ -188,7 +189,7 @@ impl Peers {
         }
     }
 
-    /// Who has been silent for too long, while we could hear.
+    /// Expires nodes that were silent for too long, up to this node's own last heartbeat.
     pub(super) fn buries(&mut self) -> Vec<News> {
         let heard = self.heard;
         let dead = |peer: &Peer| heard.saturating_sub(peer.heard) > SILENCE;
@@ -200,16 +201,16 @@ impl Peers {
         gone.into_iter().map(|node| News::Gone { node }).collect()
     }
 
-    /// What is to be said now, if anything is.
+    /// Returns the heartbeats that are due now.
     pub(super) fn beats(&mut self, now: Duration, about: &About) -> Vec<Beat> {
         let due = self.beaten.is_none_or(|beaten| now.saturating_sub(beaten) >= BEAT);
         let asks: Vec<u64> = self.asks(now);
         if !due && self.changes.is_empty() && asks.is_empty() {
             return Vec::new();
         }
-        // Changes come first, so that who is in step needs nothing of the whole.
+        // Changes come first, so that nodes in step learn nothing new from the full state.
         let mut beats = parts(std::mem::take(&mut self.changes));
-        // Not more often than once a beat, however many ask.
+        // The full state is sent at most once per interval, however many nodes request it.
         if due && std::mem::take(&mut self.asked) {
             let all = self.ours.iter().map(|(channel, audience)| Change {
                 channel: channel.clone(),
@@ -239,7 +240,7 @@ impl Peers {
         beats
     }
 
-    /// Nodes that have to tell the whole, and were not asked a moment ago.
+    /// Nodes whose full state is needed, and was not requested recently.
     fn asks(&mut self, now: Duration) -> Vec<u64> {
         let mut asks = Vec::new();
         for (node, peer) in &mut self.others {
@@ -252,7 +253,7 @@ impl Peers {
         asks
     }
 
-    /// The last that is said.
+    /// Creates the last heartbeat, which announces that this node leaves.
     pub(super) fn farewell(&mut self, about: &About) -> Beat {
         self.number += 1;
         Beat { number: self.number, about: self.about(about), last: true, ..Beat::default() }
@@ -263,7 +264,7 @@ impl Peers {
         About { channels: self.ours.len() as u64, subscriptions, ..about.clone() }
     }
 
-    /// All nodes, this one among them.
+    /// All nodes, including this one.
     pub(super) fn nodes(&self, now: Duration, about: &About) -> Vec<Node> {
         let here = Node { id: self.here, about: self.about(about), silent: Duration::ZERO, here: true };
         let others = self.others.iter().map(|(id, peer)| Node {
@@ -278,12 +279,12 @@ impl Peers {
     }
 }
 
-/// Changes in beats of a size that NATS takes.
+/// Splits changes into heartbeats of a size that NATS accepts.
 fn parts(changes: Vec<Change>) -> Vec<Beat> {
     let mut beats: Vec<Beat> = Vec::new();
     let mut bytes = 0;
     for Change { channel, subscribers, came, went } in changes {
-        // A channel with very many names takes several.
+        // A channel with very many names takes several entries.
         let names: Vec<(bool, Arc<str>)> = came
             .into_iter()
             .map(|name| (true, name))
@@ -300,7 +301,7 @@ fn parts(changes: Vec<Change>) -> Vec<Beat> {
             while bytes <= BEAT_BYTES
                 && let Some((here, name)) = names.next()
             {
-                // Each letter may be written as six.
+                // JSON may escape a character as six.
                 bytes += 6 * name.len() + 3;
                 let list = if here { &mut came } else { &mut went };
                 list.push(name);
@@ -315,7 +316,7 @@ fn parts(changes: Vec<Change>) -> Vec<Beat> {
     beats
 }
 
-/// A change as it was told, if it is about a channel.
+/// Decodes a change; `None` if its channel has an invalid name.
 fn change((channel, subscribers, came, went): Word) -> Option<Change> {
     Some(Change { channel: Name::parse(channel.as_bytes()).ok()?, subscribers, came, went })
 }
@@ -340,7 +341,7 @@ mod tests {
         Change { channel: name(channel), subscribers, came: members(came), went: members(went) }
     }
 
-    /// What a node knows of the channels of another.
+    /// The other node's channels, as one node knows them.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Known(BTreeMap<Name, (u32, BTreeSet<Arc<str>>)>);
 
@@ -376,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Carries what `from` says to `to` and back to itself, as text; `loses` says which beat is lost on its way to `to`.
+    /// Sends heartbeats of `from` to `to` and back to itself, as text. `loses` decides which are lost on the way to `to`.
     fn carry(
         (from, id): (&mut Peers, NodeId),
         to: &mut Peers,
@@ -404,7 +405,7 @@ mod tests {
         one.tell(now_there("a", 2, &["bob"], &["ann"]));
         carry((&mut one, ONE), &mut two, SECOND, &mut known, || false);
         assert_eq!(known.of("a"), (2, vec!["bob"]));
-        // What is so already is not told again.
+        // An unchanged state is not sent again.
         one.tell(now_there("a", 2, &["bob"], &["ann"]));
         assert_eq!(one.beats(SECOND, &About::default()), []);
         one.tell(now_there("a", 0, &[], &["bob"]));
@@ -475,7 +476,7 @@ mod tests {
             carry((&mut one, ONE), &mut two, second * SECOND, &mut known, || false);
             carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
         }
-        // Both are cut off for a minute.
+        // Both nodes are cut off for a minute.
         assert!(two.buries().is_empty());
         for second in 64..66 {
             carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
@@ -483,14 +484,14 @@ mod tests {
             carry((&mut one, ONE), &mut two, second * SECOND, &mut known, || false);
         }
         assert_eq!(known.of("a"), (1, vec![]));
-        // Then one is gone for good.
+        // Then one node ends for good.
         for second in 66..71 {
             carry((&mut two, TWO), &mut one, second * SECOND, &mut Known::default(), || false);
             assert!(two.buries().is_empty(), "{second}");
         }
         carry((&mut two, TWO), &mut one, 71 * SECOND, &mut Known::default(), || false);
         assert!(matches!(two.buries()[..], [News::Gone { node: ONE }]));
-        // A farewell is quicker.
+        // A last heartbeat takes effect at once.
         carry((&mut one, ONE), &mut two, 72 * SECOND, &mut known, || false);
         let last = one.farewell(&About::default());
         assert!(matches!(two.hears(72 * SECOND, ONE, last), Some(News::Gone { node: ONE })));

@@ -1,4 +1,4 @@
-//! A real nats-server with JetStream: on a port that the system chooses, with a folder of its own, gone with the test.
+//! A real nats-server with JetStream, on a port that the system chooses. Its directory is deleted with the test.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A server that runs, or could again.
+/// A server process, running or stopped.
 pub(crate) struct Nats {
     child: Option<Child>,
     folder: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// Starts one, with these arguments beside those that it needs.
+    /// Starts a server with additional arguments.
     pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("encke-nats-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder");
@@ -25,12 +25,12 @@ impl Nats {
         nats
     }
 
-    /// Where it listens.
+    /// The server's URL.
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Kills it: what it had promised is on disk.
+    /// Kills the server. Acknowledged messages are on disk.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ended_already = child.kill();
@@ -38,12 +38,12 @@ impl Nats {
         }
     }
 
-    /// Stops it in its tracks (SIGSTOP): its connections stay, and it says nothing.
+    /// Suspends the server (SIGSTOP): connections stay open, without any traffic.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// … and lets it go on.
+    /// Resumes a suspended server (SIGCONT).
     pub(crate) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -54,7 +54,7 @@ impl Nats {
         assert!(status.success(), "kill {signal} {id}: {status}");
     }
 
-    /// Starts it again where it was.
+    /// Starts the server, again on the same port and directory.
     pub(crate) fn run(&mut self) {
         let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
         let mut child = Command::new("nats-server")
@@ -76,7 +76,7 @@ impl Nats {
         let port: String = address.chars().take_while(char::is_ascii_digit).collect();
         self.port = port.parse().expect("a port");
         self.child = Some(child);
-        // Nobody reads the rest, and it must not wait for that.
+        // Drains the rest of the log, so that the server never blocks on it.
         std::thread::spawn(move || io::copy(&mut log, &mut io::sink()));
     }
 }

@@ -1,13 +1,13 @@
-//! `accept` (report 000): how a server waits for those who connect, and what it then does with them.
+//! `accept` (report 000): how a server waits for connections, and how it handles them.
 //!
 //! ```text
 //!  c clients, each: connect ─ request ─ read to the end ─ again       all threads of this process, none of them pinned
 //!        │
 //!        ▼
-//!  a loop under test ── sleep · sleep when idle · poll ──► a thread a connection ──► answer, close
-//!                    └─ Encke's reactor ─────────────────► the same thread ────────► answer, close
+//!  a loop under test ── sleep · sleep when idle · poll ──► a thread per connection ─► respond, close
+//!                    └─ Encke's reactor ─────────────────► the same thread ─────────► respond, close
 //! ```
-//! Each measurement starts its server and ends it: another one that sleeps and wakes would disturb this one.
+//! Each measurement starts and stops its own server, because an idle server that wakes up would disturb the others.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ use crate::results::Results;
 use crate::rounds::Pace;
 use crate::specimens::accept::{self, How, process_use};
 
-/// Who accepts.
+/// The server that accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Door {
     Specimen(How),
@@ -50,28 +50,28 @@ const ROWS: [(Door, Way, &str); 7] = [
     (Door::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
 
-/// Clients at a time. The report had 1 to 4.
+/// Concurrent clients. The report had 1 to 4.
 const CLIENTS: [usize; 6] = [1, 2, 3, 4, 16, 64];
 const CLIENTS_QUICK: [usize; 4] = [1, 2, 3, 4];
 
-/// Requests that each client makes in an operation: three quanta where the loop sleeps.
+/// Requests of each client in an operation: three sleeps of a sleeping loop.
 const REQUESTS: u64 = 3;
-/// So many times as many where it does not sleep, and the time of one is told: 3 × 16 requests of 200 µs are 10 ms, a
-/// third of what the sleepers take.
+/// Factor of the requests for loops that do not sleep. Their times are divided by it. 3 × 16 requests of 200 µs take 10 ms, a
+/// third of the time of the sleeping loops.
 const TIMES: u64 = 16;
 
-/// As large as the report's picture, a small logo.
+/// The size of the report's image, a small logo.
 const BODY_BYTES: usize = 1_348;
 const REQUEST: &[u8] =
     b"GET /html/ja/images/small-logo.png HTTP/1.0\r\nHost: localhost\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n";
 
-/// A client that waits so long has met a fault of the laboratory.
+/// Timeout of a client: a longer wait is a fault of the lab.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Accept {
     design: Design,
     clients: Vec<usize>,
-    /// By row: how often the server wakes in a second in which nobody comes, once that is known. It is told under the first load.
+    /// By row: wake-ups per second of a server without clients, once measured. The first load reports them.
     idle: [Option<f64>; ROWS.len()],
     aside: Aside,
 }
@@ -151,17 +151,17 @@ impl Experiment for Accept {
     }
 }
 
-/// What is told of a server to which nobody comes: each time that it wakes it makes some system calls, for nothing.
+/// Name of the fact for a server without clients: every wake-up makes some system calls to no purpose.
 const IDLE: &str = "wake-ups a second, idle";
-/// How long nobody comes.
+/// How long the server has no clients.
 const IDLE_TIME: Duration = Duration::from_millis(200);
 
-/// A loop that always sleeps 10 ms takes at least so long for each request: of three, a part of the first sleep may have
-/// gone by before the first client was awake to look at the clock.
+/// A loop that always sleeps takes at least 10 ms per request. With three requests, part of the first sleep may have passed
+/// before the first client read the clock.
 const CRAWL_NS: f64 = 9.5e6;
 
-/// Starts the loop, looks how often it wakes without clients if that is not known, and starts `clients` that make so many requests
-/// each; what the requests took together, without the first one of each client: it meets the loop wherever it is in its
+/// Starts the loop, measures its idle wake-ups if they are not known, and runs `clients` clients with `requests` requests each.
+/// Returns the total time and the wake-ups. The first request of each client is not counted: it meets the loop anywhere in its
 /// sleep. CPU time is that of the whole process.
 fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io::Result<(Sample, f64)> {
     let answer: Arc<[u8]> = answer().into();
@@ -204,7 +204,7 @@ fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io:
             waker.wake();
         }
         let broken = || Err(io::Error::other("a thread broke off"));
-        // From the first one that began to the last one that ended: this thread may have looked up later.
+        // From the first start to the last end, because this thread may have woken later.
         let (mut begun_ns, mut ended_ns) = (u64::MAX, 0);
         for visitor in visitors {
             let (begun, ended) = visitor.join().unwrap_or_else(|_| broken())?;
@@ -225,17 +225,17 @@ fn besieged(door: Door, clients: usize, requests: u64, idle: Option<f64>) -> io:
     })
 }
 
-/// How often a second threads of this process wake while this one waits.
+/// Returns how often per second threads of this process wake up while this one waits.
 fn wakes() -> f64 {
     let (_nobody_speaks, silence) = mpsc::channel::<()>();
     let before = process_use();
     let _time_is_over = silence.recv_timeout(IDLE_TIME);
-    // This thread has gone to sleep once, itself.
+    // This thread itself has slept once.
     let switches = (process_use().switches - before.switches).saturating_sub(1);
     switches as f64 / IDLE_TIME.as_secs_f64()
 }
 
-/// A request by a new connection, as `ab` makes them.
+/// A request on a new connection, as `ab` makes it.
 fn visit(address: SocketAddr, expected: usize) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -260,13 +260,13 @@ fn answer() -> Vec<u8> {
     answer
 }
 
-/// Where a server listens, and how its wait is ended if it does not look up by itself.
+/// The server's address, and a waker if the server's wait needs one.
 struct Opened {
     address: SocketAddr,
     waker: Option<Waker>,
 }
 
-/// Runs the loop on this thread until `stop`. Yields how many threads it has started.
+/// Runs the loop on this thread until `stop`. Returns the number of threads that it started.
 fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) -> io::Result<u64> {
     match door {
         Door::Specimen(how) => {
@@ -285,7 +285,7 @@ fn open(door: Door, answer: Arc<[u8]>, stop: &AtomicBool, tell: Sender<Opened>) 
     }
 }
 
-/// Encke's way: one thread that only its reactor has wait.
+/// Encke's way: one thread, where only the reactor waits.
 struct Responder<'a> {
     answer: Arc<[u8]>,
     stop: &'a AtomicBool,
@@ -318,7 +318,7 @@ fn respond<R: Reactor>(
     let _lives = tell.send(Opened { address, waker: Some(reactor.waker()) });
     drop(tell);
     let mut head = Head::new();
-    // By the place of a connection: what has come of its request.
+    // By connection index: the bytes received of the request.
     let mut requests: Vec<Vec<u8>> = Vec::new();
     while !stop.load(Ordering::SeqCst) {
         reactor.wait(None).map_err(fault)?;
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
     use crate::stopwatch;
 
-    /// The slow twin is seen on whatever machine: no sleep is shorter than it shall be.
+    /// The slow loop is recognizable on any machine: no sleep is shorter than requested.
     #[test]
     fn who_always_sleeps_answers_no_more_than_a_request_each_10_ms() {
         for clients in [1, 2] {
@@ -370,7 +370,7 @@ mod tests {
             let all =
                 stopwatch::time(|| result = besieged(door, clients, 3, Some(0.0)).map(|(sample, _)| sample));
             result.expect("loopback works");
-            // Each client has made one more before the three, and before the first of all nobody slept.
+            // Each client has made one request before the three, and no sleep precedes the very first one.
             let quanta = 4 * clients as u64 - 1;
             assert!(all.wall_ns >= quanta * 10_000_000, "{clients} clients: {} ns", all.wall_ns);
         }

@@ -1,11 +1,11 @@
-//! `backlog` (report 001): how long it takes N clients to connect at once, by the backlog of the listener.
+//! `backlog` (report 001): how long N clients take to connect at once, depending on the listener's backlog.
 //!
 //! ```text
-//!  N connects, one behind the other ──► the kernel's queue: `backlog` of them; those behind are dropped in silence
-//!                                             │                                  └── again after 1 s, 3 s, 7 s …
+//!  N connects, one after the other ──► the kernel's queue: `backlog` of them; it silently drops the others
+//!                                             │                          └── tried again after 1 s, 3 s, 7 s …
 //!  then accept, until all are connected ◄─────┘
 //! ```
-//! One thread plays both ends, so that it is certain that nothing is accepted before the last connect has begun.
+//! One thread runs both ends, so that nothing is accepted before the last connect has started.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use crate::results::Results;
 use crate::rounds::Pace;
 use crate::stopwatch;
 
-/// What programs ask for: the first one is what SOMAXCONN was for decades.
+/// Backlogs that programs request. The first was the value of SOMAXCONN for decades.
 const ROWS: [(u32, Way, &str); 4] = [
     (16, Way::Old, "backlog 16"),
     (128, Way::Old, "backlog 128"),
@@ -32,20 +32,20 @@ const ROWS: [(u32, Way, &str); 4] = [
 /// The default of `server.backlog`.
 const ENCKE: u32 = 4096;
 
-/// Clients that connect at once. The report's edge was at about 230.
+/// Clients that connect at once. The report's limit was at about 230.
 const BURSTS: [usize; 5] = [100, 230, 600, 1_000, 3_000];
-/// A round has three cells of a second, and six rounds are the least that says anything: some 20 s.
+/// A round has three cells that take a second, and at least nine rounds are run: some 30 s.
 const BURSTS_QUICK: [usize; 3] = [100, 230, 600];
 const EDGE: usize = 230;
 const BEYOND: usize = 600;
 
-/// Descriptors for everything but the connections, of which each takes two.
+/// Descriptors for everything but the connections, which take two each.
 const DESCRIPTORS_ASIDE: u64 = 128;
 
-/// Three tries of TCP take 3 s, four take 7 s: who is not connected then is not waited for.
+/// Three attempts of TCP take 3 s, four take 7 s; clients that are not connected then are given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The first try to connect again comes after 1 s (RFC 6298 §2.1), counted by the kernel in steps of some ms.
+/// Lower bound of the first retry: it follows after 1 s (RFC 6298 §2.1), which the kernel counts in steps of a few ms.
 const SECOND_NS: f64 = 0.9e9;
 
 pub(super) struct Backlog {
@@ -58,9 +58,9 @@ impl Backlog {
     pub(super) fn new(pace: &Pace) -> Self {
         let most = host::raise_descriptor_limit().saturating_sub(DESCRIPTORS_ASIDE) / 2;
         let mut bursts = loads_within(&BURSTS, &BURSTS_QUICK, pace);
-        // A burst that was cut would have another name: it is left out.
+        // A reduced burst would need another name, so it is left out.
         bursts.retain(|burst| *burst as u64 <= most);
-        // At 16 every burst takes a second and more: there is no time for that in three minutes.
+        // With a backlog of 16 every burst takes a second or more, which does not fit into three minutes.
         let rows = if pace.quick { &ROWS[1..] } else { &ROWS[..] };
         let allowed = host::backlog_limit().unwrap_or(u32::MAX);
         let named = |&(backlog, way, name): &(u32, Way, &str)| {
@@ -128,7 +128,7 @@ impl Experiment for Backlog {
     }
 }
 
-/// So many connects at once against such a backlog, on a port of their own.
+/// Opens `clients` connections at once to a listener with this backlog, on a port of its own.
 fn burst(backlog: u32, clients: usize) -> io::Result<Sample> {
     let pool = Pool::start(1, 1)?;
     let mut reactor = PollReactor::new(pool.clone())?;
@@ -159,7 +159,7 @@ fn burst(backlog: u32, clients: usize) -> io::Result<Sample> {
         ("dropped", Fact::Number(dropped)),
         ("only the client believes", Fact::Number(connected.saturating_sub(accepted.len()) as f64)),
     ];
-    // With a reset, so that no port waits for segments that come late (RFC 9293, TIME-WAIT).
+    // Resets the connections, so that no port stays in TIME-WAIT (RFC 9293).
     for token in ends.into_iter().chain(accepted) {
         reactor.submit(token, Op::Abort);
     }
@@ -167,7 +167,7 @@ fn burst(backlog: u32, clients: usize) -> io::Result<Sample> {
     Ok(sample)
 }
 
-/// Accepts until so many clients are connected.
+/// Accepts until `clients` clients are connected.
 fn settle(
     reactor: &mut PollReactor,
     clients: usize,
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// The slow twin is seen by the kernel's count, and by a clock that cannot run too fast.
+    /// The slow case is recognized by the kernel's count, and by a clock that cannot run too fast.
     #[test]
     fn a_burst_that_the_backlog_does_not_hold_takes_a_second_and_one_that_it_holds_drops_nobody() {
         let held = burst(64, 32).expect("loopback works");

@@ -1,13 +1,13 @@
-//! `comet` (report 001): N clients connect at once, one message is said, all have it, all leave.
+//! `comet` (report 001): N clients connect at once, one message is published, all receive it, all leave.
 //!
 //! ```text
-//!  a server of its own for each round: its memory is that of these N
-//!    ├─ connect: all at once, until the last one is answered ──────────── c
+//!  a server for each round: its memory is that of these N connections
+//!    ├─ connect: all at once, until the last one has its response ─────── c
 //!    ├─ memory:  the process before the first one, and now ────────────── VSZ, RSS
-//!    └─ one message ──► the first has it ──────────────► the last has it
+//!    └─ one message ──► received by the first one ────────► received by the last one
 //!             └── first ──────┘└─────────── r ─────────────┘
 //! ```
-//! The clients are those of `encke load`, on one thread: part of every time is theirs.
+//! `encke load` provides the clients, on one thread. Their own time is part of every result.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -26,7 +26,7 @@ use crate::results::Results;
 use crate::rounds::Pace;
 use crate::served::Served;
 
-/// How the clients listen, and how many connections the server takes.
+/// The clients' transport, and the server's limit of connections.
 struct Chat {
     transport: Transport,
     connections: Option<NonZeroU32>,
@@ -47,10 +47,10 @@ const ROWS: [Chat; 4] = [
 ];
 const STREAM: usize = 1;
 const CAPPED: usize = 3;
-/// Where the report's curve of memory becomes flat.
+/// The number of connections where the report's memory curve becomes flat.
 const FLAT: usize = 1_000;
 
-/// The report had those up to 2,000.
+/// Numbers of clients. The report had those up to 2,000.
 const CROWDS: [usize; 11] = [10, 50, 100, 200, 300, 500, FLAT, LARGE, 5_000, 10_000, 18_000];
 const CROWDS_QUICK: [usize; 5] = [10, 100, 500, FLAT, LARGE];
 const LARGE: usize = 2_000;
@@ -58,9 +58,9 @@ const LARGE: usize = 2_000;
 /// Descriptors for everything but the connections.
 const DESCRIPTORS_ASIDE: u64 = 256;
 
-/// Who is not there by then is not waited for.
+/// Timeout for connections and messages.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same where it is meant that not all are let in.
+/// Timeout where the server admits only some of the clients.
 const PATIENCE_CAPPED: Duration = Duration::from_millis(600);
 
 const C: &str = "c, ms";
@@ -71,7 +71,7 @@ const RSS: &str = "RSS, KB";
 const EACH: &str = "RSS a connection, bytes";
 const HELD: &str = "held";
 
-/// The report's figures; it had its listener's backlog raised from 500 on.
+/// The report's figures. From 500 on, the listener had a larger backlog.
 const REPORTED_C_MS: &[(f64, f64)] = &[
     (10.0, 8.6),
     (50.0, 46.0),
@@ -130,12 +130,12 @@ impl Comet {
     }
 }
 
-/// Those crowds that there are descriptors for; in place of the others the largest one that there are.
+/// Keeps the numbers of clients for which there are enough descriptors. If any are removed, adds the largest possible number.
 fn within(mut crowds: Vec<usize>, most: u64) -> Vec<usize> {
     let all = crowds.len();
     crowds.retain(|crowd| *crowd as u64 <= most);
     let largest = usize::try_from(most).unwrap_or(usize::MAX);
-    // One that is hardly larger than the next shows nothing more.
+    // A number that is hardly larger than the previous one adds no information.
     if crowds.len() < all && crowds.last().is_none_or(|last| largest > last + last / 4) {
         crowds.push(largest);
     }
@@ -173,7 +173,7 @@ impl Experiment for Comet {
         Ok(all)
     }
 
-    /// A server is started for each.
+    /// Each operation starts a server.
     fn count_max(&self) -> u64 {
         1
     }
@@ -202,7 +202,8 @@ impl Experiment for Comet {
 }
 
 impl Comet {
-    /// Where 1,000 connections are allowed, 2,000 clients take what 1,000 take; where more are, they take more.
+    /// Claims that with a limit of 1,000 connections, 2,000 clients take as much memory as 1,000; without the limit they take
+    /// more.
     fn flat(&self, results: &Results) -> Claim {
         let load = |crowd| self.crowds.iter().position(|known| *known == crowd);
         let (Some(fewer), Some(more)) = (load(FLAT), load(LARGE)) else { return Claim::unclear() };
@@ -212,7 +213,7 @@ impl Comet {
         else {
             return Claim::unclear();
         };
-        // Half of what is free to grow is far from both.
+        // Half of the growth without a limit is far from both cases.
         let is_flat = after.median - before.median < (free_after.median - free_before.median) / 2.0;
         let figure = format!(
             "RSS beyond an empty server's at 1,000 and 2,000: {:.0} and {:.0} KB; with 1,000 allowed {:.0} and {:.0} KB",
@@ -222,7 +223,7 @@ impl Comet {
     }
 }
 
-/// What the server takes beyond what it took when it was empty.
+/// Memory of the server beyond that of the empty server.
 const TAKEN: &str = "RSS of all connections, KB";
 
 /// One round of the report, against a server of its own.
@@ -264,7 +265,7 @@ fn cycle(chat: &Chat, crowd: usize, program: Option<PathBuf>) -> io::Result<Samp
         facts.push((EACH, Fact::Number(resident.each(held).round())));
     }
     if capped {
-        // Who was not let in has not waited for anything that could be timed.
+        // Clients that were not admitted have no times.
         facts.retain(|(name, _)| ![C, R, FIRST].contains(name));
         facts.push((HELD, Fact::Number(held.into())));
         return Ok(Sample { facts, ..Sample::default() });

@@ -1,8 +1,8 @@
-//! Connections whose bytes are counted, on a thread of its own: whoever sends to them learns when all has come.
+//! Counts the bytes that connections receive, on a thread of its own, and notifies the sender when all have arrived.
 //!
 //! ```text
-//!  sender:  expect(bytes) ─ sends ─ wait ◄──────────── told ─┐
-//!  ears:    wait for events ─ count ─ as many as expected? ──┘   … until the sender has gone
+//!  sender:   expect(bytes) ─ sends ─ wait ◄───────── notified ─┐
+//!  counter:  wait for events ─ count ─ as many as expected? ───┘   … until the sender drops it
 //! ```
 
 use std::io;
@@ -17,7 +17,7 @@ use encke_io::offload::Pool;
 use encke_io::socket::Stream;
 use encke_io::{Backend, Event, Op, Reactor, Run, Source, Token, Unavailable, Waker, run_on};
 
-/// Listens until it is dropped.
+/// A byte counter, which runs until it is dropped.
 pub(super) struct Ears {
     shared: Arc<Shared>,
     told: Receiver<()>,
@@ -25,19 +25,19 @@ pub(super) struct Ears {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What sender and ears both know.
+/// State shared by the sender and the counter.
 #[derive(Default)]
 struct Shared {
-    /// All bytes that shall have come by the time that somebody is told.
+    /// Total bytes that must arrive before the next notification.
     due: AtomicU64,
     over: AtomicBool,
 }
 
 impl Ears {
-    /// Listens to these connections.
+    /// Starts to count the bytes of these connections.
     ///
     /// # Errors
-    /// There is no thread, or no reactor.
+    /// The thread or its reactor cannot be started.
     pub(super) fn open(streams: Vec<TcpStream>) -> io::Result<Self> {
         let (backend, _reason) = Backend::auto()?;
         let shared = Arc::<Shared>::default();
@@ -53,15 +53,15 @@ impl Ears {
         Ok(Self { shared, told, waker, thread: Some(thread) })
     }
 
-    /// So many bytes more are about to be sent.
+    /// Adds the bytes that are about to be sent.
     pub(super) fn expect(&self, bytes: usize) {
         self.shared.due.fetch_add(bytes as u64, Ordering::SeqCst);
     }
 
-    /// Waits until all that was expected has come.
+    /// Waits until all expected bytes have arrived.
     ///
     /// # Errors
-    /// It has not come after so long.
+    /// They have not arrived after `at_most`.
     pub(super) fn wait(&self, at_most: Duration) -> io::Result<()> {
         self.told.recv_timeout(at_most).map_err(|_| io::Error::other("not everybody has heard all of it"))
     }
@@ -115,7 +115,7 @@ fn adopt<R: Reactor>(reactor: &mut R, streams: Vec<TcpStream>) -> io::Result<Vec
     Ok(tokens)
 }
 
-/// Counts until it is over. What breaks here is seen by who waits: it is not told.
+/// Counts until the end. A failure here is not reported: the sender's wait times out.
 fn listen<R: Reactor>(mut reactor: R, tokens: &[Token], shared: &Shared, tell: &Sender<()>) {
     let (mut heard, mut told) = (0, 0);
     while !shared.over.load(Ordering::SeqCst) {
@@ -127,17 +127,17 @@ fn listen<R: Reactor>(mut reactor: R, tokens: &[Token], shared: &Shared, tell: &
                 heard += lease.len() as u64;
             }
         }
-        // What is due grows before the first byte of it is sent, so it is never less than what was heard.
+        // The expected total grows before the bytes are sent, so it is never less than the received total.
         if heard > told && heard == shared.due.load(Ordering::SeqCst) {
             told = heard;
             let _nobody_waits = tell.send(());
         }
     }
-    // With a reset, so that no port waits for segments that come late (RFC 9293, TIME-WAIT).
+    // Resets the connections, so that no port stays in TIME-WAIT (RFC 9293).
     for &token in tokens {
         reactor.submit(token, Op::Abort);
     }
-    // Submissions go out with the next look.
+    // The next wait submits the operations.
     let now_ns = reactor.now().mono_ns;
     let _is_over = reactor.wait(Some(now_ns));
 }

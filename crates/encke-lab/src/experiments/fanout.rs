@@ -1,14 +1,14 @@
-//! `fanout`: what it costs to bring a message to N who listen, and how near Encke comes to what the kernel asks for alone.
+//! `fanout`: the cost of delivering a message to N subscribers, and how close Encke comes to the cost of the kernel alone.
 //!
 //! ```text
-//!  the floor: N sockets and nothing else       send(2) each │ writev(2) of 8 messages each │ one io_uring submit for all
+//!  the minimum: N sockets and nothing else     send(2) each │ writev(2) of 8 messages each │ one io_uring submit for all
 //!  a reactor: the same sends, with tokens      epoll │ io_uring
-//!  Encke:     POST ─► channel ─► hub ─► N WebSockets        a message a request │ 8 messages a request
+//!  Encke:     POST ─► channel ─► hub ─► N WebSockets        a message per request │ 8 messages per request
 //!        │
 //!        └─► [`Ears`]: N connections, whose bytes are counted on a thread of its own
 //! ```
-//! Every row brings the same bytes over loopback TCP to the same ears. What counts is CPU time of who sends: the thread
-//! under test, or all threads of Encke's process.
+//! Every row sends the same bytes over loopback TCP to the same byte counter. The result is the sender's CPU time: that of the
+//! thread under test, or of all threads of Encke's process.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,16 +31,16 @@ use crate::rounds::Pace;
 use crate::served::Served;
 use crate::stopwatch;
 
-/// How a message comes to everybody.
+/// How a message is delivered to all subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mouth {
-    /// A system call for each subscriber.
+    /// A system call per subscriber and message.
     Send,
-    /// A system call for each subscriber and eight messages.
+    /// A system call per subscriber for eight messages.
     Gathered,
-    /// Encke's reactor, and nothing above it.
+    /// Encke's reactor alone.
     Reactor(Backend),
-    /// The whole of Encke, to which so many messages are published at a time.
+    /// A complete Encke server, with this many messages per publish request.
     Encke(usize),
 }
 
@@ -58,13 +58,13 @@ const CROWDS_QUICK: [usize; 3] = [10, 100, 1_000];
 
 /// Messages of an operation.
 const MESSAGES: usize = 8;
-/// As long as a short line of a chat. On a WebSocket two bytes stand before it.
+/// As long as a short chat line. On a WebSocket two bytes precede it.
 const PAYLOAD: &[u8; 64] = b"The tail of a comet points away from the sun, wherever it flies.";
 const FRAME_BYTES: usize = 2 + PAYLOAD.len();
 
-/// Descriptors for everything but the connections, of which each takes two here.
+/// Descriptors for everything but the connections, which take two each here.
 const DESCRIPTORS_ASIDE: u64 = 256;
-/// Who waits so long has met a fault of the laboratory.
+/// Timeout: a longer wait is a fault of the lab.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Fanout {
@@ -97,7 +97,7 @@ impl Fanout {
         Self { design, crowds, aside: Aside::start("fanout"), program, served: None }
     }
 
-    /// The server under test: one for all rounds, started when it is first needed.
+    /// The server under test. It is started at its first use, and serves all rounds.
     fn served(&mut self) -> io::Result<Arc<Served>> {
         if let Some(served) = &self.served {
             return Ok(Arc::clone(served));
@@ -122,7 +122,7 @@ impl Experiment for Fanout {
             Mouth::Encke(_) => Some(self.served().map_err(absent)?),
             _ => None,
         };
-        // The ears must not be pinned to where the mouth is.
+        // The byte counter must not be pinned to the sender's processor.
         let ready = self.aside.run(move || Ready::new(crowd, served.as_deref().map(Served::address)));
         let ready = ready.unwrap_or_else(|| Err(io::Error::other("its thread broke off"))).map_err(absent)?;
         match (mouth, &self.served) {
@@ -135,7 +135,7 @@ impl Experiment for Fanout {
         .map_err(absent)
     }
 
-    /// Thousands of connections are made for each.
+    /// Each measurement opens thousands of connections.
     fn count_min(&self, _cell: Cell) -> u64 {
         2
     }
@@ -155,16 +155,16 @@ impl Experiment for Fanout {
     }
 }
 
-/// Everybody is connected.
+/// All subscribers, connected.
 struct Ready {
     ears: Ears,
-    /// The other ends: of who sends here, or none, if Encke has them.
+    /// The senders' ends; empty if Encke has them.
     ends: Vec<TcpStream>,
     crowd: usize,
 }
 
 impl Ready {
-    /// So many ears: to WebSockets of a server at an address, or to ends of their own.
+    /// Connects `crowd` subscribers: to WebSockets of a server, or to sockets of this process.
     fn new(crowd: usize, server: Option<SocketAddr>) -> io::Result<Self> {
         let (mut streams, mut ends) = (Vec::with_capacity(crowd), Vec::new());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -184,7 +184,7 @@ impl Ready {
         Ok(Self { ears: Ears::open(streams)?, ends, crowd })
     }
 
-    /// `count` times eight messages, `together` of them in each system call.
+    /// Sends `count` times eight messages, `together` of them in each system call.
     fn write(self, count: u64, together: usize) -> io::Result<Sample> {
         let frame = [b'x'; FRAME_BYTES];
         let gathered = [IoSlice::new(&frame); MESSAGES];
@@ -193,7 +193,7 @@ impl Ready {
             result = (0..count as usize * MESSAGES / together).try_for_each(|_| {
                 self.ears.expect(self.crowd * together * FRAME_BYTES);
                 for mut end in &self.ends {
-                    // A socket's buffer holds many times that, and it is empty.
+                    // A socket's buffer is empty, and holds many times as much.
                     if end.write_vectored(&gathered[..together])? != together * FRAME_BYTES {
                         return Err(io::Error::other("a message did not go out whole"));
                     }
@@ -204,7 +204,7 @@ impl Ready {
         result.map(|()| sample)
     }
 
-    /// The same, a message at a time, by a reactor.
+    /// Sends the same messages one at a time, by a reactor.
     fn react(self, backend: Backend, count: u64) -> io::Result<Sample> {
         let mut result = Ok(Sample::default());
         let pool = Pool::start(1, 1)?;
@@ -213,7 +213,7 @@ impl Ready {
         result
     }
 
-    /// The same by Encke, to which `together` messages are published in a request.
+    /// Sends the same messages by Encke, with `together` of them in each publish request.
     fn publish(self, served: &Served, count: u64, together: usize) -> io::Result<Sample> {
         let mut publisher = TcpStream::connect(served.address())?;
         publisher.set_nodelay(true)?;
@@ -225,7 +225,7 @@ impl Ready {
             published(&mut publisher)?;
             self.ears.wait(PATIENCE)
         };
-        // The channel comes to be with its first message.
+        // The first message creates the channel.
         round()?;
         let mut clock = Clock::new();
         let (before_ns, begun_ns) = (served.cpu_ns(), clock.now().mono_ns);
@@ -237,7 +237,7 @@ impl Ready {
     }
 }
 
-/// Messages by a reactor: all sends of one are given to it, then it is waited for.
+/// Sends by a reactor: submits all sends of one message, then waits for them.
 struct Reacting<'a> {
     ready: Ready,
     count: u64,
@@ -284,7 +284,7 @@ fn sent<R: Reactor>(mut reactor: R, ready: Ready, count: u64) -> io::Result<Samp
     result.map(|()| sample)
 }
 
-/// Becomes a subscriber: payloads come as frames, and nothing before them.
+/// Opens a WebSocket subscription, which receives only the frames of payloads.
 fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let request = format!(
@@ -301,7 +301,7 @@ fn shake_hands(mut stream: &TcpStream, server: SocketAddr) -> io::Result<()> {
 
 const CHANNEL: &str = "fanout";
 
-/// A request that publishes so many messages.
+/// A request that publishes `together` messages.
 fn publishing(server: SocketAddr, together: usize) -> Vec<u8> {
     let payload = String::from_utf8_lossy(PAYLOAD);
     let (path, kind, body) = if together == 1 {
@@ -317,7 +317,7 @@ fn publishing(server: SocketAddr, together: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Reads the answer to it.
+/// Reads the response to a publish request.
 fn published(stream: &mut TcpStream) -> io::Result<()> {
     let head = head(stream)?;
     let line = first_line(&head);
@@ -330,8 +330,8 @@ fn published(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut vec![0; length])
 }
 
-/// Reads up to the empty line and not beyond: what follows may be of another kind. A byte at a time is slow, and nobody
-/// is timed but the server.
+/// Reads a head up to its empty line, and not beyond, because other data may follow. Reading single bytes is slow, but only the
+/// server is timed.
 fn head(stream: &mut impl io::Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// The server is no process of its own here, so there is no time of its own; what is sent is the same.
+    /// The server has no process of its own here, hence no CPU time. It sends the same bytes.
     #[test]
     fn encke_brings_each_payload_in_a_frame_of_two_bytes_more() {
         let served = Served::start(None, None).expect("loopback works");

@@ -1,4 +1,4 @@
-//! The experiments, each with its rows, its loads and what it must show.
+//! The experiments, each with its rows, loads and claims.
 
 use crate::experiment::Experiment;
 use crate::rounds::Pace;
@@ -16,11 +16,11 @@ mod timers;
 mod trigger;
 mod zerocopy;
 
-/// Every experiment, in the order in which `all` runs them.
+/// All experiments, in the order in which `all` runs them.
 pub const NAMES: [&str; 10] =
     ["accept", "backlog", "comet", "fanout", "mux", "parser", "ring", "timers", "trigger", "zerocopy"];
 
-/// Makes an experiment ready; `None` if no experiment is called so.
+/// Prepares an experiment; `None` if the name is unknown.
 pub fn open(name: &str, pace: &Pace) -> Option<Box<dyn Experiment>> {
     Some(match name {
         "accept" => Box::new(accept::Accept::new(pace)),

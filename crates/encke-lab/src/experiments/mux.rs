@@ -1,13 +1,13 @@
-//! `mux` (report 002): poll against epoll, and what it costs to come from an event to its connection.
+//! `mux` (report 002): poll against epoll, and the cost of finding the connection of an event.
 //!
 //! ```text
 //!  a round:  clients: 1,024 bytes on each active connection        not measured
 //!            the server: wait ─► find the record ─► recv ─► send   measured: its CPU time
-//!            clients: read the answers                             not measured
+//!            clients: read the responses                           not measured
 //! ```
-//! One thread plays both in turn: so it is certain how many connections are ready at each wait. The report's clients were
-//! threads, and so they are in two rows: what they do is not counted, but that the server has to wait for them is. Connections are
-//! pairs of Unix sockets: they need no port.
+//! One thread runs both sides in turn, so the number of ready connections at each wait is known. The report's clients were
+//! threads; two rows have such clients. Their own work is not counted, but the server has to wait for them. Connections are
+//! pairs of Unix sockets, which need no port.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
@@ -28,11 +28,11 @@ use crate::rounds::{Pace, Random};
 use crate::specimens::mux::{How, Mux};
 use crate::stopwatch;
 
-/// Who serves.
+/// The server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Server {
     Specimen(How),
-    /// The same, with clients that are threads.
+    /// A specimen whose clients are threads.
     Thronged(How),
     Encke(Backend),
 }
@@ -52,8 +52,8 @@ const ROWS: [(Server, Way, &str); 12] = [
     (Server::Encke(Backend::Uring), Way::Encke, "… on io_uring"),
 ];
 
-/// How many connections, how many of them are active in a round, and how many rounds they live; as many as it takes to measure
-/// them if that is not said.
+/// The number of connections, the active ones per round, and the rounds until the connections close. Without a number of
+/// rounds, the pace decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Crowd {
     connections: usize,
@@ -61,11 +61,11 @@ struct Crowd {
     rounds: Option<u64>,
 }
 
-/// The report's number of connections: those of more than the descriptor limit allows are cut to it.
+/// The report's number of connections; the descriptor limit may reduce it.
 const CONNECTIONS: usize = 10_000;
 
-/// Opening and closing 10,000 takes a third of a second: 12 rows of five such loads, nine times, are three minutes. The report's
-/// numbers of rounds with all of them active would be as many hours; with ten it is two minutes.
+/// Opening and closing 10,000 connections takes a third of a second: 12 rows of five such loads, nine times, are three minutes.
+/// With all of them active, the report's numbers of rounds would take as many hours; ten rounds take two minutes.
 const CROWDS: [Crowd; 7] = [
     Crowd::new(1_000, 10),
     Crowd::new(1_000, 1_000),
@@ -78,18 +78,18 @@ const CROWDS: [Crowd; 7] = [
 /// Opening and closing 2,000 connections takes some 30 ms: 12 rows of two such loads, 15 times, are 11 s.
 const CROWDS_QUICK: [Crowd; 3] = [Crowd::new(1_000, 10), Crowd::new(2_000, 10), Crowd::new(2_000, 2_000)];
 
-/// Who plays the clients where they are threads; they have the connections in turn.
+/// Number of client threads, which take turns with the connections.
 const CLIENT_THREADS: usize = 50;
 
-/// Descriptors for everything but the connections, of which each takes two.
+/// Descriptors for everything but the connections, which take two each.
 const DESCRIPTORS_ASIDE: u64 = 128;
 
 const MESSAGE_BYTES: usize = 1_024;
 
-/// Why a row has no figure for so many rounds.
+/// The reason why a row has no results for this number of rounds.
 const LEFT_OUT: &str = "left out for its time; the rows beside it are repeated as often";
 
-/// What is told of a specimen beside its time.
+/// The name of a specimen's fact.
 const LOOKED: &str = "records looked at";
 
 pub(super) struct Multiplexers {
@@ -104,7 +104,7 @@ impl Multiplexers {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let crowds = loads_within(&CROWDS, &CROWDS_QUICK, pace).into_iter().map(|crowd| crowd.within(most));
         let mut different: Vec<Crowd> = Vec::new();
-        // What is cut may become the same.
+        // Reduced loads may become equal.
         for crowd in crowds {
             if !different.contains(&crowd) {
                 different.push(crowd);
@@ -123,7 +123,7 @@ impl Multiplexers {
         Self { design, crowds, random: Random::new(pace.seed) }
     }
 
-    /// The largest crowd, with the fewest of it active for however many rounds, and with the most.
+    /// The loads with the most connections: all of them with the fewest active ones, and the one with the most active ones.
     fn extremes(&self) -> (Vec<usize>, usize) {
         let most = self.crowds.iter().map(|crowd| crowd.connections).max().unwrap_or(0);
         let largest = || (0..self.crowds.len()).filter(|&load| self.crowds[load].connections == most);
@@ -143,7 +143,7 @@ impl Crowd {
         Self { rounds: Some(rounds), ..self }
     }
 
-    /// As many of it as there is room for.
+    /// Reduces the load to at most `most` connections.
     fn within(self, most: usize) -> Self {
         let connections = self.connections.min(most);
         Self { connections, active: self.active.min(connections), ..self }
@@ -172,7 +172,7 @@ impl Experiment for Multiplexers {
             exchanged(server, crowd, rounds, random).map_err(|error| Absent(error.to_string()))
         };
         let Some(rounds) = crowd.rounds else { return exchanged(count) };
-        // Seconds of poll for each, nine times over: with its clients as threads, and in Encke, poll is still poll.
+        // With poll each of these takes seconds, nine times over; neither client threads nor Encke's reactor change that.
         if matches!(server, Server::Thronged(_) | Server::Encke(Backend::Poll)) {
             return Err(Absent(LEFT_OUT.into()));
         }
@@ -185,7 +185,7 @@ impl Experiment for Multiplexers {
         Ok(sum)
     }
 
-    /// Thousands of connections are made for each.
+    /// Each measurement opens thousands of connections.
     fn count_min(&self, cell: Cell) -> u64 {
         if self.crowds[cell.load].rounds.is_some() { 1 } else { 4 }
     }
@@ -208,7 +208,7 @@ impl Experiment for Multiplexers {
     }
 }
 
-/// Runs `count` rounds on connections of their own, after one that does not count: it arms what is armed once.
+/// Runs `count` rounds on new connections, after an uncounted round that arms the sockets.
 fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> io::Result<Sample> {
     let (clients, sockets) = Clients::connected(crowd, random)?;
     match server {
@@ -237,7 +237,7 @@ fn exchanged(server: Server, crowd: Crowd, count: u64, random: Random) -> io::Re
     }
 }
 
-/// The other ends of the server's connections.
+/// The client ends of the server's connections.
 struct Clients {
     ends: Vec<UnixStream>,
     active: usize,
@@ -245,7 +245,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// A crowd, and the server's ends, which do not block.
+    /// Returns the clients, and the server's ends, which are non-blocking.
     fn connected(crowd: Crowd, random: Random) -> io::Result<(Self, Vec<UnixStream>)> {
         let mut ends = Vec::with_capacity(crowd.connections);
         let mut sockets = Vec::with_capacity(crowd.connections);
@@ -258,20 +258,20 @@ impl Clients {
         Ok((Self { ends, active: crowd.active, random }, sockets))
     }
 
-    /// What `serve` takes for so many rounds: it is told how many messages to answer in each.
+    /// Measures `serve` for `count` rounds; its argument is the number of messages of a round.
     fn rounds(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
         let Self { ends, active, random } = self;
         rounds(&mut OneThread(&ends), Speakers { all: ends.len(), active, random }, count, serve)
     }
 
-    /// The same, with threads that speak and listen. They share the server's processor, since they begin on it.
+    /// Measures the same with client threads. They share the server's processor, because they start on it.
     fn rounds_of_threads(self, count: u64, serve: impl FnMut(u64) -> io::Result<()>) -> io::Result<Sample> {
         let Self { ends, active, random } = self;
         thread::scope(|scope| {
             let mut threads = Threads::start(scope, &ends)?;
             let sample = rounds(&mut threads, Speakers { all: ends.len(), active, random }, count, serve);
             if sample.is_err() {
-                // Who waits for an answer that does not come would wait for ever, and the scope for it.
+                // A client that waits for a missing response would block the scope for ever.
                 ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
             }
             sample
@@ -304,16 +304,16 @@ fn rounds(
 
 type Message = [u8; MESSAGE_BYTES];
 
-/// Who speaks for the clients: each of these says a message, and must get it back.
+/// Sends for the clients: each speaker sends a message, and must receive it back.
 trait Voices {
-    /// All of it is said when this returns, or soon.
+    /// Sends all messages; they may leave shortly after this returns.
     fn say(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
 
-    /// Waits for all answers.
+    /// Waits for all responses.
     fn hear(&mut self, speakers: &[usize], message: Message) -> io::Result<()>;
 }
 
-/// The thread that serves, before and after.
+/// The serving thread sends before, and receives after it serves.
 struct OneThread<'a>(&'a [UnixStream]);
 
 impl Voices for OneThread<'_> {
@@ -333,7 +333,7 @@ impl Voices for OneThread<'_> {
     }
 }
 
-/// Threads, each for some of the speakers of a round. They end with this.
+/// Client threads, each for some of the active connections of a round. They end when this is dropped.
 struct Threads {
     orders: Vec<Sender<(Vec<usize>, Message)>>,
     heard: Receiver<io::Result<()>>,
@@ -350,7 +350,7 @@ impl Threads {
                 let mut voice = OneThread(ends);
                 for (speakers, message) in ordered {
                     let said = voice.say(&speakers, message);
-                    // Nobody listens any more after a fault of the server's.
+                    // The receiver has ended if the server failed.
                     let _gone = tell.send(said.and_then(|()| voice.hear(&speakers, message)));
                 }
             })?;
@@ -374,7 +374,7 @@ impl Voices for Threads {
     }
 }
 
-/// Who is active, round by round.
+/// Chooses the active connections of each round.
 struct Speakers {
     all: usize,
     active: usize,
@@ -382,7 +382,7 @@ struct Speakers {
 }
 
 impl Speakers {
-    /// Evenly spread from a random one on.
+    /// Evenly spread, starting at a random connection.
     fn next(&mut self) -> Vec<usize> {
         let Self { all, active, random } = self;
         let first = random.below(*all as u64) as usize;
@@ -390,7 +390,7 @@ impl Speakers {
     }
 }
 
-/// Encke's way: the connection's place comes with its event.
+/// Encke's way: an event contains the index of its connection.
 struct Exchange<'a> {
     clients: Clients,
     sockets: Vec<UnixStream>,
@@ -411,9 +411,9 @@ impl Run for Exchange<'_> {
 /// An echo server on a reactor.
 struct Echo<R> {
     reactor: R,
-    /// By the place of a connection: bytes of a message that has not come whole.
+    /// By connection index: bytes of an incomplete message.
     partial: Vec<Vec<u8>>,
-    /// What completed sends have given back.
+    /// Segments returned by completed sends.
     spare: Vec<Vec<Segment>>,
 }
 
@@ -426,7 +426,8 @@ impl<R: Reactor> Echo<R> {
             reactor.submit(token, Op::Recv);
             partial.resize_with(partial.len().max(token.index as usize + 1), Vec::new);
         }
-        // Edges tell of each connection that it can be written to, once, and some dozens in a wait: that is heard now.
+        // Edge-triggered back ends report each connection as writable once, some dozens per wait. These events are consumed
+        // here.
         for _ in 0..=partial.len() / 32 {
             let now = reactor.now().mono_ns;
             reactor.wait(Some(now)).map_err(io_error)?;
@@ -501,7 +502,7 @@ mod tests {
         }
     }
 
-    /// The slow twins are seen by their steps, which no other load on the machine changes.
+    /// The slow specimens are recognized by their steps, which do not depend on the machine's load.
     #[test]
     fn a_search_looks_at_half_of_all_records_and_an_index_at_one() {
         for how in [How::LevelScan, How::EdgeScan] {

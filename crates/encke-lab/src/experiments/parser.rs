@@ -1,4 +1,4 @@
-//! `parser` (report 004): what it takes to read a request's head, from a switch for each byte to vectors.
+//! `parser` (report 004): the cost of parsing a request's head, from a switch per byte to vector instructions.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -36,7 +36,7 @@ const RIVALS: [(Rival, Way, &str); 9] = [
     (Rival::Encke, Way::Encke, "Encke"),
 ];
 
-/// The experiment, with what each parser keeps from one request to the next.
+/// The experiment, with state that each parser keeps between requests.
 pub(super) struct Parser {
     design: Design,
     requests: Vec<Vec<u8>>,
@@ -100,7 +100,7 @@ impl Experiment for Parser {
             }
             Rival::Httparse => stopwatch::count(|| {
                 for _ in 0..count {
-                    // It wants the array made anew for each request.
+                    // httparse needs a new array for each request.
                     let mut fields = [httparse::EMPTY_HEADER; 32];
                     let mut parsed = httparse::Request::new(&mut fields);
                     let status = parsed.parse(black_box(request));
@@ -138,7 +138,7 @@ impl Experiment for Parser {
         })
     }
 
-    /// A processor learns a request's branches by heart, and each parser meets one that has learnt another's.
+    /// A processor learns the branches of a request, and each parser follows another one's training.
     fn count_min(&self, cell: Cell) -> u64 {
         BYTES_MIN / self.requests[cell.load].len() as u64
     }
@@ -161,10 +161,10 @@ impl Experiment for Parser {
     }
 }
 
-/// Parsed in a round at least, by each: some milliseconds, by the quickest of them one.
+/// Minimum bytes that each parser reads in a round: some milliseconds, one for the fastest parser.
 const BYTES_MIN: u64 = 1_500_000;
 
-/// Places among the loads.
+/// Indices of the loads.
 const SHORTEST: usize = 0;
 const AB: usize = 1;
 const BROWSER: usize = 2;
@@ -176,7 +176,7 @@ mod tests {
     use crate::rounds::Random;
     use crate::specimens::bytewise;
 
-    /// What Encke makes of a head, with or without vectors.
+    /// The head that Encke finds, with or without vector instructions.
     fn encke(text: &[u8], scalar: bool) -> Option<Parsed> {
         let mut head = Head::new();
         let limits = HeadLimits::default();
@@ -204,14 +204,14 @@ mod tests {
         })
     }
 
-    /// Every parser's answer, by name.
+    /// The results of all parsers, by name.
     fn answers(text: &[u8]) -> Vec<(String, Option<Parsed>)> {
         let mut answers =
             vec![("Encke".to_owned(), encke(text, false)), ("scalar".into(), encke(text, true))];
         answers.push(("httparse".into(), httparse(text)));
         answers.extend(Pico::new().map(|mut pico| ("picohttpparser".to_owned(), pico.parsed(text))));
         for how in Bytewise::ALL {
-            // At the ring's beginning, across its end, and where positions themselves go round.
+            // At the ring's start, across its end, and where positions themselves wrap around.
             for at in [0, 8_100, 8_150, 3 * 8_124 - 7, 1 << 30] {
                 answers.push((format!("{how:?} at {at}"), bytewise::parsed(how, text, at)));
             }
@@ -219,7 +219,7 @@ mod tests {
         answers
     }
 
-    /// Valid requests by seed: what all of these parsers understand.
+    /// Generates a valid request that all of these parsers accept.
     fn request(random: &mut Random) -> Vec<u8> {
         let methods = ["GET", "HEAD", "POST", "OPTIONS", "M-SEARCH"];
         let method = methods[random.below(methods.len() as u64) as usize];
@@ -264,7 +264,7 @@ mod tests {
     fn no_parser_takes_a_head_for_whole_that_is_cut_anywhere() {
         for (name, text) in requests::all() {
             for end in 1..text.len() {
-                // Some lengths of the jar are enough.
+                // Some lengths of the cookie request are enough.
                 if end > 800 && end % 101 != 0 {
                     continue;
                 }

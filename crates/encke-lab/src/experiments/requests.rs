@@ -1,7 +1,6 @@
-//! The requests that parsers are given: the shortest of a load generator, ApacheBench's, a browser's, and one with a
-//! jar of cookies.
+//! The requests for the parsers: the shortest one of a load generator, ApacheBench's, a browser's, and one with many cookies.
 
-/// Name and text of each; the names say the size.
+/// The name and text of each request; the name tells its size.
 pub(super) fn all() -> [(&'static str, Vec<u8>); 4] {
     [
         ("35 B", SHORTEST.to_vec()),
@@ -11,14 +10,14 @@ pub(super) fn all() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// `htstress` sends it.
+/// Sent by `htstress`.
 const SHORTEST: &[u8] = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
 
-/// `ab -k` sends it.
+/// Sent by `ab -k`.
 const AB: &[u8] = b"GET /index.html HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: localhost\r\n\
     User-Agent: ApacheBench/2.3\r\nA: */*\r\n\r\n";
 
-/// The request that picohttpparser's own benchmark parses.
+/// The request of picohttpparser's own benchmark.
 pub(super) const BROWSER: &[u8] = b"GET /wp-content/uploads/2010/03/hello-kitty-darth-vader-pink.jpg HTTP/1.1\r\n\
 Host: www.kittyhell.com\r\n\
 User-Agent: Mozilla/5.0 (Macintosh; U; Intel Mac OS X 10.6; ja-JP-mac; rv:1.9.2.3) Gecko/20100401 Firefox/3.6.3 Pathtraq/0.9\r\n\
@@ -30,7 +29,7 @@ Keep-Alive: 115\r\n\
 Connection: keep-alive\r\n\
 Cookie: wp_ozh_wsa_visits=2; wp_ozh_wsa_visit_lasttime=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.livedoor.com|utmcct=/reader/|utmcmd=referral\r\n\r\n";
 
-/// As browsers send it to a site that has been there for years.
+/// A browser's request to a site that has set cookies for years.
 fn jar() -> Vec<u8> {
     let mut request = b"GET /account HTTP/1.1\r\nHost: www.example.com\r\nAccept: */*\r\nCookie: ".to_vec();
     for number in 0.. {
@@ -40,7 +39,7 @@ fn jar() -> Vec<u8> {
         }
         request.extend_from_slice(cookie.as_bytes());
     }
-    // The last value fills it up.
+    // The last value fills the request up to its size.
     request.extend_from_slice(b"z=");
     request.resize(JAR_BYTES - END.len(), b'z');
     request.extend_from_slice(END);

@@ -1,4 +1,4 @@
-//! `ring` (report 004): how a position becomes a place in a ring, alone and within a parser.
+//! `ring` (report 004): how a position is mapped to an index in a ring, alone and within a parser.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::rounds::Pace;
 use crate::specimens::bytewise::{Bytewise, CHead, Ring};
 use crate::stopwatch;
 
-/// In the order of the table: one parser, a place found in four ways.
+/// In the order of the table: one parser with four ways of indexing.
 const WAYS: [(Bytewise, Way, &str); 4] = [
     (Bytewise::SwitchModulo, Way::Old, "% 8124"),
     (Bytewise::SwitchDivide, Way::Old, "% a size known at run time"),
@@ -18,7 +18,7 @@ const WAYS: [(Bytewise, Way, &str); 4] = [
     (Bytewise::SwitchMask, Way::Cure, "& 8191"),
 ];
 
-/// The loads, by their places.
+/// Indices of the loads.
 const ALONE: usize = 0;
 const PARSER: usize = 1;
 
@@ -56,7 +56,7 @@ impl Experiment for RingReads {
     fn measure(&mut self, cell: Cell, count: u64) -> Result<Sample, Absent> {
         let how = WAYS[cell.row].0;
         let (ring, place) = &self.rings[cell.row];
-        // An operation is a request, a unit is a byte of it.
+        // An operation is a request; a unit is a byte of it.
         Ok(stopwatch::count(|| {
             for _ in 0..count {
                 if cell.load == ALONE {

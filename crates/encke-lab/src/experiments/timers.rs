@@ -1,4 +1,4 @@
-//! `timers` (report 004): what a deadline for every connection costs, by the structure that keeps them.
+//! `timers` (report 004): the cost of a deadline for every connection, by the data structure.
 
 use encke_io::wheel::Wheel;
 
@@ -10,17 +10,17 @@ use crate::rounds::{Pace, Random};
 use crate::specimens::heaps::{IndexedHeap, LazyHeap, Timers as Kept, Tree};
 use crate::stopwatch;
 
-/// How many connections have a deadline.
+/// Number of connections with a deadline.
 const AMOUNTS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const AMOUNTS_QUICK: [u32; 3] = [1_000, 10_000, 100_000];
 
-/// The time-out of a connection.
+/// The timeout of a connection.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// Between two requests, of whichever connection: 100,000 a second.
+/// Time between two requests of any connections: 100,000 a second.
 const STEP_NS: u64 = 10_000;
 
-/// Postponed so often for each time the expired ones are asked for: a turn of a busy worker.
+/// Requests between two expiry checks: a turn of a busy worker.
 const TURN: u64 = 64;
 
 const ROWS: [(Way, &str); 4] = [
@@ -33,7 +33,7 @@ const ROWS: [(Way, &str); 4] = [
 pub(super) struct Timers {
     design: Design,
     amounts: Vec<u32>,
-    /// By cell, made when it is first measured: a set with all timers armed, and where its time stands.
+    /// By cell, created when it is first measured: a set with all timers armed, and its current time.
     sets: Vec<Option<Set>>,
 }
 
@@ -76,13 +76,12 @@ impl Set {
             kept.arm(index, random.below(TIMEOUT_NS));
         }
         let mut set = Self { kept, now_ns: 0, random, due: Vec::new() };
-        // Until every deadline has been set while it ran: a lazy heap has then grown to what it comes to.
+        // Runs until every deadline was set by a request, so that a lazy heap has reached its steady size.
         set.requests(amount, TIMEOUT_NS / STEP_NS);
         set
     }
 
-    /// `count` requests of random connections, each of which postpones a deadline. Who has expired meanwhile comes
-    /// again.
+    /// Handles `count` requests of random connections, each of which postpones a deadline. Expired timers are armed again.
     fn requests(&mut self, amount: u32, count: u64) {
         for turn in 0..count.div_ceil(TURN) {
             for _ in 0..TURN.min(count - turn * TURN) {
@@ -114,8 +113,8 @@ impl Experiment for Timers {
         Ok(sample)
     }
 
-    /// A lazy heap buries nothing until its first living timer expires, and then all at once: of 100,000 timers that
-    /// is some 20,000 requests later. A round shows what it costs only if it sees a few of those.
+    /// A lazy heap removes nothing until its first valid timer expires, and then many entries at once: with 100,000 timers some
+    /// 20,000 requests later. A round must contain a few of these events to show their cost.
     fn count_min(&self, cell: Cell) -> u64 {
         (u64::from(self.amounts[cell.load]) / 2).min(50_000)
     }
@@ -135,7 +134,7 @@ impl Experiment for Timers {
 mod tests {
     use super::*;
 
-    /// A wheel's tick: it may be so late, the others are on time.
+    /// A wheel's tick: a timer may expire this late, in the other structures it is on time.
     const TICK_NS: u64 = 1 << 24;
 
     #[test]
@@ -153,7 +152,7 @@ mod tests {
                 let index = random.below(50) as u32;
                 match random.below(4) {
                     0 | 1 => {
-                        // On a tick, where a wheel is neither early nor late.
+                        // On a tick, where a wheel expires exactly on time.
                         let deadline_ns = now_ns + (1 + random.below(500)) * TICK_NS;
                         sets.iter_mut().for_each(|set| set.arm(index, deadline_ns));
                     }

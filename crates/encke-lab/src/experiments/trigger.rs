@@ -1,4 +1,4 @@
-//! `trigger` (report 004): what level- and edge-triggered epoll report of the same bytes, and why to drain.
+//! `trigger` (report 004): what level- and edge-triggered epoll report of the same bytes, and why Encke drains.
 
 use crate::experiment::{
     Absent, Axis, Cell, Claim, Design, Experiment, Fact, Judged, Load, Row, Sample, Seen, Way,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::rounds::{self, Stop};
 
-    /// The traces are facts of the system, not of its load: all three claims hold, or there is no epoll.
+    /// The traces do not depend on the system's load: all three claims hold, or there is no epoll.
     #[test]
     fn the_traces_are_those_of_the_report() {
         let pace = Pace::quick(1);

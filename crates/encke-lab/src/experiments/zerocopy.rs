@@ -1,11 +1,11 @@
-//! `zerocopy` (report 003): what it costs to send a file, by the way its bytes take.
+//! `zerocopy` (report 003): the cost of sending a file, by the path that its bytes take.
 //!
 //! ```text
-//!  this thread ── a way to send ──► loopback TCP ──► receiver: a thread that throws away what comes
+//!  this thread ── a way to send ──► loopback TCP ──► receiver: a thread that discards its input
 //!      ▲                                                 │
-//!      └────────────── all of it has come ───────────────┘
+//!      └────────────── all bytes have arrived ───────────┘
 //! ```
-//! What counts is the CPU time of the sender. On loopback that holds the work of the network in both directions, too.
+//! The result is the sender's CPU time. On loopback it includes the network's work in both directions.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -29,7 +29,7 @@ use crate::rounds::Pace;
 use crate::specimens::files::{self, How};
 use crate::stopwatch;
 
-/// The image of the report.
+/// The size of the report's image.
 const IMAGE_BYTES: u64 = 2_397_701;
 
 const SIZES: [(u64, &str); 7] = [
@@ -53,7 +53,7 @@ const SIZES_QUICK: [(u64, &str); 5] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Path {
     Specimen(How),
-    /// The reactor's: a head and the file, in one operation.
+    /// Encke's reactor: a head and the file, in one operation.
     Encke,
 }
 
@@ -68,13 +68,13 @@ const ROWS: [(Path, Way, &str); 8] = [
     (Path::Encke, Way::Encke, "Encke: head and file"),
 ];
 
-/// As long as the head of an answer is.
+/// As long as a typical response head.
 const HEAD: &[u8] = &[b'h'; 200];
 
 pub(super) struct Zerocopy {
     design: Design,
     sizes: Vec<u64>,
-    /// Made before the thread that measures is pinned: the receivers are not.
+    /// Created before the measuring thread is pinned, so that the receivers are not pinned.
     bench: Result<Bench, Absent>,
 }
 
@@ -90,7 +90,7 @@ struct Bench {
     pool: Pool,
 }
 
-/// What a receiver is told and tells: how many bytes to expect, and that they have come.
+/// Channels to a receiver: the number of bytes to expect, and their arrival.
 struct Line {
     expected: Sender<u64>,
     come: Receiver<io::Result<()>>,
@@ -165,7 +165,7 @@ impl Bench {
         Ok(Self { file, open: Arc::new(open), blocking, socket, reactor, token, evented, pool })
     }
 
-    /// Sends the file's first `bytes` so often; the receiver has had all of it when this returns.
+    /// Sends the first `bytes` of the file `count` times, and returns once the receiver has everything.
     fn measure(&mut self, path: Path, bytes: u64, count: u64) -> io::Result<Sample> {
         let mut sent = Ok(());
         let (line, each) = match path {
@@ -183,7 +183,7 @@ impl Bench {
             (Ok(()), Path::Specimen(_)) => self.blocking.wait()?,
             (Ok(()), Path::Encke) => self.evented.wait()?,
             (Err(error), _) => {
-                // What was sent in part has no end that the receiver knows: the line is of no use any more.
+                // The receiver cannot know the end of a partial send, so the connection is replaced.
                 let (socket, blocking) = receiver()?;
                 (self.socket, self.blocking) = (socket, blocking);
                 return Err(error);
@@ -227,7 +227,7 @@ impl Line {
     }
 }
 
-/// A connection to a receiver on a thread of its own, which ends with the connection or with the line.
+/// A connection to a receiver on a thread of its own, which ends with the connection or with the channels.
 fn receiver() -> io::Result<(TcpStream, Line)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let sender = TcpStream::connect(listener.local_addr()?)?;
@@ -247,7 +247,7 @@ fn receiver() -> io::Result<(TcpStream, Line)> {
     Ok((sender, Line { expected, come }))
 }
 
-/// A file in the folder for such things, gone when this is dropped: who has it open keeps it.
+/// A file in the temporary directory, deleted on drop. Open handles of the file stay valid.
 struct Scratch {
     path: PathBuf,
     name: String,
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    /// Sends a file of known bytes each way, and compares what arrives.
+    /// Sends a file of known bytes each way, and compares the received bytes.
     #[test]
     fn every_way_sends_the_file_whole() {
         let text: Vec<u8> =

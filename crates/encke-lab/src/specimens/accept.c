@@ -1,5 +1,5 @@
-/* The accept loops of a relay's settings server: one listening thread, one thread for each request. They differ in how
- * the listening thread waits, and in nothing else. */
+/* Accept loops like that of a relay's settings server: one listening thread, and one thread per request. They differ only
+ * in how the listening thread waits. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -19,10 +19,10 @@
 
 enum how { SLEEP_ALWAYS, SLEEP_IDLE, POLL };
 
-/* The quantum of the report. */
+/* The sleep of the report's loop. */
 enum { QUANTUM_MS = 10 };
 
-/* A request is shorter; one that is not gets no answer. */
+/* Limit of a request; a longer one gets no response. */
 enum { REQUEST_BYTES = 1024 };
 
 #ifndef MSG_NOSIGNAL
@@ -35,7 +35,7 @@ struct request {
     size_t bytes;
 };
 
-/* Threads that have not ended: who runs a loop waits for them. One loop at a time. */
+/* Number of running threads, which a loop waits for at its end. Only one loop may run at a time. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static unsigned alive;
@@ -70,7 +70,7 @@ static void *serve(void *given)
     return NULL;
 }
 
-/* A thread for the connection, as the report's server had. 0, or -1 if there is none to be had. */
+/* Starts a thread for the connection, like the report's server. Returns 0, or -1 if no thread can be started. */
 static int hand_over(int sock, const char *answer, size_t bytes)
 {
     pthread_t thread;
@@ -97,7 +97,7 @@ static void quantum(void)
     nanosleep(&time, NULL);
 }
 
-/* Answers whoever connects until it is told to stop, and until all are answered. Yields how many there were, or -1. */
+/* Responds to connections until `stop` is set, and until all responses are sent. Returns the number of connections, or -1. */
 int64_t lab_accept(int how, int listener, const atomic_bool *stop, const char *answer, size_t bytes)
 {
     int64_t accepted = 0;
@@ -119,7 +119,7 @@ int64_t lab_accept(int how, int listener, const atomic_bool *stop, const char *a
     return accepted;
 }
 
-/* What this process has used so far: CPU time, and how often its threads have changed places with others. */
+/* Resources that this process has used so far: CPU time, and context switches of its threads. */
 void lab_process_use(uint64_t *cpu_ns, uint64_t *switches)
 {
     struct timespec time = {0};

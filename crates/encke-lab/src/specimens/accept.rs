@@ -9,20 +9,20 @@ use std::sync::{Mutex, PoisonError};
 /// How the listening thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
-    /// For 10 ms, after each look.
+    /// Sleeps 10 ms after each `accept`.
     SleepAlways = 0,
-    /// For 10 ms, after a look that found nobody.
+    /// Sleeps 10 ms after an `accept` that found no connection.
     SleepIdle = 1,
-    /// For somebody, and 10 ms at most: poll(2).
+    /// Waits for a connection with poll(2), at most 10 ms at a time.
     Poll = 2,
 }
 
-/// What this process has used since it began.
+/// Resources that this process has used since its start.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ProcessUse {
     /// CPU time of all its threads.
     pub(crate) cpu_ns: u64,
-    /// How often one of its threads gave up its processor, or lost it.
+    /// Context switches of its threads, voluntary or not.
     pub(crate) switches: u64,
 }
 
@@ -32,14 +32,14 @@ unsafe extern "C" {
     fn lab_process_use(cpu_ns: *mut u64, switches: *mut u64);
 }
 
-/// The count of threads in `accept.c` is one for all.
+/// All loops share the count of threads in `accept.c`.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Answers whoever connects, with a thread each, until `stop` is set, which is seen within 10 ms. Yields how many have
-/// been answered.
+/// Responds to every connection, each on a thread of its own, until `stop` is set, which the loop notices within 10 ms. Returns
+/// the number of connections.
 ///
 /// # Errors
-/// The system refuses the listener.
+/// The system rejects the listener.
 pub(crate) fn serve(how: How, listener: &TcpListener, stop: &AtomicBool, answer: &[u8]) -> io::Result<u64> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let told =
@@ -49,7 +49,7 @@ pub(crate) fn serve(how: How, listener: &TcpListener, stop: &AtomicBool, answer:
     u64::try_from(told).map_err(|_| io::Error::last_os_error())
 }
 
-/// What this process has used so far.
+/// Returns the resources that this process has used so far.
 pub(crate) fn process_use() -> ProcessUse {
     let mut used = ProcessUse::default();
     // SAFETY: both are numbers to be written.

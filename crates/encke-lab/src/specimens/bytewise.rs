@@ -1,18 +1,18 @@
-//! Parsers that look at every byte (`parser.c`), over a ring whose size is the point (`ring.c`).
+//! Parsers that read byte by byte (`parser.c`), over a ring whose size affects their speed (`ring.c`).
 
 use std::ops::Range;
 
 #[cfg(test)]
 use crate::parsed::Parsed;
 
-/// Bytes of a [`Ring`]: the larger of the two sizes that the specimens reckon with.
+/// Bytes of a [`Ring`]: the larger of the specimens' two sizes.
 pub(crate) const RING_BYTES: usize = 8192;
-/// The size that costs a division.
+/// The size that costs a division per byte.
 const RING_ODD: usize = 8124;
-/// As many fields as a [`CHead`] has room for.
+/// Capacity of a [`CHead`] in fields.
 const FIELDS_MAX: usize = 64;
 
-/// How a parser finds the place of a byte, and its next state.
+/// How a parser maps a position to an index in the ring, and finds its next state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bytewise {
     SwitchModulo,
@@ -24,7 +24,7 @@ pub(crate) enum Bytewise {
     ThreadedMask,
 }
 
-/// What a specimen finds: places in the ring.
+/// The head that a specimen finds, as positions in the ring.
 #[repr(C)]
 pub(crate) struct CHead {
     method: CSpan,
@@ -73,7 +73,7 @@ impl Bytewise {
         Self::ThreadedMask,
     ];
 
-    /// Bytes after which its positions come round again.
+    /// Bytes after which its positions wrap around.
     const fn size(self) -> usize {
         match self {
             Self::SwitchModulo | Self::SwitchWrap | Self::SwitchDivide | Self::GotoModulo => RING_ODD,
@@ -93,7 +93,7 @@ impl Bytewise {
         }
     }
 
-    /// The reading alone, as this parser reads.
+    /// The function that only reads, with this parser's indexing.
     const fn reader(self) -> CReader {
         match self {
             Self::SwitchModulo | Self::GotoModulo => lab_ring_modulo,
@@ -103,7 +103,7 @@ impl Bytewise {
         }
     }
 
-    /// Parses the head that lies at `place` of the ring; the number of its bytes, if it is whole and valid.
+    /// Parses the head at `place` of the ring. Returns its length in bytes if it is complete and valid.
     #[inline]
     pub(crate) fn parse(self, ring: &Ring, place: Range<u32>, head: &mut CHead) -> Option<usize> {
         // SAFETY: a ring has RING_BYTES bytes, and the parser reads at places below a size that is no larger;
@@ -112,7 +112,7 @@ impl Bytewise {
         usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
     }
 
-    /// Reads what lies at `place` of the ring: the sum of its bytes.
+    /// Reads the bytes at `place` of the ring, and returns their sum.
     #[inline]
     pub(crate) fn read(self, ring: &Ring, place: Range<u32>) -> u32 {
         // SAFETY: as in `parse`; nothing is written.
@@ -126,7 +126,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Lays `text` at position `at`, for the specimen that will read it. Returns the ring and the positions.
+    /// Stores `text` at position `at`, for the specimen that will read it. Returns the ring and the positions.
     ///
     /// # Panics
     /// `text` is longer than the smaller ring.
@@ -160,7 +160,7 @@ impl CHead {
     }
 }
 
-/// What a specimen makes of `text` if it begins at position `at` of its ring.
+/// The head that a specimen finds in `text`, stored at position `at` of its ring.
 #[cfg(test)]
 pub(crate) fn parsed(specimen: Bytewise, text: &[u8], at: u32) -> Option<Parsed> {
     let (ring, place) = Ring::holding(text, at, specimen);

@@ -1,4 +1,4 @@
-/* Ways to send a file's bytes over a connection. The socket blocks: what is measured is the work, not the waiting. */
+/* Ways to send a file over a connection. The socket is blocking, because the work is measured and not the waiting. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -22,8 +22,8 @@ enum { BUFFER_BYTES = 64 * 1024 };
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 
-/* What the kernel tells through the error queue: `struct sock_extended_err` of <linux/errqueue.h>, which not every C
- * library brings along. */
+/* A message of the error queue: `struct sock_extended_err` of <linux/errqueue.h>, which not every C library
+ * provides. */
 struct told {
     uint32_t error;
     uint8_t origin, type, code, pad;
@@ -32,7 +32,7 @@ struct told {
 
 enum { ORIGIN_ZEROCOPY = 5 };
 
-/* Sends a run of memory, whole. */
+/* Sends a block of memory completely. */
 static int send_all(int sock, const char *from, size_t bytes)
 {
     while (bytes > 0) {
@@ -47,7 +47,7 @@ static int send_all(int sock, const char *from, size_t bytes)
 
 static int read_write(int sock, int file, uint64_t bytes, size_t step)
 {
-    static char buffer[BUFFER_BYTES]; /* One thread at a time runs this. */
+    static char buffer[BUFFER_BYTES]; /* Only one thread at a time runs this. */
     uint64_t at = 0;
     while (at < bytes) {
         size_t want = bytes - at < step ? (size_t)(bytes - at) : step;
@@ -78,7 +78,7 @@ static int send_file(int sock, int file, uint64_t bytes)
     return 0;
 }
 
-/* From the file into a pipe, from the pipe into the socket: pages change hands, nothing is copied. */
+/* From the file into a pipe, and from the pipe into the socket: pages are moved, not copied. */
 static int splice_file(int sock, int file, uint64_t bytes)
 {
     int ends[2];
@@ -102,7 +102,7 @@ end:
     return result;
 }
 
-/* Takes the kernel's word that pages are free again; waits for the first if `patient`. Yields how many sends are done. */
+/* Reads completions of sends, whose pages may then change. Waits for the first if `patient`. Returns their number, or -1. */
 static int64_t take_back(int sock, int patient)
 {
     int64_t done = 0;
@@ -125,8 +125,8 @@ static int64_t take_back(int sock, int patient)
     }
 }
 
-/* MSG_ZEROCOPY (Documentation/networking/msg_zerocopy.rst): the kernel sends the pages themselves, and says when they
- * may change. On loopback it copies all the same. */
+/* MSG_ZEROCOPY (Documentation/networking/msg_zerocopy.rst): the kernel sends the pages themselves, and reports when they
+ * may change. On loopback it copies them nevertheless. */
 static int zerocopy(int sock, int file, uint64_t bytes)
 {
     int on = 1, result = -1;
@@ -159,7 +159,7 @@ end:
     return result;
 }
 
-/* What io_uring(7) shares with the kernel: as in <linux/io_uring.h>, which not every C library brings along either. */
+/* Structures of io_uring(7), as in <linux/io_uring.h>, which not every C library provides either. */
 struct sqe {
     uint8_t opcode, flags;
     uint16_t priority;
@@ -186,12 +186,12 @@ struct ring_params {
 };
 
 enum { OP_READ = 22, OP_SEND = 26, LINKED = 1 << 2, GET_EVENTS = 1, SINGLE_MAP = 1 };
-enum { SETUP = 425, ENTER = 426 }; /* The same on all of Linux's systems but one. */
+enum { SETUP = 425, ENTER = 426 }; /* The numbers are the same on all of Linux's architectures but one. */
 static const off_t SQES_AT = 0x10000000;
-/* Pairs of operations of one system call: read a piece, send it. */
+/* Pairs of operations per system call: read a piece, send it. */
 enum { PAIRS = 4, ENTRIES = 2 * PAIRS };
 
-/* Made at its first use, and kept: a server makes one as well, and not for each file. One thread at a time uses it. */
+/* Created at its first use and kept: a server does not create a ring per file either. Only one thread at a time uses it. */
 static struct {
     int fd;
     struct sqe *sqes;
@@ -212,7 +212,7 @@ static int ring_open(void)
     char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (shared == MAP_FAILED) goto no_ring;
     void *sqes = mmap(NULL, sqe_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, SQES_AT);
-    /* Before Linux 5.4 the queues were two maps. */
+    /* Before Linux 5.4 the queues had two mappings. */
     if (sqes == MAP_FAILED || !(told.features & SINGLE_MAP)) {
         if (sqes != MAP_FAILED) munmap(sqes, sqe_bytes);
         munmap(shared, bytes);
@@ -242,7 +242,7 @@ static void ring_push(struct sqe entry)
     __atomic_store_n(ring.sq_tail, tail + 1, __ATOMIC_RELEASE);
 }
 
-/* Hands over what was pushed, and waits until all of it is done; each tells in its user data how much it was to do. */
+/* Submits the pushed operations, and waits for all. The user data of each is the number of bytes that it must transfer. */
 static int ring_run(unsigned count)
 {
     unsigned left = count, open = count;
@@ -263,7 +263,7 @@ static int ring_run(unsigned count)
     return result;
 }
 
-/* Some pieces of 64 KiB are read and sent by one system call: a chain, each link of which waits for the one before it. */
+/* Each system call reads and sends up to four pieces of 64 KiB: a chain of operations, each of which waits for the last. */
 static int uring_file(int sock, int file, uint64_t bytes)
 {
     if (ring.fd < 0 && ring_open() < 0) return -1;
@@ -286,7 +286,7 @@ static int uring_file(int sock, int file, uint64_t bytes)
     return 0;
 }
 
-/* Sends the first `bytes` of the file, which has them. 0, or -1 if the system cannot, or will not. */
+/* Sends the first `bytes` of the file, which must have that many. Returns 0, or -1 on an error. */
 int lab_send_file(int how, int sock, int file, uint64_t bytes)
 {
     switch ((enum how)how) {
@@ -301,7 +301,7 @@ int lab_send_file(int how, int sock, int file, uint64_t bytes)
     return -1;
 }
 
-/* Receives so many bytes and throws them away: the kernel copies them nowhere (MSG_TRUNC, tcp(7)). */
+/* Receives and discards `bytes` bytes, which the kernel does not copy (MSG_TRUNC, tcp(7)). */
 int lab_discard(int sock, uint64_t bytes)
 {
     while (bytes > 0) {

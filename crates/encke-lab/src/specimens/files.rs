@@ -1,4 +1,4 @@
-//! Ways to send a file (`files.c`), and a receiver that throws away what it gets.
+//! Ways to send a file (`files.c`), and a receiver that discards its input.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Mutex, PoisonError};
 
-/// How a file's bytes come into the socket.
+/// How a file's bytes reach the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     ReadWrite4K = 0,
@@ -24,23 +24,23 @@ unsafe extern "C" {
     fn lab_discard(socket: i32, bytes: u64) -> i32;
 }
 
-/// The buffer of `files.c` is one for all, and so is its ring.
+/// All callers share the buffer and the ring of `files.c`.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Sends the first `bytes` of `file`, which has so many, over a stream that blocks.
+/// Sends the first `bytes` of `file`, which must have that many, over a blocking stream.
 ///
 /// # Errors
-/// The system cannot do it this way, or the peer has gone.
+/// The system does not support this way, or the peer has closed.
 pub(crate) fn send(how: How, socket: &TcpStream, file: &File, bytes: u64) -> io::Result<()> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: both descriptors are open for as long as they are borrowed; nobody else uses the buffer and the ring.
     told(unsafe { lab_send_file(how as i32, socket.as_raw_fd(), file.as_raw_fd(), bytes) })
 }
 
-/// Receives exactly so many bytes and forgets them.
+/// Receives and discards exactly `bytes` bytes.
 ///
 /// # Errors
-/// The peer has sent fewer, or the system cannot do it.
+/// The peer has sent fewer, or the system does not support it.
 pub(crate) fn discard(socket: &TcpStream, bytes: u64) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as it is borrowed; no memory is written.
     told(unsafe { lab_discard(socket.as_raw_fd(), bytes) })

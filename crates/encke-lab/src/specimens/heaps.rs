@@ -1,7 +1,7 @@
-//! Timers as others keep them: a heap whose cancelled entries stay until they come up, a heap that can take an entry
-//! out of its middle, and an ordered tree.
+//! Timers of other programs. In one heap cancelled entries stay until they reach the top; another one can remove an entry from
+//! its middle. The third structure is an ordered tree.
 //!
-//! All have the interface of [`Timers`], Encke's wheel included: one timer for each index, armed for a moment.
+//! All implement [`Timers`], as Encke's wheel does: one timer per index, armed for a moment.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -10,23 +10,23 @@ use encke_io::wheel::Wheel;
 
 /// A set of timers.
 pub(crate) trait Timers {
-    /// Arms the timer of `index` for `deadline_ns`, in place of an earlier deadline of its.
+    /// Arms the timer of `index` for `deadline_ns`, which replaces an earlier deadline.
     fn arm(&mut self, index: u32, deadline_ns: u64);
 
     /// Disarms the timer of `index`.
     fn cancel(&mut self, index: u32);
 
-    /// Appends every timer that is due at `now_ns`, disarmed, to `due`.
+    /// Disarms all timers that are due at `now_ns`, and appends their indices to `due`.
     fn expire(&mut self, now_ns: u64, due: &mut Vec<u32>);
 
-    /// Memory, in bytes: reckoned from what the collections say they hold.
+    /// Memory in bytes, computed from the collections' capacities.
     fn bytes(&self) -> usize;
 }
 
-/// A binary heap in which a cancelled or postponed entry stays until it is the least: as the report's server had it.
+/// A binary heap that keeps a cancelled or postponed entry until it is the smallest, as the report's server did.
 pub(crate) struct LazyHeap {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    /// What holds for each index; an entry of the heap that says otherwise is dead.
+    /// The valid deadline of each index; heap entries with another one are dead.
     deadlines: Vec<Option<u64>>,
 }
 
@@ -65,10 +65,10 @@ impl Timers for LazyHeap {
     }
 }
 
-/// A binary heap that knows where each entry is, and so can move and remove it.
+/// A binary heap that knows the position of each entry, and so can move and remove it.
 pub(crate) struct IndexedHeap {
     heap: Vec<(u64, u32)>,
-    /// By index: its place in the heap, or [`NOWHERE`].
+    /// By index: the position in the heap, or [`NOWHERE`].
     places: Vec<u32>,
 }
 
@@ -84,7 +84,7 @@ impl IndexedHeap {
         self.places[entry.1 as usize] = place as u32;
     }
 
-    /// Moves the entry at `place` to where it belongs.
+    /// Moves the entry at `place` to its correct position.
     fn settle(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 && self.heap[(place - 1) / 2] > entry {
@@ -145,7 +145,7 @@ impl Timers for IndexedHeap {
     }
 }
 
-/// An ordered tree: what a red-black tree is elsewhere, with eleven entries a node.
+/// An ordered tree, with up to eleven entries per node; other programs use a red-black tree.
 pub(crate) struct Tree {
     tree: BTreeSet<(u64, u32)>,
     deadlines: Vec<Option<u64>>,

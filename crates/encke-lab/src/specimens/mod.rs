@@ -1,7 +1,7 @@
-//! Specimens: code as the reports had it, kept to be looked at. The slow twins of what Encke does, in C where the
-//! reports' programs were C, each behind a safe front. Nothing here serves anybody.
+//! Specimens: code from the reports, kept for measurements. These are slow counterparts of Encke's code, in C where the
+//! reports' programs were in C, each with a safe interface. None of this code serves clients.
 //!
-//! `unsafe` stands in these files alone: calls into C that this crate compiles itself.
+//! These files contain the only `unsafe` code of the crate: calls into C that this crate compiles itself.
 
 pub(crate) mod accept;
 pub(crate) mod bytewise;

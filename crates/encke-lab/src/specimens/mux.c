@@ -1,6 +1,6 @@
-/* An echo server for many connections, by poll(2) and by epoll(7): as a report had them, where epoll's record is found
- * by searching an array from its head, and with the record's place in the event. And by signals (fcntl(2), O_ASYNC), which
- * tell the socket's number. */
+/* An echo server for many connections, on poll(2), epoll(7) or signals (fcntl(2), O_ASYNC). With epoll the record of an event
+ * is found in two ways: by a linear search, as in a report, or by an index in the event. A signal contains the socket's
+ * number. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -25,14 +25,14 @@ struct mux;
 #include <time.h>
 #include <unistd.h>
 
-/* Of each message, and of its answer. */
+/* Size of a message and of its response. */
 enum { MESSAGE_BYTES = 1024 };
-/* Events of one call, at most. */
+/* Maximum events per call. */
 enum { EVENTS_MAX = 1024 };
-/* Who waits so long has met a fault of the laboratory. */
+/* Timeout: a longer wait is a fault of the lab. */
 enum { PATIENCE_MS = 30000 };
 
-/* What a server knows of a connection: the report's had a socket and its counts. */
+/* The state of a connection: as in the report's server, a socket and its counts. */
 struct record {
     int sock;
     uint32_t messages;
@@ -45,20 +45,20 @@ struct mux {
     uint32_t count;
     struct record *records;
     struct pollfd *polled;
-    uint64_t looked; /* Records that were looked at to find one. */
-    /* By signals: the place of a socket's record, which signals they are, and which were blocked before. */
+    uint64_t looked; /* Records examined to find those of the events. */
+    /* For signals: the record's index by socket, the set of signals, and the signals blocked before. */
     uint32_t *places;
     sigset_t signals, before;
     int blocked;
 };
 
-/* One that is queued for each event, and not only kept as a bit; SIGIO says that the queue was full. */
+/* A real-time signal, which is queued for each event. SIGIO reports that the queue was full. */
 static int queued_signal(void)
 {
     return SIGRTMIN + 3;
 }
 
-/* From now on this thread is sent a signal for whatever comes. */
+/* Requests a signal to this thread for each event of the sockets. */
 static int signals_open(struct mux *mux)
 {
     int most = 0;
@@ -81,7 +81,7 @@ static int signals_open(struct mux *mux)
     return 0;
 }
 
-/* No signal comes any more, and none is left. */
+/* Disables the signals, and discards pending ones. */
 static void signals_close(struct mux *mux)
 {
     if (!mux->blocked) return;
@@ -104,7 +104,7 @@ void lab_mux_close(struct mux *mux)
     free(mux);
 }
 
-/* Takes sockets that do not block, and leaves them open. NULL: no memory, or the system refuses. */
+/* Takes non-blocking sockets, which lab_mux_close leaves open. Returns NULL without memory, or on a system error. */
 struct mux *lab_mux_open(int how, const int *socks, uint32_t count)
 {
     struct mux *mux = calloc(1, sizeof *mux);
@@ -135,7 +135,7 @@ failed:
     return NULL;
 }
 
-/* Receives what there is, once or until there is no more, and answers each message with itself. Yields how many. */
+/* Receives once, or until nothing is left, and sends each message back. Returns the number of messages, or -1. */
 static int64_t echo(struct record *record, int drain)
 {
     char message[MESSAGE_BYTES];
@@ -143,7 +143,7 @@ static int64_t echo(struct record *record, int drain)
     do {
         ssize_t got = recv(record->sock, message, sizeof message, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        /* Messages come whole: each was one write, and the buffer has room for one. */
+        /* Messages arrive whole: each was one write, and the buffer has room for one. */
         if (got != MESSAGE_BYTES || send(record->sock, message, sizeof message, MSG_NOSIGNAL) != got) return -1;
         record->messages++;
         record->bytes += (uint64_t)got;
@@ -156,7 +156,7 @@ static struct record *found(struct mux *mux, const struct epoll_event *event)
 {
     uint32_t at = event->data.u32;
     if (mux->how == LEVEL_SCAN || mux->how == EDGE_SCAN) {
-        /* As the report had it. */
+        /* The report's search. */
         for (at = 0; mux->records[at].sock != event->data.fd; at++) { }
         mux->looked += at;
     }
@@ -164,7 +164,7 @@ static struct record *found(struct mux *mux, const struct epoll_event *event)
     return &mux->records[at];
 }
 
-/* One wait, and what it tells. Yields how many messages were answered, or -1. */
+/* One wait, and its events. Returns the number of messages sent back, or -1. */
 static int64_t turn_poll(struct mux *mux)
 {
     int64_t answered = 0;
@@ -195,7 +195,7 @@ static int64_t turn_epoll(struct mux *mux)
     return answered;
 }
 
-/* One signal. Where their queue was full, nobody knows what else there is: then all are looked at. */
+/* Handles one signal. If the queue of signals was full, events are lost, so all records are examined. */
 static int64_t turn_signals(struct mux *mux)
 {
     siginfo_t told;
@@ -225,7 +225,7 @@ static int64_t turn(struct mux *mux)
     }
 }
 
-/* Answers so many messages. Yields how many records were looked at to find those of the events, or -1. */
+/* Sends `messages` messages back. Returns the number of records examined to find those of the events, or -1. */
 int64_t lab_mux_serve(struct mux *mux, uint64_t messages)
 {
     mux->looked = 0;
@@ -239,7 +239,7 @@ int64_t lab_mux_serve(struct mux *mux, uint64_t messages)
 
 #else
 
-/* There is no epoll. */
+/* This system has no epoll. */
 void lab_mux_close(struct mux *mux)
 {
     (void)mux;

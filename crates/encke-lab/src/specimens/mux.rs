@@ -1,4 +1,4 @@
-//! Echo servers on poll, epoll and signals (`mux.c`), which differ in how they come from an event to its record.
+//! Echo servers on poll, epoll and signals (`mux.c`), which differ in how they find the record of an event.
 
 use std::io;
 use std::marker::PhantomData;
@@ -29,20 +29,20 @@ unsafe extern "C" {
     fn lab_mux_close(mux: *mut CMux);
 }
 
-/// A server over sockets that somebody else holds open.
+/// A server over sockets that the caller keeps open.
 ///
-/// INVARIANT: `state` is what `lab_mux_open` has returned, and not yet closed. It stays on its thread, which is the one that is
-/// sent signals; a pointer is not `Send`.
+/// INVARIANT: `state` was returned by `lab_mux_open` and is not yet closed. It stays on its thread, which receives the signals;
+/// a pointer is not `Send`.
 pub(crate) struct Mux<'a> {
     state: NonNull<CMux>,
     sockets: PhantomData<&'a [UnixStream]>,
 }
 
 impl<'a> Mux<'a> {
-    /// One over these sockets, none of which blocks.
+    /// Creates a server over these sockets, which must be non-blocking.
     ///
     /// # Errors
-    /// The system has no epoll, or no room for so many.
+    /// The system has no epoll, or memory is insufficient.
     pub(crate) fn new(how: How, sockets: &'a [UnixStream]) -> io::Result<Self> {
         let numbers: Vec<i32> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
         let count = u32::try_from(numbers.len()).map_err(io::Error::other)?;
@@ -52,8 +52,8 @@ impl<'a> Mux<'a> {
         Ok(Self { state, sockets: PhantomData })
     }
 
-    /// Answers so many messages of 1,024 bytes with themselves. Yields how many records it has looked at to find those
-    /// that the events were about.
+    /// Responds to `messages` messages of 1,024 bytes with their own content. Returns the number of records searched to find
+    /// the records of the events.
     ///
     /// # Errors
     /// A peer has closed, or 30 s have passed without a message.

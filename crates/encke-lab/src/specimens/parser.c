@@ -1,11 +1,11 @@
-/* Parsers of a request's head that look at every byte: the slow twins of Encke's.
+/* Byte-wise parsers of a request's head: slow counterparts of Encke's parser.
  *
- * All are made from the states of parser_states.h. They differ in two things alone:
+ * All use the states of parser_states.h. They differ in two respects only:
  *
- *   how a position becomes a place in the ring      how the next state is found
+ *   mapping of a position to an index in the ring   selection of the next state
  *   modulo   at % 8124                              switch     a loop around a switch
  *   mask     at & 8191                              goto       a table of labels, by the state's number
- *   wrap     compared with the end, set back        threaded   a jump to the label itself
+ *   wrap     compared with the end, reset to 0      threaded   a jump to the label itself
  *   divide   at % a size that is known at run time
  */
 #include "parser.h"
@@ -71,7 +71,7 @@ PARSER(switch_divide)
 }
 #undef PLACE
 
-/* The place is kept beside the position, and set back by hand: no division, no mask, a branch. */
+/* Keeps the index as well as the position, and resets it to 0: a branch instead of a division or a mask. */
 #define PLACE ring[place]; if (++place == RING_ODD) place = 0
 PARSER(switch_wrap)
 {
@@ -86,7 +86,7 @@ PARSER(switch_wrap)
 #undef GO
 #undef STAY
 
-/* ---- A table of labels: each state ends with a jump of its own, whose aim is looked up. ---- */
+/* ---- A table of labels: each state ends with a jump of its own, whose target is looked up. ---- */
 
 #define STATE(name) label_##name:
 #define DISPATCH do { \
@@ -132,7 +132,7 @@ PARSER(goto_mask)
 #undef GO
 #undef STAY
 
-/* ---- Threaded: where the program is, is the state. ---- */
+/* ---- Threaded: the program counter is the state. ---- */
 
 #define GO(next) do { \
         if (++at == end) return 0; \

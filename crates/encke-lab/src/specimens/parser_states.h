@@ -1,14 +1,14 @@
-/* The states of a request's head, a byte at a time: one grammar for every way to come from a state to the next.
+/* The states of a byte-wise parser of a request's head: one grammar for every way to change the state.
  *
  *   method SP+ target SP+ HTTP/1.x CR LF  (name ":" SP* value CR LF)*  CR LF
  *
- * parser.c includes this file once for each of its parsers, and says before what these mean:
+ * parser.c includes this file once per parser, after defining these macros:
  *
- *   STATE(name)   here begins the code of a state
- *   GO(name)      the next byte is that state's
- *   STAY          the next byte is this state's, too
+ *   STATE(name)   the code of a state begins here
+ *   GO(name)      that state handles the next byte
+ *   STAY          this state handles the next byte, too
  *
- * The parsers differ in nothing else. They are lenient where the reports' programs were: not one for use. */
+ * The parsers differ in nothing else. They are as lenient as the reports' programs, and not for production. */
 
 STATE(method)
     if (byte == ' ') {

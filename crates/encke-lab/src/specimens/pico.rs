@@ -1,4 +1,4 @@
-//! picohttpparser, the parser of h2o: the fastest we know, and the bar for ours. Its vectors are SSE4.2.
+//! picohttpparser, the parser of h2o: the fastest one known to us, and the target for ours. Its vector code uses SSE4.2.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use here::Pico;
@@ -15,7 +15,7 @@ mod here {
 
     const FIELDS_MAX: usize = 64;
 
-    /// Proof that this processor has the instructions it was compiled for, and the room for what it finds.
+    /// The parser's output. Its existence proves that this processor has the instructions it was compiled for.
     pub(crate) struct Pico {
         method: *const c_char,
         method_bytes: usize,
@@ -39,7 +39,7 @@ mod here {
             })
         }
 
-        /// Parses the head at the beginning of `text`; the number of its bytes, if it is whole and valid.
+        /// Parses the head at the start of `text`. Returns its length in bytes if it is complete and valid.
         #[inline]
         pub(crate) fn parse(&mut self, text: &[u8]) -> Option<usize> {
             self.count = FIELDS_MAX;
@@ -62,11 +62,11 @@ mod here {
             usize::try_from(bytes).ok()
         }
 
-        /// What it makes of `text`.
+        /// The head that the parser finds in `text`.
         #[cfg(test)]
         pub(crate) fn parsed(&mut self, text: &[u8]) -> Option<Parsed> {
             let bytes = self.parse(text)?;
-            // A name is null where a line goes on from the one before it: empty here.
+            // A name is null where a line continues the previous one; it is empty here.
             let piece = |start: *const c_char, bytes: usize| {
                 if start.is_null() {
                     return Vec::new();
@@ -97,7 +97,7 @@ mod absent {
     #[cfg(test)]
     use crate::parsed::Parsed;
 
-    /// It is compiled for x86-64 alone, so there is none.
+    /// The parser is compiled for x86-64 only.
     pub(crate) enum Pico {}
 
     impl Pico {

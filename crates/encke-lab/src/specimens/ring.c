@@ -1,7 +1,7 @@
-/* A ring read byte by byte, and nothing else: what it costs to find the place of the next byte.
+/* Reads a ring byte by byte, which shows the cost of finding the index of the next byte.
  *
- * The sum keeps the compiler from leaving the reads out; the barrier keeps it from reading many bytes at once,
- * which a parser that looks at every byte does not do either. */
+ * The sum keeps the compiler from removing the reads. The barrier keeps it from reading many bytes at once, which a
+ * byte-wise parser does not do either. */
 #include "parser.h"
 
 #define BARRIER(value) __asm__ volatile("" : "+r"(value))

@@ -1,5 +1,5 @@
-/* What epoll(7) reports of bytes that are read two at a time: level-triggered, edge-triggered, and edge-triggered by
- * somebody who drains. */
+/* The events of epoll(7) for bytes that are read two at a time: level-triggered, edge-triggered, and edge-triggered with
+ * a reader that drains. */
 #include <stddef.h>
 
 enum { PER_READ = 2 };
@@ -14,8 +14,8 @@ enum how { LEVEL, EDGE, EDGE_DRAINED };
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A turn: waits for nothing but what is there. Appends to the trace what was read, one word a read, or `-` if nothing
- * was reported, then `|`. Yields -1 if the system refuses. */
+/* One turn, which takes pending events without waiting. Appends to the trace the bytes read, a word per read, or `-` if
+ * nothing was reported, then `|`. Returns -1 on a system error. */
 static int turn(int epoll, int reader, enum how how, char *trace, size_t *at)
 {
     struct epoll_event event;
@@ -34,7 +34,7 @@ static int turn(int epoll, int reader, enum how how, char *trace, size_t *at)
     return 0;
 }
 
-/* `aabbcc` arrives, four turns; `dd` arrives, four more. The trace needs room for 64 bytes. Yields its length, or -1. */
+/* `aabbcc` arrives, then four turns; `dd` arrives, then four more. The trace needs 64 bytes. Returns its length, or -1. */
 int lab_trigger(int how, char *trace)
 {
     int ends[2];
@@ -60,7 +60,7 @@ end:
 
 #else
 
-/* There is no epoll. */
+/* This system has no epoll. */
 int lab_trigger(int how, char *trace)
 {
     (void)how;

@@ -1,4 +1,4 @@
-//! Level against edge (`trigger.c`): what is reported of bytes that are read two at a time.
+//! Level-triggered against edge-triggered epoll (`trigger.c`): the events reported for bytes that are read two at a time.
 
 /// How to wait, and how to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,12 +13,11 @@ unsafe extern "C" {
     fn lab_trigger(how: i32, trace: *mut u8) -> i32;
 }
 
-/// Room for a trace: eight turns, at most four reads of two bytes and a space in all of four, and a bar each, come to
-/// 8 · 1 (`-`) + 4 · 3 + 8 bars = 28.
+/// Capacity of a trace. Eight turns take at most 8 · 1 (`-`) + 4 · 3 (reads of two bytes, with a space) + 8 (bars) = 28 bytes.
 const TRACE_BYTES: usize = 64;
 
-/// The turns: what was read in each, or `-` if nothing was reported. Four after `aabbcc` came, four after `dd` did.
-/// `None`: this system has no epoll.
+/// Returns the turns: the bytes read in each, or `-` if nothing was reported. Four turns follow the arrival of `aabbcc`, four
+/// that of `dd`. `None` if this system has no epoll.
 pub(crate) fn trace(how: How) -> Option<Vec<String>> {
     let mut trace = [0; TRACE_BYTES];
     // SAFETY: it writes at most TRACE_BYTES (see there), and closes what it opens.

@@ -1,4 +1,4 @@
-//! 繁體中文, with the terms of Taiwan.
+//! The texts in Traditional Chinese (繁體中文), with the terms of Taiwan.
 
 use super::{Text, Words};
 
@@ -249,7 +249,7 @@ pub(super) static WORDS: Words = Words {
         ("wake-ups a second, idle", "喚醒/秒，閒置時"),
         ("CPU µs a request", "CPU µs/請求"),
         ("its thread broke off", "它的執行緒中途結束"),
-        // what the processor counts
+        // processor counters
         (
             "this machine shows its programs no such counters, as is usual for virtual ones",
             "這台機器不讓程式看到這類計數器，虛擬機器通常如此",

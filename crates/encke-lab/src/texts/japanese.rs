@@ -1,4 +1,4 @@
-//! 日本語.
+//! The texts in Japanese (日本語).
 
 use super::{Text, Words};
 
@@ -287,7 +287,7 @@ pub(super) static WORDS: Words = Words {
         ("wake-ups a second, idle", "起床/秒、アイドル時"),
         ("CPU µs a request", "CPU µs/リクエスト"),
         ("its thread broke off", "スレッドが途中で終了しました"),
-        // what the processor counts
+        // processor counters
         (
             "this machine shows its programs no such counters, as is usual for virtual ones",
             "このマシンはその種のカウンターをプログラムに見せません。仮想マシンではよくあることです",

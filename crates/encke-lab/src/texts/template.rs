@@ -1,6 +1,6 @@
-//! Texts with places for figures, as in `"{active} of {connections} active"`: filled, and found again in what was said.
+//! Templates with placeholders, as in `"{active} of {connections} active"`: filled, and matched against a text.
 
-/// The template with its places filled. A place that has no value stays as it is, so that it is seen.
+/// Fills a template's placeholders. A placeholder without a value stays in the text, so that the error is visible.
 pub fn filled(template: &str, values: &[(&str, String)]) -> String {
     parts(template).fold(String::new(), |said, part| match part {
         Part::Literal(text) => said + text,
@@ -11,8 +11,8 @@ pub fn filled(template: &str, values: &[(&str, String)]) -> String {
     })
 }
 
-/// The values with which the template says this; `None`: it does not. Each place ends where the literal behind it first
-/// stands, the last one at the end.
+/// Matches a text against a template, and returns the placeholders' values; `None` if it does not match. A value ends at the
+/// first occurrence of the literal after it, the last value at the end.
 pub(super) fn matched<'a, 'b>(template: &'a str, said: &'b str) -> Option<Vec<(&'a str, &'b str)>> {
     let mut values = Vec::new();
     let mut rest = said;
@@ -43,7 +43,7 @@ pub(super) enum Part<'a> {
     Place(&'a str),
 }
 
-/// Literals and places, by turns. A brace that is not closed is text.
+/// Splits a template into literals and placeholders. An unclosed brace is text.
 pub(super) fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
     let mut rest = template;
     std::iter::from_fn(move || {
